@@ -1,5 +1,4 @@
 """
-The command line: one module a command, found by entry point.
-
-Nobody imports it. It may import everything.
+The command line: one module for each command, found by entry point.
+No module imports it. It may import everything.
 """

@@ -1,5 +1,5 @@
 """
-The command ``tidegate test``: scripts and the results they must give, worked out by hand.
+The command ``tidegate test``: scripts and their expected results, which were worked out by hand.
 
 Law: a case gives the same verdict on every run; nothing is ever written.
 """
@@ -19,7 +19,7 @@ from tidegate.observe.console import Format
 if TYPE_CHECKING:
     from tidegate.local.case_run import Comparison, Verdict
 
-# So many differences of an output are shown.
+# How many differences of an output are shown.
 _SHOWN_DIFFERENCES = 20
 
 

@@ -1,7 +1,7 @@
 """
 The command ``tidegate compare``: proves that two ordered topics have the same events, or shows where they differ.
 
-Exit code 0: they agree. 1: they differ, or one breaks a promise of its own. Others: errors.
+Exit code 0: they agree. 1: they differ, or one breaks its own promise. Others: errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.kafka.admin import Admin, Topic
     from tidegate.settings.load import Settings
 
-# A start in the middle also reads so many records at the end: the last CTI of a channel may lie before that start.
+# A start in the middle also reads this many records at the end: the last CTI of a channel may be before that start.
 TAIL_RECORDS = 1_000
 SHOWN_DIFFERENCES = 5
 _POLL_S = 0.2
@@ -96,7 +96,7 @@ def _parse_time(text: str | None, flag: str) -> int | None:
 
 
 def _find_topic(settings: Settings, admin: Admin, name: str) -> Topic:
-    """Return an ordered topic by its name, or by that of the input that writes it."""
+    """Return an ordered topic by its name, or by the name of the input that writes it."""
     admin.check_reachable()
     topic = admin.find(name)
     if topic is None and name in settings.inputs:
@@ -118,6 +118,7 @@ def _make_side(label: str, admin: Admin, properties: dict[str, str], topic: Topi
             fix="compare from a time on that is still there",
             example="--from 2001-01-02T00:00:00Z",
         )
+    # A trimmed topic is read from its first record on: its CTIs must prove that no needed event was deleted.
     if start_us is not None and not trimmed_places:
         offsets = admin.offsets_from(partitions, start_us)
         starts = {partition: min(offsets[partition], max(ends[partition] - TAIL_RECORDS, 0)) for partition in partitions}
@@ -146,6 +147,7 @@ def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: boo
         with lock:
             read[0] += count
 
+    # The comparison runs in its own thread, so that the terminal is updated by one thread alone.
     with ThreadPoolExecutor(max_workers=1) as pool, live_line(Console(stderr=True), "compare", total) as show:
         comparing = pool.submit(compare_topics, a, b, until_us, complete, on_records)
         ended = threading.Event()
@@ -162,7 +164,7 @@ def _raw_record_names(settings: Settings, admin: Admin, sides: list[Side], compa
     names: list[str] = []
     settings_of_writer = next((given for given in settings.inputs.values() if given.ordered_topic in topics), None)
     if settings_of_writer is not None and all(roster.version == 1 for roster in rosters):
-        # The topic does not record which partitions joined later.
+        # Numbers follow the sorted partitions only while the roster has version 1; a topic does not record which partitions joined later.
         raws = [admin.find(topic) for topic in sorted(settings_of_writer.topics)]
         names = [f"{topic.name}-{number}" for topic in raws if topic for number in range(topic.partitions)]
 
@@ -214,7 +216,7 @@ def _side_dict(side: Side, partitions: list[PartitionSummary]) -> dict[str, Any]
 
 
 def as_lines(comparison: Comparison, a: Side, b: Side, raw: Callable[[int, int], str]) -> list[str]:
-    """Return the result for people."""
+    """Return the result as lines of text."""
     lines = []
     for side, partitions in ((a, comparison.a), (b, comparison.b)):
         numbers = _side_dict(side, partitions)

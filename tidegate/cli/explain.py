@@ -1,6 +1,4 @@
-"""
-The command ``tidegate explain``: what policies did with records of a raw topic, and because of which others. Reads only.
-"""
+"""The command ``tidegate explain``: what policies did with records of a raw topic, and which other records caused it. Reads only."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def explain(
         walk = ExplainingWalk(plan, partition, _read_facts(plan, journal, partition), frozenset(offsets))
         walked = 0
         with live_line(Console(stderr=True), f"{partition[0]}-{partition[1]}", end - start) as show:
-
+            # Bound as a default, so that it stays the line of this partition.
             def on_records(count: int, show=show) -> None:  # type: ignore[no-untyped-def]
                 nonlocal walked
                 walked += count
@@ -76,7 +74,7 @@ def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[P
     Return the requested offsets of each input partition, in their order.
 
     Raises:
-        SettingError: A place is written otherwise, or names no partition of the input.
+        SettingError: A place has another form, or names no partition of the input.
     """
     offsets_by_partition: dict[Partition, list[int]] = {}
     for place in places:

@@ -1,7 +1,7 @@
 """
-The command ``tidegate journal``: shows the facts that the journal has of an input, or rebuilds them from the ordered topic.
+The command ``tidegate journal``: shows the journal's facts of an input, or rebuilds them from the ordered topic.
 
-Both may run beside the ingest job. The job rebuilds by itself if it finds at its start that the journal has lost facts.
+Both may run beside the ingest job. The job itself rebuilds them if it finds at its start that the journal has lost facts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MEANING = {
 
 
 class Action(StrEnum):
-    """What is done."""
+    """What the command does."""
 
     SHOW = "show"
     REBUILD = "rebuild"
@@ -78,7 +78,7 @@ def open_services(config: Path | None, assign: list[str] | None) -> tuple[Settin
 
 
 def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
-    """Return the job as far as journal keys need it; its partitions in roster order if a checkpoint has one."""
+    """Return the job's plan with the fields that journal keys need; partitions are in roster order if a checkpoint has one."""
     from ingest.config import IngestPlan
     from ingest.cti_imports import ImportedInput
     from ingest.planner.joining_partitions import match_topics, own_topics, read_planned_offset, with_roster
@@ -92,6 +92,7 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     raw = [admin.require(topic) for topic in sorted({*match_topics(input_settings, counts, own_topics(settings)), *known_topics})]
     ordered = admin.require(input_settings.ordered_topic, f"start tidegate ingest {name} first: it makes the topic")
     driver = input_settings.import_ctis_from
+    # Starts, tasks and estimates play no part in journal keys: they are left empty.
     plan = IngestPlan(
         settings=input_settings,
         kafka=settings.kafka.client_properties(),
@@ -159,7 +160,8 @@ def _silence_rows(plan: IngestPlan, redis_journal: RedisJournal, partition: Part
 
 
 def _format_position(fact: Fact) -> str:
-    return "-" if fact.kind == FactKind.JOIN else f"{fact.position:,}"  # a join's is its number in the roster
+    # The position of a join is a number in the roster, not an offset.
+    return "-" if fact.kind == FactKind.JOIN else f"{fact.position:,}"
 
 
 def _format_value(fact: Fact) -> str:
@@ -181,7 +183,7 @@ def _as_dict(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition
 
 
 def print_rebuilt(rebuilt: RebuildReport, dry_run: bool, format: Format) -> None:
-    """Print what was restored, or would be, of each input partition."""
+    """Print the facts that were restored, or would be, for each input partition."""
     from rich.console import Console
 
     from tidegate.observe.console import print_json

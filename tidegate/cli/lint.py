@@ -1,5 +1,5 @@
 """
-The command ``tidegate lint``: errors in a script, and what is allowed but probably a mistake.
+The command ``tidegate lint``: errors in a script, and constructs that are allowed but probably mistakes.
 
 Law: it runs nothing and asks no service; the same script and settings give the same findings.
 """

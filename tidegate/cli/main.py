@@ -42,12 +42,7 @@ def main() -> None:
 
 
 def build(asked_for: str) -> typer.Typer:
-    """
-    Return the application, with the command *asked_for* loaded and the others only named.
-
-    Raises:
-        CommandError: That command cannot be loaded.
-    """
+    """Return the application, with only the command *asked_for* loaded; raise CommandError if it cannot be loaded."""
     app = typer.Typer(
         add_completion=False,
         no_args_is_help=True,
@@ -59,18 +54,14 @@ def build(asked_for: str) -> typer.Typer:
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name)):
         if entry.name == asked_for:
             app.command(entry.name)(report_errors(load_command(entry)))
+        # The function is a placeholder: only the name and the help of the other commands are shown.
         else:
             app.command(entry.name, help=summarize_command(entry))(_program)
     return app
 
 
 def load_command(entry: EntryPoint) -> Callable[..., None]:
-    """
-    Import the function behind *entry*.
-
-    Raises:
-        CommandError: Its module cannot be imported, or has no such function.
-    """
+    """Import the function behind *entry*; raise CommandError if its module cannot be imported or has no such function."""
     try:
         command: Callable[..., None] = entry.load()
     except (ImportError, AttributeError) as error:

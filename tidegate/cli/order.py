@@ -2,7 +2,7 @@
 The command ``tidegate order``: the time model on a file, without Kafka, Spark or Java.
 
 Law: standard output, or the file given by ``--output``, carries the events and nothing else; messages go to standard error. A
-record that cannot be read never stops it.
+record that cannot be read never stops the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # numpy and Arrow are loaded only by a run, not by --help
     from tidegate.order.walk import FileWalk
 
 
-# How times are written, and how a file holds its records; the values are the names in small letters.
+# How times are written, and the format of a file. The values are the names in lower case.
 Unit = StrEnum("Unit", "AUTO ISO S MS US NS")
 InputFormat = StrEnum("InputFormat", "NDJSON JSON JSONL CSV TSV PARQUET")
 
@@ -106,6 +106,7 @@ def order(
             except BrokenPipeError:
                 discard_stdout()
                 return
+            # The summary comes before the check, since it explains a failure; files are committed only after the check.
             report.print_summary(walk, records.open_quote)
             report.check(walk)
             ordered_writer.commit()
@@ -115,7 +116,7 @@ def order(
 def walk_file(
     path: str, records: Records, plan: OrderPlan, ordered_writer: LineWriter, dropped_writer: LineWriter, report: OrderReport
 ) -> FileWalk:
-    """Walk the records of the file at *path* from end to end, writing as they are walked; return the walk."""
+    """Walk all records of the file at *path*, writing as events are released; return the walk."""
     from tidegate.order.report import check_header
     from tidegate.order.walk import FileWalk
 

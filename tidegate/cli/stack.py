@@ -1,6 +1,4 @@
-"""
-The commands ``tidegate up`` and ``tidegate down``: a Kafka and a Valkey in a folder.
-"""
+"""The commands ``tidegate up`` and ``tidegate down``: a Kafka and a Valkey in a folder."""
 
 from __future__ import annotations
 
@@ -65,14 +63,14 @@ def _print_status(stack_status: StackStatus, output: Format) -> None:
 
 
 def print_services(stack_status: StackStatus) -> None:
-    """Print the servers of a stack, and where it lives."""
+    """Print the servers of a stack, and its folder."""
     console = table_console()
     console.print(services_table(stack_status))
     console.print(f"[dim]{stack_status.directory}[/dim]", soft_wrap=True)
 
 
 def services_table(stack_status: StackStatus) -> Table:
-    """Return the servers of a stack for people."""
+    """Return the servers of a stack as a table."""
     from rich import box
     from rich.table import Table
 

@@ -1,5 +1,5 @@
 """
-The command ``tidegate status``: whether the servers of this folder answer, and what the jobs do.
+The command ``tidegate status``: whether the servers of this folder answer, and the state of the jobs.
 
 Law: it asks Redis and the stack's own files, never a job, so it also shows when a dead job was last seen. Its exit code is for
 monitoring: 0 if all is well, 1 if a server does not answer or a job has failed or is gone.
@@ -43,8 +43,8 @@ class JobStatus:
         name: ``ingest NAME`` or ``query NAME``.
         topic: The topic it writes, or the output's name.
         state: starting, replaying, live, stopped, failed, gone (it no longer publishes), or never started.
-        published: What it has published about itself.
-        watermark_us: The least watermark of its partitions, microseconds; None: it has published none.
+        published: The fields that it has published about itself.
+        watermark_us: The smallest watermark of its partitions, microseconds; None if it has published none.
     """
 
     name: str
@@ -55,11 +55,12 @@ class JobStatus:
 
     @classmethod
     def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int) -> JobStatus:
-        """Return the state of a job from what it has published."""
+        """Return the state of a job from the progress that it has published."""
         if progress is None or not progress.job:
             return cls(name, topic, "never started", {}, None)
         published_state = str(progress.job.get("state", "stopped"))
         state = "failed" if published_state == "stopped" and "failure" in progress.job else published_state
+        # A job that was killed cannot publish its end: silence shows it.
         if published_state != "stopped" and not progress.is_alive(now_ms):
             state = "gone"
         watermarks_us = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
@@ -68,13 +69,12 @@ class JobStatus:
 
     @property
     def watermark(self) -> str | None:
-        """The least watermark of all partitions."""
+        """The smallest watermark of all partitions as text."""
         if self.watermark_us is None:
             return None
         return "ended" if self.watermark_us == INFINITY else format_tick(self.watermark_us)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything known, for programs."""
         fields = {"job": self.name, "topic": self.topic, "state": self.state, "watermark": self.watermark}
         times = {f"{name}_at": _format_ms(self.published[f"{key}_ms"]) for name, key in _TIMES if f"{key}_ms" in self.published}
         return fields | times | {key: self.published[key] for key in ("lag", "recovery", "failure") if key in self.published}
@@ -97,7 +97,7 @@ def status(
     try:
         jobs = read_jobs(settings, names or [], time.time_ns() // 1_000_000) if asks_redis else []
     except UnreachableError:
-        # Which of this folder's servers answer is known all the same, and may be the reason.
+        # The state of this folder's servers is known even so, and may be the reason.
         if stack is not None and any(service.pid for service in stack.services) and output is Format.TEXT:
             print_services(stack)
         raise
@@ -115,7 +115,7 @@ def status(
                 console.print(
                     f"[red]{job.name}[/red]: {job.published['failure']['code']}: {job.published['failure']['what']}", soft_wrap=True
                 )
-    # Servers elsewhere are asked by their jobs; those of this folder count if there are any, or nothing else does.
+    # Servers elsewhere are checked by their jobs. Servers of this folder count if one runs, or if there is no job to ask for.
     silent = stack is not None and not stack.healthy and (not asks_redis or any(service.pid for service in stack.services))
     if silent or not all(job.state in (RUNNING if names else _HEALTHY_STATES) for job in jobs):
         raise typer.Exit(1)
@@ -155,13 +155,13 @@ def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[Job
 
 
 def _newest_progress(name: str, own: JobProgress | None, jobs: Sequence[JobProgress]) -> JobProgress | None:
-    """Return what the last writer of an output has published; a job publishes under its first output's topic."""
+    """Return the progress of the last writer of an output; a job publishes under the topic of its first output."""
     candidates = [job for job in jobs if name in job.job.get("outputs", ())] + [own] * (own is not None)
     return max(candidates, key=lambda job: int(job.job.get("at_ms", 0)), default=None)  # type: ignore[union-attr]
 
 
 def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
-    """Return the jobs for people."""
+    """Return the jobs as a table."""
     from rich import box
     from rich.table import Table
 

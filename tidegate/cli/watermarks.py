@@ -1,8 +1,8 @@
 """
-The command ``tidegate watermarks``: the watermarks of running jobs, what drives them, and what waits for them.
+The command ``tidegate watermarks``: the watermarks of running jobs, their causes, and the events that wait for them.
 
-It shows what jobs publish in Redis (:mod:`tidegate.observe.progress_store`): the reports of their last batches. While it runs it
-asks the jobs for expensive figures too, the next release and single substreams; they compute these only while a client is connected.
+It shows the reports of the last batches, which jobs publish in Redis (:mod:`tidegate.observe.progress_store`). While it runs it
+also asks the jobs for expensive figures, the next release and single substreams; jobs compute these only while a client asks.
 """
 
 from __future__ import annotations
@@ -98,10 +98,11 @@ def _ask(store: ProgressStore, topics: list[str], substreams: int) -> list[JobPr
 
 
 def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
-    """Return the answers of running jobs, or what they published before if they have no batch for some seconds."""
+    """Return the answers of running jobs; after some seconds, the reports published before by jobs that have had no batch."""
     began_ms, deadline_s = _now_us() // MILLISECOND_US, time.monotonic() + _ANSWER_S
     while True:
         reports = _ask(store, topics, substreams)
+        # A report that answers the question has this field.
         waiting = [
             job for job in reports if job.is_alive(began_ms) and any("held_from_us" not in report for report in job.partitions.values())
         ]
@@ -116,15 +117,13 @@ class Row:
     One line: an input partition, a substream of one, or a query's bucket.
 
     Args:
-        job: The input or output.
-        topic: The ordered topic that it writes: several jobs may order one input.
-        timeline: ``topic-partition``; of a substream its key.
+        topic: The ordered topic that the job writes: several jobs may order one input.
+        timeline: ``topic-partition``; for a substream its key.
         state: starting, replaying, live, stopped, or silent: it no longer publishes.
-        watermark_us: No later event has s below this, microseconds.
-        driven_by: What the watermark depends on: event, late floor, estimate, source CTI, import, join, end, floor.
+        driven_by: The cause of the watermark: event, late floor, estimate, source CTI, import, join, end, floor.
         delay_us: The watermark delay; None before the first watermark and after the end.
         held: How many events wait.
-        next_us: The system timestamp of the next event to be released; None if none waits or the job has not answered.
+        next_us: The system timestamp of the next event to be released; None if no event waits or the job has not answered.
         reported_us: When the job reported, microseconds.
     """
 
@@ -141,7 +140,6 @@ class Row:
     reported_us: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for ``--format json``."""
         return {
             "job": self.job,
             "topic": self.topic,

@@ -1,5 +1,4 @@
 """
 Comparing two ordered topics event by event.
-
 Only :mod:`tidegate.cli` may import it.
 """

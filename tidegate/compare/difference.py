@@ -1,6 +1,4 @@
-"""
-The first difference between two channels: what differs, in which event, and possible causes.
-"""
+"""The first difference between two channels: the event, the fields that differ, and possible causes."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ class Difference:
         number, partition: The channel.
         index: How many events before it are equal.
         kind: ``missing in A``, ``missing in B``, ``swapped``, ``ended`` or ``fields``.
-        a, b: The event there in each topic, None if there is none.
+        a, b: The event at that index in each topic, None if there is none.
         names: The fields that differ.
         hint: Possible causes.
     """
@@ -78,11 +76,11 @@ class Difference:
 
     @property
     def system_us(self) -> int:
-        """The earlier of both events' system timestamps, by which the first difference is found."""
+        """The earlier of both events' system timestamps; differences of several channels are sorted by it."""
         return min(int(event.fields["system_us"]) for event in (self.a, self.b) if event is not None)
 
     def as_dict(self, raw: Callable[[int, int], str]) -> dict[str, Any]:
-        """Return it for ``--format json``; *raw* names a raw record by roster number and offset."""
+        """Return the difference as JSON; *raw* names a raw record by roster number and offset."""
         return {
             "channel": {"number": self.number, "partition": self.partition},
             "equal_before": self.index,
@@ -94,7 +92,7 @@ class Difference:
         }
 
     def text_lines(self, raw: Callable[[int, int], str], topics: tuple[str, str]) -> Iterator[str]:
-        """Yield the explanation for people."""
+        """Yield the lines of the explanation."""
         yield f"channel {self.number} -> partition {self.partition}, after {self.index:,} equal events: {self._description()}"
         for label, topic, event in (("A", topics[0], self.a), ("B", topics[1], self.b)):
             if event is None:
@@ -142,7 +140,7 @@ class ChannelExcerpt:
     b: list[Event] = field(default_factory=list)
 
     def difference(self) -> Difference | None:
-        """Return the first difference among events that both have, None if there is none."""
+        """Return the first difference among the events that both topics have, or None."""
         for index, (a, b) in enumerate(zip(self.a, self.b, strict=False)):
             if a.fields != b.fields:
                 return self._explain(index, a, b)
@@ -159,6 +157,7 @@ class ChannelExcerpt:
     def _explain(self, index: int, a: Event, b: Event) -> Difference:
         kind, names = "fields", tuple(name for name in _FIELDS if a.fields[name] != b.fields[name])
         if a.origin != b.origin:
+            # Other origins mean other events: their fields differ anyway, so the order is the finding.
             kind = self._displacement(index) or kind
         subject = "missing" if kind.startswith("missing") else kind if kind == "swapped" else _cause(names)
         return Difference(self.number, self.partition, self.first + index, kind, a, b, names, _HINTS.get(subject, _HINTS["value"]))
@@ -172,7 +171,7 @@ class ChannelExcerpt:
             return "missing in B"
         if in_b and not in_a:
             return "missing in A"
-        # Each comes later in the other topic: the nearer one was delayed.
+        # Both events come later in the other topic: the one that comes sooner there was delayed here.
         return ("missing in A" if b.index(a[0]) < a.index(b[0]) else "missing in B") if in_a and in_b else ""
 
 

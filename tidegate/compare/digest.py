@@ -1,9 +1,9 @@
 """
-Digests of a channel's events, block by block: what a comparison remembers of a topic.
+Digests of a channel's events, block by block: a comparison keeps these instead of the events.
 
 Law: two sequences of events have equal digests exactly if they are equal byte for byte (up to a collision of BLAKE2), wherever
-the logs were cut. A billion events leave some megabytes, so topics of any size can be compared by walking each once; only a block
-that differs is read again.
+the logs were cut. The digests of a billion events take some megabytes, so each topic is walked once, whatever its size; only a
+block that differs is read again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _DIGEST_BYTES = 16
 
 @dataclass(slots=True)
 class _Streams:
-    """The columns of a block, each hashed as one stream, so that it does not matter where a log is cut."""
+    """The columns of a block, each hashed as one stream, so that the digest does not depend on where a log is cut."""
 
     hashes: list[Any] = field(default_factory=lambda: [hashlib.blake2b(digest_size=_DIGEST_BYTES) for _ in range(6)])
 
     def update(self, events: EventColumns) -> None:
         octets = [_header_bytes(events.header), np.ascontiguousarray(events.stamp_ms)]
         for column in (events.key, events.value):
+            # Lengths are hashed too: otherwise bytes could move from one value to the next. -1 distinguishes null from empty.
             lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False)
             octets += [np.ascontiguousarray(lengths), _value_bytes(column)]
         for stream, part in zip(self.hashes, octets, strict=True):
@@ -47,9 +48,9 @@ class ChannelDigest:
     The digests of one channel's events.
 
     Attributes:
-        count: How many events.
+        count: How many events there were.
         blocks: The digest of each complete block.
-        block_starts: Log offset from which each block, also an incomplete one, can be read again, and the seq of its first event.
+        block_starts: For each block, also an incomplete one: the log offset to read it again from, and the seq of its first event.
         largest_us: Largest system timestamp.
     """
 
@@ -60,13 +61,13 @@ class ChannelDigest:
     _open: _Streams = field(default_factory=_Streams)
 
     def add(self, events: EventColumns) -> None:
-        """Add the next events of the channel."""
         added = 0
         while added < len(events):
             block_fill = self.count % BLOCK_EVENTS
             piece = events.slice(added, min(added + BLOCK_EVENTS - block_fill, len(events)))
             offset = int(piece.log_offset.min())
             if block_fill:
+                # Accepted events need not rise in log offset: one that was carried over lies before others.
                 self.block_starts[-1] = min(self.block_starts[-1][0], offset), self.block_starts[-1][1]
             else:
                 self.block_starts.append((offset, int(piece.seq[0])))
@@ -86,7 +87,7 @@ class ChannelDigest:
 
 def find_differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int, bool] | None:
     """
-    Return the first block that differs, and whether only the events that both have of it are to be compared.
+    Return the first block that differs, and whether to compare only the events that both channels have of it.
 
     None if the shorter channel is the beginning of the longer.
     """
@@ -96,7 +97,7 @@ def find_differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int,
             return block, False
     if one.count == other.count:
         return None if one.rest_digest() == other.rest_digest() else (common, False)
-    # Both have events of the next block: a digest does not show whether one is the beginning of the other.
+    # Both have events of the next block; its digests cover different counts and do not show whether one is the beginning of the other.
     return (common, True) if min(one.count, other.count) > common * BLOCK_EVENTS else None
 
 
@@ -104,6 +105,7 @@ def _header_bytes(column: pa.FixedSizeBinaryArray) -> Any:
     octets = column.buffers()[1]
     if not len(column) or octets is None:
         return b""
+    # Arrow's buffer is hashed without a copy; a slice shares it, hence the offset.
     return memoryview(octets)[column.offset * EVENT_HEADER_BYTES : (column.offset + len(column)) * EVENT_HEADER_BYTES]
 
 

@@ -1,10 +1,10 @@
 """
 Checks the promises of a channel's CTIs against the events of the topic itself.
 
-Law: every CTI (c, n) is checked. No event with seq >= n has s < c, wherever it stands in the log; the events below n stand before
-the CTI; ``ahead`` and ``largest_us`` are right; its list of substreams holds too. A CTI below an earlier one is harmless (its writer
-was replaced) but must be true all the same. A promise that cannot be decided in bounded memory is counted: an old writer's, long
-ago, that no promise of the true writer implies.
+Law: each CTI (c, n) is checked. No event with seq >= n has s < c, wherever it is in the log; the events below n are before the CTI;
+``ahead`` and ``largest_us`` are right; its list of substreams holds too. A CTI below an earlier one is harmless (its writer was
+replaced) but must be true all the same. Memory is bounded: a CTI of an old writer that is too far behind to be checked is counted
+as unproven, unless a later promise implies it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tidegate.compare.records import EventColumns
 
 Ints = NDArray[np.int64]
 
-# So many of a channel's newest events are remembered, to check late CTIs against.
+# How many of a channel's newest events are kept to check late CTIs against.
 RECENT_EVENTS = 65_536
 RECENT_PROMISES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenPromise:
-    """A promise that does not hold: its channel, its log offset, and what contradicts it."""
+    """A promise that does not hold: its channel, its log offset, and the contradiction."""
 
     number: int
     partition: int
@@ -43,15 +43,11 @@ class BrokenPromise:
 @dataclass(slots=True)
 class PromiseCheck:
     """
-    The CTIs of one channel.
-
-    Args:
-        number, partition: The channel.
-        is_from_start: Whether the walk began with the channel's first event; if not, fewer promises can be checked.
+    The CTIs of one channel. *is_from_start*: the walk began with the channel's first event; if not, fewer promises can be checked.
 
     Attributes:
-        ctis, stale, unproven: How many CTIs there were, lay below an earlier one, could not be decided.
-        broken: The first that does not hold.
+        ctis, stale, unproven: How many CTIs there were, how many were below an earlier one, and how many could not be checked.
+        broken: The first promise that does not hold.
         c: Largest c so far.
     """
 
@@ -70,8 +66,8 @@ class PromiseCheck:
     _above: list[Ints] = field(default_factory=list)
     _promised_n: list[int] = field(default_factory=list)
     _promised_c: list[int] = field(default_factory=list)
+    # promises about events that have not come yet: (n, c, log offset)
     _waiting: list[tuple[int, int, int]] = field(default_factory=list)
-    """Promises about events that are not there: (n, c, log offset)."""
     _list_assembler: ListAssembler = field(default_factory=ListAssembler)
     _substream_promises: dict[bytes, int] = field(default_factory=dict)
 
@@ -95,7 +91,8 @@ class PromiseCheck:
         self._apply_waiting()
 
     def add_cti(self, log_offset: int, cti: Cti) -> None:
-        """Check the channel's next CTI, or a part of one, which stands behind the events added so far."""
+        """Check the channel's next CTI, or a part of one; it comes after the events added so far."""
+        # A CTI with a long list comes in parts; only the last part completes it.
         self.ctis += cti.part == cti.parts - 1
         listed = self._list_assembler.add_part(cti)
         if listed is None:
@@ -113,6 +110,7 @@ class PromiseCheck:
         self._raise_c(cti.n, cti.c)
         for key, w in listed:
             self._substream_promises[key] = max(self._substream_promises.get(key, NEVER), w)
+        # A promise at or below c follows from the channel's own; dropping these bounds memory.
         if len(self._substream_promises) > RECENT_PROMISES:
             self._substream_promises = {key: w for key, w in self._substream_promises.items() if w > self.c}
 
@@ -125,9 +123,10 @@ class PromiseCheck:
                 del self._promised_n[:-RECENT_PROMISES], self._promised_c[:-RECENT_PROMISES]
 
     def _check_counts(self, log_offset: int, cti: Cti) -> None:
-        """Check what a CTI states of all events so far: how many lie at or above c, and the largest."""
+        """Check the counts in a CTI: how many events so far are at or above c, and the largest time."""
         above = np.concatenate([np.empty(0, dtype=np.int64), *self._above])
         above = above[above >= cti.c]
+        # c only rises, so events below it are not needed again.
         self._above = [above] if len(above) else []
         if len(above) != cti.ahead:
             claim = f"it says that {cti.ahead} events below {cti.n} are at or after {format_tick(cti.c)}"
@@ -138,7 +137,8 @@ class PromiseCheck:
             )
 
     def _check_earlier_events(self, log_offset: int, cti: Cti) -> None:
-        """Check a CTI against events before it that are numbered n and more."""
+        """Check a CTI of a channel that already has events from seq n on."""
+        # An earlier promise from the same seq or a smaller one, with a c at least as high, implies this one.
         implied = bisect_right(self._promised_n, cti.n) - 1
         if implied >= 0 and self._promised_n[implied] <= cti.n and self._promised_c[implied] >= cti.c:
             return

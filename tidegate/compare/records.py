@@ -2,7 +2,7 @@
 One topic of a comparison: its records as columns, and the events among them that a reader accepts.
 
 Law: :meth:`PartitionWalk.run` yields exactly the events that a reader of the topic accepts (:mod:`ordering.protocol.reader`), each
-once, with all that level 1 of the law fixes: header, key, value and Kafka timestamp; and the CTIs as they stand in the log.
+once, with all that level 1 of the law fixes: header, key, value and Kafka timestamp. It yields the CTIs as they are in the log.
 """
 
 from __future__ import annotations
@@ -29,17 +29,13 @@ Partition = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class Side:
     """
-    One of the two topics.
+    One of the two topics, ``label`` A or B.
 
     Args:
-        label: A or B.
-        topic: Its name.
         properties: librdkafka properties of its cluster, secrets included.
-        partitions: How many partitions it has.
-        starts: The first offset of each partition that is read.
-        ends: The offset after the last record of each partition that is read.
+        starts, ends: The first offset to read of each partition, and the offset after the last.
         start_us: Only events with s >= this are compared, microseconds; None: all.
-        trimmed: Whether retention has deleted the beginning of a partition.
+        is_trimmed: Whether retention has deleted the beginning of a partition.
     """
 
     label: str
@@ -77,13 +73,11 @@ class EventColumns:
         return EventColumns(*plain, *(getattr(self, name).take(chosen) for name in _BYTES))
 
     def slice(self, start: int, end: int) -> EventColumns:
-        """Return the rows from *first* to *past*, without copying."""
         plain = (getattr(self, name)[start:end] for name in _PLAIN)
         return EventColumns(*plain, *(getattr(self, name).slice(start, end - start) for name in _BYTES))
 
     @staticmethod
     def concat(parts: list[EventColumns]) -> EventColumns:
-        """Return all rows of *parts*, one part after the other."""
         filled = [part for part in parts if len(part)] or parts[:1]
         if len(filled) == 1:
             return filled[0]
@@ -100,7 +94,7 @@ def split_records(records: Records, topic: str, partition: int) -> tuple[EventCo
     Return the events among *records* as columns, and the CTIs with their log offsets.
 
     Raises:
-        ProtocolError: A record is neither; it is named.
+        ProtocolError: A record is neither; the error gives its offset.
     """
     assert records.header is not None, "an ordered topic is read with its headers"
     header = records.header.fill_null(b"") if records.header.null_count else records.header
@@ -116,6 +110,7 @@ def split_records(records: Records, topic: str, partition: int) -> tuple[EventCo
     try:
         table = decode_event_headers(fixed)
     except ProtocolError as error:
+        # The decoder checks whole columns and cannot say which row is wrong: the rows are searched one by one.
         raise _find_foreign_record(fixed, offset, topic, partition) or error from None
     number, seq, system_us = (table[name].astype(np.int64) for name in ("number", "seq", "system_us"))
     return EventColumns(offset, number, seq, system_us, stamp_ms, fixed, key, value), ctis
@@ -140,7 +135,7 @@ def _find_foreign_record(headers: pa.Array, offset: Ints, topic: str, partition:
 
 
 class LogPiece(NamedTuple):
-    """A piece of the log: accepted events, the log offset of the record at which each was accepted, and the CTIs."""
+    """A piece of the log: accepted events, for each the log offset of the record at which it was accepted, and the CTIs."""
 
     events: EventColumns
     log_position: Ints
@@ -149,15 +144,10 @@ class LogPiece(NamedTuple):
 
 class PartitionWalk:
     """
-    One partition of one topic, walked by the reader's rule.
+    One partition of one topic, walked by the reader's rule; ``records`` counts the records read so far.
 
     Args:
-        side: The topic.
-        partition: The partition.
-        resume: Begin elsewhere, for one channel: (log offset, roster number, seq accepted last).
-
-    Attributes:
-        records: How many records were read so far.
+        resume: Begin elsewhere, for one channel: (log offset, roster number, seq of the last accepted event).
     """
 
     def __init__(self, side: Side, partition: int, resume: tuple[int, int, int] | None = None) -> None:
@@ -171,7 +161,6 @@ class PartitionWalk:
 
     @property
     def roster(self) -> Roster | None:
-        """The newest roster met."""
         return self.reader.roster
 
     def run(self, until_us: int | None = None) -> Iterator[LogPiece]:
@@ -191,13 +180,14 @@ class PartitionWalk:
             kafka.close()
 
     def unmet_promise(self) -> ProtocolError | None:
-        """Return the error of a reader at the end of the topic, if a CTI promises events that are not there."""
+        """Return the error of a reader at the end of the topic, if a CTI promises events that are missing there."""
         waiting = self.reader.blocked_channels()
         return gap_error(self._side.topic, self._partition, *waiting[0]) if waiting else None
 
     def _accept(self, events: EventColumns, ctis: list[tuple[int, Cti]]) -> LogPiece:
         log = Log(events.log_offset, events.number, events.seq, events.system_us, ctis)
         accepted = self.reader.accept(log)
+        # Events beyond a gap wait for the missing ones, so they are carried into the next piece.
         candidates = events if self._carried is None else EventColumns.concat([self._carried, events])
         self._carried = candidates.take_rows(accepted.carried) if len(accepted.carried) else None
         return LogPiece(candidates.take_rows(accepted.rows), accepted.position, ctis)

@@ -28,25 +28,24 @@ class Channel:
 
     digest: ChannelDigest
     check: PromiseCheck
+    # whether there was a CTI whose events are all before the start of the comparison
     has_cti_before_start: bool = False
-    """Whether a CTI was met all of whose events lie before the start of the comparison."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether its final CTI was met."""
         return self.check.c == INFINITY
 
 
 @dataclass(slots=True)
 class PartitionSummary:
-    """One partition of one topic, walked."""
+    """One partition of one topic after its walk."""
 
     channels: dict[int, Channel] = field(default_factory=dict)
     roster: Roster | None = None
     records: int = 0
     duplicates: int = 0
+    # records of torn writes: they are beyond a gap, and were written again later
     torn: int = 0
-    """Records of torn writes: beyond a gap, and written again later."""
     unmet: BrokenPromise | None = None
 
 
@@ -72,7 +71,7 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether neither topic contradicts the other, nor itself."""
+        """Whether the topics contradict neither each other nor themselves."""
         return not (self.differences or self.rosters or self.broken)
 
     def ahead(self) -> tuple[int, int]:
@@ -91,17 +90,17 @@ def compare_topics(a: Side, b: Side, until_us: int | None, complete: bool, on_re
     Compare two ordered topics.
 
     Args:
-        a, b: The topics.
         until_us: Only events with s below this are compared, microseconds; None: all.
-        complete: Whether each must have all that the other has; if not, one may be ahead.
+        complete: Whether each topic must have all that the other has; if not, one may be ahead.
         on_records: Called with the number of records just read, from several threads.
 
     Raises:
-        ProtocolError: A record of either is no event and no CTI.
-        RefusedError: Retention has deleted what a start in the middle needs.
+        ProtocolError: A record is neither an event nor a CTI.
+        RefusedError: Retention has deleted records that a start in the middle needs.
     """
     comparison = Comparison()
     with ThreadPoolExecutor(max_workers=2) as pool:
+        # Both topics of a partition are read at the same time; only digests stay in memory.
         for partition in range(a.partitions):
             walks = [pool.submit(walk_partition, side, partition, until_us, on_records) for side in (a, b)]
             summary_a, summary_b = (walk.result() for walk in walks)
@@ -127,6 +126,7 @@ def walk_partition(side: Side, partition: int, until_us: int | None, on_records:
     summary.roster, summary.records = walk.roster, walk.records
     summary.duplicates, summary.torn = walk.reader.duplicates, walk.reader.gaps
     error = walk.unmet_promise()
+    # With an end time the walk stops early, so a promise about later events is no gap.
     if error is not None and until_us is None:
         summary.unmet = BrokenPromise(walk.reader.blocked_channels()[0][0], partition, side.ends[partition], error.what)
     if side.is_trimmed and side.starts[partition]:
@@ -135,7 +135,7 @@ def walk_partition(side: Side, partition: int, until_us: int | None, on_records:
 
 
 def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:
-    """Refuse a start in a trimmed topic unless CTIs prove that no event from there on is gone (spec section 6)."""
+    """Refuse a start in a trimmed topic unless CTIs prove that no event from that time on was deleted (spec section 6)."""
     numbers = summary.roster.channels_of(partition, side.partitions) if summary.roster else range(1)
     if not all(number in summary.channels and summary.channels[number].has_cti_before_start for number in numbers):
         raise RefusedError(
@@ -160,6 +160,7 @@ def _add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition
         rows = np.flatnonzero(piece.events.number == number)
         events, position = piece.events.take_rows(rows), piece.log_position[rows]
         checked = 0
+        # CTIs and events are checked in the order of the log: each CTI after the events accepted before it.
         for offset, cti in ctis_by_number.get(number, ()):
             end = int(np.searchsorted(position, offset, side="right"))
             if end > checked:
@@ -192,7 +193,7 @@ def _compare_channel(comparison: Comparison, a: Side, b: Side, number: int, part
 
 
 def _shorter_has_ended(channels: list[Channel | None]) -> bool:
-    # What the longer channel has will then never come.
+    # If the shorter channel has ended, the rest of the longer one will never come.
     shorter = min(channels, key=lambda channel: channel.digest.count if channel else 0)
     return shorter is not None and shorter.has_ended
 
@@ -200,7 +201,7 @@ def _shorter_has_ended(channels: list[Channel | None]) -> bool:
 def _read_excerpt(
     a: Side, b: Side, digests: list[ChannelDigest], number: int, partition: int, block: int, until_us: int | None
 ) -> ChannelExcerpt:
-    """Read a block of both topics again, and the next one: it shows whether an event is missing or moved."""
+    """Read a block of both topics again, and the next one, which shows whether an event is missing or moved."""
     first = block * BLOCK_EVENTS
     end = first + 2 * BLOCK_EVENTS
     sides = [_reread_block(side, digest, number, partition, block, end, until_us) for side, digest in zip((a, b), digests, strict=True)]
@@ -215,6 +216,7 @@ def _reread_block(
         return None
     offset, seq = digest.block_starts[block]
     is_from_start = side.start_us is None
+    # A start in the middle cannot resume at a seq: the walk begins at the start and counts.
     index = block * BLOCK_EVENTS if is_from_start else 0
     parts = []
     for piece in PartitionWalk(side, partition, (offset, number, seq - 1) if is_from_start else None).run():

@@ -13,7 +13,7 @@ Cases: a folder with a script, its input events and the results it must give.
 ``tidegate.toml``                              the configuration that the script must agree with, as ``--config``
 =============================================  ======================================================================
 
-Law: a folder that holds ``query.sql`` is a case. Every other file in it must be one of these: a misspelled one would test nothing.
+Law: a folder with a ``query.sql`` is a case. A file with any other name is an error: a misspelled one would test nothing.
 """
 
 from __future__ import annotations
@@ -52,13 +52,8 @@ class CaseError(TidegateError):
 @dataclass(frozen=True)
 class Case:
     """
-    One case.
-
-    Args:
-        name: Its folder, relative to the folder under test.
-        expected: The lines that each output must give.
-        dead: The lines that records which cannot be used must give.
-        error: The text of the expected error; None: results are expected.
+    One case: ``name`` is its folder relative to the folder under test; ``expected`` and ``dead`` are lines.
+    ``error`` is the text of the expected error, or None if results are expected.
     """
 
     name: str
@@ -105,6 +100,7 @@ def read_case(folder: Path, root: Path) -> Case:
             fix = f"a case has {SCRIPT}, input.NAME.ndjson, expected.OUTPUT.ndjson, {ERROR}, {SETTINGS}, {CONFIG}"
             raise CaseError(f"{path.name} is no file of a case", where=str(path), fix=fix)
     error = (folder / ERROR).read_text("utf-8").rstrip("\n") if (folder / ERROR).exists() else None
+    # A case without any expectation would always pass, so it must expect results or an error, and not both.
     if (error is None) == (not expected):
         fix = f"write expected.OUTPUT.ndjson, or {ERROR}" if error is None else "keep one of the two"
         raise CaseError("a case expects results or an error", where=str(folder), fix=fix)

@@ -1,8 +1,8 @@
 """
 Running a case and comparing its results with the expected ones.
 
-Law: lines are compared as bytes and in the order in which results leave, also among results of one instant. Every expected line
-is matched, differing or missing; every actual line is matched, differing or unexpected.
+Law: lines are compared as bytes and in the order in which the run writes them, also among results of one instant. Each expected line
+is matched, differing or missing; each actual line is matched, differing or unexpected.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from tidegate.order.files import BLOCK_BYTES
 @dataclass(frozen=True, slots=True)
 class Difference:
     """
-    One line that is not as expected.
+    One line that is not as expected. ``expected`` is None if the actual line is unexpected, ``actual`` if the expected line is missing.
 
     Args:
-        line: Line of the expectation, from 1; of an unexpected line the one before which it came.
-        expected: None: the actual line is unexpected.
-        actual: None: the expected line is missing.
+        line: The line of the expected file, from 1; for an unexpected line, the expected line before which it came.
     """
 
     line: int
@@ -36,7 +34,6 @@ class Difference:
 
     @property
     def kind(self) -> str:
-        """``differing``, ``missing`` or ``unexpected``."""
         return "unexpected" if self.expected is None else "missing" if self.actual is None else "differing"
 
 
@@ -57,21 +54,16 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing differs."""
         return not any(comparison.differences for comparison in self.comparisons.values())
 
 
 def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
     """
-    Run a case.
-
-    Args:
-        case: The case.
-        block_bytes: About how much of a file is read at a time; no result depends on it.
+    Run a case; *block_bytes* changes no result.
 
     Raises:
-        CaseError: The expected outputs are not those of the script.
-        TidegateError: A file or a setting of it is wrong.
+        CaseError: The outputs that the case expects are not those of the script.
+        TidegateError: A file or a setting of the case is wrong.
     """
     setup = RunSetup.of(case.files, case.flags, case.config, case.references)
     try:
@@ -100,6 +92,7 @@ def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_byte
             for name, results in zip(outputs, piece.results, strict=True):
                 lines_by_output[name] += [value.decode() for value in results.values]
             dead += [dead_line(bad).decode().rstrip("\n") for bad in piece.bad]
+    # Dead records of several inputs have no common order, so they are compared sorted.
     return lines_by_output | ({DEAD: sorted(dead)} if dead or case.dead else {})
 
 
@@ -111,6 +104,7 @@ def _expected_lines(case: Case, name: str) -> list[str]:
 def compare_lines(expected: Sequence[str], actual: Sequence[str]) -> Comparison:
     """Compare two sequences of lines."""
     comparison = Comparison()
+    # autojunk would ignore lines that occur often, such as equal results of many windows.
     for tag, expected_start, expected_end, actual_start, actual_end in SequenceMatcher(
         None, expected, actual, autojunk=False
     ).get_opcodes():

@@ -21,14 +21,7 @@ _NAME = re.compile(r"[^\s=/]+")
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """
-    The file of one input.
-
-    Args:
-        name: The input's name in the script.
-        path: The file; ``-`` is standard input.
-        kind: How it holds its records.
-    """
+    """The file of one input: the input's name in the script, and the path (``-``: standard input)."""
 
     name: str
     path: str
@@ -36,7 +29,6 @@ class LocalFile:
 
     @property
     def can_be_read_twice(self) -> bool:
-        """Whether it can be opened a second time."""
         return self.path != STANDARD_INPUT and Path(self.path).is_file()
 
 
@@ -45,7 +37,7 @@ def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[
     Return the files of flags written ``NAME=FILE``.
 
     Raises:
-        SettingError: A flag is written otherwise, or names an input twice.
+        SettingError: A flag is not of this form, or names an input twice.
         OrderFileError: The ending of a file names no format.
     """
     files: list[LocalFile] = []
@@ -55,6 +47,7 @@ def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[
             raise SettingError(
                 f"{text!r} names no input and file", code="TG-SETTING-FLAG", where=flag, fix="write NAME=FILE", example=f"{flag} a=a.ndjson"
             )
+        # Names are compared ignoring case, as the script does.
         if name.lower() in {other.name.lower() for other in files}:
             fix = "put its records into one file"
             raise SettingError(f"input {name} has two files", code="TG-SETTING-CONFLICT", where=flag, fix=fix)
@@ -76,11 +69,6 @@ def _format_by_suffix(path: str) -> Format:
 
 @contextmanager
 def open_file_records(file: LocalFile, block_bytes: int) -> Iterator[Records]:
-    """
-    Open a file's records.
-
-    Raises:
-        OrderFileError: It cannot be read in the format of its ending.
-    """
+    """Open a file's records; raise OrderFileError if it does not have the format of its ending."""
     with open_source(file.path) as source:
         yield open_records(file.path, file.format, source, "\t" if file.path.lower().endswith(".tsv") else ",", block_bytes)

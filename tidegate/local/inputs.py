@@ -2,11 +2,11 @@
 A file as an input of a script: each partition of its records goes through a time model of its own.
 
 A record's arrival is its ``EventEnqueuedUtcTime``, its partition its ``PartitionId``, if the first record (or the header) has such
-fields. Without TIMESTAMP BY the arrival is the event time; the records of a file without arrivals arrived when it was last changed.
-With TIMESTAMP BY and without arrivals nothing is early or late: only reorder applies. Edges belong together by substream and
-start, as in a job; without OVER by their start alone, since records of files have no keys beside their payloads.
+fields. Without TIMESTAMP BY the event time is the arrival; if the file has no arrivals either, it is the file's last change.
+With TIMESTAMP BY but without arrivals nothing is early or late: only reorder applies. An end edge belongs to the start edge with the
+same substream and start; without OVER, with the same start, since a file's records have no key beside their payload.
 
-Law: what leaves, and in which order, depends on the file and the settings alone, not on how it was cut into blocks.
+Law: which events leave, and in which order, depends on the file and the settings alone, not on how the file was cut into blocks.
 """
 
 from __future__ import annotations
@@ -48,19 +48,15 @@ Mask = NDArray[np.bool_]
 ARRIVAL = "EventEnqueuedUtcTime"
 PARTITION = "PartitionId"
 PARTITION_MAX = 2**31 - 1
-# Stands for the partitions that standard input may still bring. It never has a CTI, so time waits for the end.
+# Stands for the partitions that standard input may still bring. It never gets a CTI, so no time passes before the end.
 _UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
     """
-    A record that cannot be used.
-
-    Args:
-        input: None for a row between two operators.
-        partition, line: None if not known.
-        value: Its JSON.
+    A record that cannot be used. ``value`` is its JSON; ``input`` is None for a row between two operators.
+    ``partition`` and ``line`` are None if they are not known.
     """
 
     input: str | None
@@ -78,7 +74,7 @@ class TimeRules:
     Args:
         policies: The time policies; without arrivals only reorder applies.
         time_format: How event times are written; one of :data:`ordering.columns.timestamps.UNITS`.
-        end: Field path of the end of a span; None for points.
+        end: Field path of the end of an interval or edge; None for points.
     """
 
     policies: Policies
@@ -96,7 +92,7 @@ class _Partition:
 
 @dataclass(slots=True)
 class InputCounts:
-    """What happened to an input's records so far."""
+    """Counts of an input's records so far."""
 
     records: int = 0
     policies: Counts = field(default_factory=Counts)
@@ -105,14 +101,10 @@ class InputCounts:
 
 class FileInput:
     """
-    One input of a script, read from a file.
-
-    Args:
-        scan: Its event time and its substreams, as the script has them.
-        block_bytes: About how much is read at a time.
+    One input of a script, read from a file; *scan* gives its event time and its substreams.
 
     Raises:
-        OrderFileError: The file does not have the format of its ending, or lacks a time.
+        OrderFileError: The file does not have the format of its ending, or has no time at all.
     """
 
     def __init__(self, file: LocalFile, scan: Scan, rules: TimeRules, block_bytes: int) -> None:
@@ -136,15 +128,14 @@ class FileInput:
 
     @property
     def partitions(self) -> int:
-        """How many partitions had records so far."""
+        """How many partitions have had records so far."""
         return sum(partition.next_line > 0 for partition in self._partitions.values())
 
     def close(self) -> None:
-        """Close the file."""
         self._open.close()
 
     def read(self) -> tuple[list[Step], list[BadRecord]]:
-        """Read on; return a step of each partition that had records, at the end of all, and the records that cannot be used."""
+        """Read one block; return a step for each of its partitions (after the last block: for all) and the records that cannot be used."""
         block = next(self._blocks, None)
         if block is None:
             return self._finish(), []
@@ -169,6 +160,7 @@ class FileInput:
 
     def _effective_policies(self) -> Policies:
         if self._scan.timestamp_by is None:
+            # Without TIMESTAMP BY the event time is the arrival: nothing is early, late or out of order.
             return Policies.arrival_order()
         if self.has_arrival:
             return self.rules.policies
@@ -188,11 +180,13 @@ class FileInput:
         return Path(self.file.path).stat().st_mtime_ns // 1_000
 
     def _find_partitions(self, block_bytes: int) -> list[int]:
-        """Return the file's partitions; none if they cannot be known. Time may pass none of them before its first record."""
+        """Return the file's partitions, or none if they cannot be known before its end."""
         if not self.has_partition:
             return [0]
+        # Standard input cannot be read twice. Time waits for its end, since any record may bring a new partition.
         if not self.file.can_be_read_twice:
             return []
+        # An extra pass: the roster must list all partitions before a watermark may advance.
         partitions: set[int] = set()
         reader = ReaderSource(reader_of(JSON), {"partition": Field((PARTITION,))})
         with open_file_records(self.file, block_bytes) as records:
@@ -230,12 +224,11 @@ class FileInput:
         self.roster = self.roster or self._make_roster(sorted(self._partitions) or [0])
         # A partition without records ends too: readers wait for every channel of the roster.
         ending = [(number, self._partition(number)) for number in self.roster.partitions]
+        # A time-only batch has no records; it moves every watermark to the end.
         return [self._step(number, each.model.time_only_batch(each.next_line, finish=True)) for number, each in ending]
 
 
 class _Rows(RecordColumns):
-    """One block of an input: its columns, and the partition of each record."""
-
     def __init__(self, source: FileInput, block: Block) -> None:
         super().__init__(block, block.payloads())
         self._name, size = source.name, len(block)
@@ -260,13 +253,13 @@ class _Rows(RecordColumns):
             self.key = self.substream.dictionary_decode().cast(pa.binary())
 
     def by_partition(self) -> Iterator[tuple[int, Ints]]:
-        """Yield each partition with the rows of it that the model hears of."""
+        """Yield each partition with the rows that the model walks."""
         for partition in np.unique(self.partition[self.is_walked]).tolist():
             yield partition, np.flatnonzero(self.is_walked & (self.partition == partition))
 
     def bad_records(self) -> list[BadRecord]:
-        """Return the records that cannot be used."""
         records = []
+        # A record that the model does not walk may have no valid partition.
         for row in np.flatnonzero(self.is_bad).tolist():
             partition = int(self.partition[row]) if self.is_walked[row] else None
             records.append(BadRecord(self._name, self.reason[row], partition, int(self.line[row]), self.block.text[row]))
@@ -274,11 +267,12 @@ class _Rows(RecordColumns):
 
 
 def parse_partitions(values: Variant) -> tuple[Ints, Mask]:
-    """Return the partition that each value names, and where it names one: an integer of 32 bits, also as text; NULL is 0."""
+    """Return the partition of each value, and which are valid: 32-bit integers, also as text, from 0 on; NULL is partition 0."""
     numbers, valid = np.zeros(values.length, dtype=np.int64), ~values.valid_mask()
     for kind, part in values.parts.items():
         if kind is Kind.NVARCHAR:
             part = pc.if_else(pc.match_substring_regex(part, "^[0-9]{1,10}$"), part, None).cast(pa.int64())
+        # Only BIGINT and matching text name a partition. NULL has no part: its row is valid from the start, with 0.
         elif kind is not Kind.BIGINT:
             continue
         candidates = part.fill_null(-1).to_numpy()
@@ -288,7 +282,7 @@ def parse_partitions(values: Variant) -> tuple[Ints, Mask]:
 
 
 def _without_type(expr: Expr | None) -> Expr | None:
-    # As ingest reads it: a field alone counts as it stands in the record, whatever type it is declared to have.
+    # As ingest reads it: the declared type of a field does not change its event time or key.
     path = path_of(expr) if expr is not None else None
     return expr if path is None else Field(path)
 
@@ -300,7 +294,7 @@ def _extract(reader: ReaderSource, block: Block, name: str) -> Variant:
 
 
 def _read_first_names(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:
-    """Return the field names of the first record that has any, and all blocks."""
+    """Return the field names of the first readable record, and all blocks, including those read to find it."""
     seen: list[Block] = []
     names: list[str] = []
     for block in blocks:

@@ -1,8 +1,8 @@
 """
-An ordered topic in memory: what ingest would write of one file, and a query's bucket reads.
+An ordered topic in memory: the records that ingest would write of one file and that a query's bucket reads.
 
-Law: the log of a file holds the events of each partition, numbered, and its CTIs, each behind the events that it promises.
-The topic has one partition; every partition of the file is a channel of it.
+Law: the log holds the numbered events of each partition and its CTIs, each CTI behind the events that it promises. The topic has one
+partition; each partition of the file is a channel of it.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from query.columns.events import DECODED_SCHEMA, NO_EVENTS
 
 @dataclass(frozen=True, slots=True)
 class FileRoster(Roster):
-    """A roster whose input partitions are numbered as the file's records number them, not 0, 1, ..."""
+    """A roster whose input partitions have the numbers that the file's records give, not 0, 1, ..."""
 
     partitions: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, partitions: Sequence[int], *, has_over: bool) -> FileRoster:
-        """Return the roster of a file with these partitions."""
         return cls(1, len(partitions), Spread.ALL, has_over, tuple(partitions))
 
     def channels_of(self, output_partition: int, output_partitions: int) -> Sequence[int]:
-        """Return the file's partitions: the topic has one partition, into which all of them write."""
+        """Return the file's partitions: all of them write into the one partition of the topic."""
         return self.partitions
 
 
 class OrderedLog:
-    """The log of one file's ordered topic; ``roster`` must be known before the first range is appended."""
+    """The log of one file's ordered topic. Set ``roster`` before the first :meth:`append`."""
 
     def __init__(self) -> None:
         self.roster: FileRoster | None = None
         self._next_offset = 0
 
     def append(self, steps: Sequence[Step]) -> DecodedRange:
-        """Write what a step of each of some partitions gave; return it as a reader finds it."""
+        """Append the events and CTIs of some partitions' steps; return them as a reader decodes them."""
         assert self.roster is not None, "CTIs carry the roster"
         offsets: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         ctis: list[tuple[int, Cti]] = []
         for step in steps:
             offsets.append(np.arange(self._next_offset, self._next_offset + len(step.released)))
             self._next_offset += len(step.released)
+            # CTIs come after the events of their step: a CTI promises that those have been written.
             for cti in step.ctis:
                 ctis.append((self._next_offset, replace(cti, roster=self.roster)))
                 self._next_offset += 1

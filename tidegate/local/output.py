@@ -1,8 +1,8 @@
 """
 Where results go: a file for each output, or standard output.
 
-Law: a result is one line, byte for byte the value that a job would write. Files are replaced, complete, once the run has ended
-well. If several outputs go to standard output, each line names its output; lines come in the order of time, then of the script.
+Law: a result is one line, byte for byte the value that a job would write. Files are replaced, complete, after the run has succeeded.
+If several outputs go to standard output, each line names its output; lines come in the order of time, then of the script.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ResultFiles:
     A file for each output in one folder, and one for records that cannot be used.
 
     Raises:
-        SettingError: An output cannot be a file, or is one of the inputs.
+        SettingError: The name of an output cannot be that of a file, or the file is one of the inputs.
     """
 
     def __init__(self, folder: Path, outputs: Sequence[str], read_files: Sequence[LocalFile]) -> None:
@@ -60,17 +60,15 @@ class ResultFiles:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Discard what was not committed."""
+        """Discard the files that were not committed."""
         self._exit.close()
 
     def write(self, step: RunStep) -> None:
-        """Write what a step gave."""
         for lines, results in zip(self._lines, step.results, strict=False):
             lines.write([value + b"\n" for value in results.values])
         self._lines[-1].write([dead_line(bad) for bad in step.bad])
 
     def commit(self) -> None:
-        """Put the files in their places."""
         for lines in self._lines:
             lines.commit()
 
@@ -86,7 +84,7 @@ class PrintedResults:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing is left to do."""
+        """Do nothing: lines that were printed stay."""
 
     def write(self, step: RunStep) -> None:
         """Print the results of a step."""
@@ -95,10 +93,11 @@ class PrintedResults:
             return
         texts = [b"%b%b}\n" % (head, value) for head, results in zip(self._heads, step.results, strict=True) for value in results.values]
         instants = [system_us for results in step.results for system_us in results.system_us]
+        # A stable sort: results of one instant stay in the order of the script's outputs.
         self._lines.write([texts[index] for index in sorted(range(len(texts)), key=instants.__getitem__)])
 
     def commit(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: lines were printed at once."""
 
 
 def dead_line(bad: BadRecord) -> bytes:

@@ -1,7 +1,7 @@
 """
-Progress and summary of ``tidegate local``: what happened to each input's records, and how many results there are.
+Progress and summary of ``tidegate local``: counts of each input's records and of each output's results.
 
-Law: numbers add up: every record of an input is in order, dropped by a policy, or could not be used.
+Law: the counts add up: every record of an input is in order, dropped by a policy, or cannot be used.
 """
 
 from __future__ import annotations
@@ -24,15 +24,7 @@ _REASONS_SHOWN = 10
 
 
 class LocalReport:
-    """
-    The report of one run.
-
-    Args:
-        script: The name of the script.
-        outputs: The names of its outputs.
-        as_json: Whether a program reads it.
-        mistakes: Findings of lint that would make results stay away.
-    """
+    """The report of one run; *mistakes* are findings of lint that would keep results away."""
 
     def __init__(self, script: str, outputs: Sequence[str], *, as_json: bool, mistakes: Sequence[Finding] = ()) -> None:
         self._script, self._outputs, self._as_json, self._mistakes = script, outputs, as_json, mistakes
@@ -46,17 +38,16 @@ class LocalReport:
         return self._reasons.total()
 
     def add(self, step: RunStep) -> None:
-        """Count the results and bad records of a step."""
         for number, results in enumerate(step.results):
             self._results[number] += len(results.values)
         self._reasons.update(bad.reason for bad in step.bad)
 
     def progress(self, run: LocalRun) -> AbstractContextManager[Show]:
-        """Show how far the reading is; see :func:`tidegate.order.summary.show_progress`."""
+        """Show the progress of reading; see :func:`tidegate.order.summary.show_progress`."""
         return show_progress([(source.name, source.records) for source in run.inputs], is_shown=not self._as_json)
 
     def print_summary(self, run: LocalRun) -> None:
-        """Write the summary on standard error."""
+        """Write the summary to standard error."""
         numbers = self._numbers(run)
         print_summary(numbers, _sentences, as_json=self._as_json)
 

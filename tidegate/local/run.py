@@ -1,9 +1,9 @@
 """
-A script run on files: the ordering step of ingest writes each file's ordered log, and a bucket of the query reads them all.
+A script run on files: the ordering step of ingest writes each file's ordered log, and a bucket of the query reads all logs.
 
-The input that is furthest behind is read on. Law: the results of each output, and their order, depend on the files, the script
-and the policies alone. Results come in the order in which a job writes them to its topic, (s, fixed row order); with OVER in the
-order in which it writes them to result files, (s, key bytes, partition, row order).
+Law: the results of each output, and their order, depend on the files, the script and the policies alone. The order is that in which a
+job writes results to its topic: (s, fixed row order). With OVER it is the order in result files: (s, key bytes, partition, row order);
+over several inputs a substream is a key across all partitions, and the order is (s, key bytes, row order).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from query.engine.program import Program
 from tidegate.local.inputs import BadRecord, FileInput
 from tidegate.local.ordered_log import OrderedLog
 
-# With OVER results leave by whole spans, as into result files. A short span lets them leave early.
+# With OVER results leave by whole spans, as into result files. Short spans let results leave early.
 _SPAN_US = SECOND_US
-# A bucket puts small pieces together and forgets idle substreams when it is saved; so it is, though nothing is kept of it.
+# save() also merges small pieces and forgets idle substreams. The snapshot itself is not used.
 _STEPS_PER_SAVE = 32
 
 
@@ -37,7 +37,7 @@ class Results:
     values: list[bytes] = field(default_factory=list)
 
     def pop_before(self, until_us: int) -> Results:
-        """Take those out that lie below an instant."""
+        """Remove and return the results before an instant."""
         count = bisect_left(self.system_us, until_us)
         due = Results(self.system_us[:count], self.values[:count])
         del self.system_us[:count], self.values[:count]
@@ -46,21 +46,14 @@ class Results:
 
 @dataclass
 class RunStep:
-    """What one step gave: the results of each output in order, and the records that cannot be used."""
+    """The results of each output that one step made final, in order, and the records that cannot be used."""
 
     results: list[Results]
     bad: list[BadRecord] = field(default_factory=list)
 
 
 class LocalRun:
-    """
-    The run of a script over files.
-
-    Args:
-        program: The script.
-        inputs: Its inputs, in the order of the script.
-        has_over: Whether time advances substream by substream.
-    """
+    """The run of a script over files; *inputs* are in the order of the script."""
 
     def __init__(self, program: Program, inputs: Sequence[FileInput], *, has_over: bool) -> None:
         self.inputs, self._has_over = inputs, has_over
@@ -70,9 +63,10 @@ class LocalRun:
         self._pending = [Results() for _ in program.plans]
 
     def steps(self) -> Iterator[RunStep]:
-        """Read to the end of all files; yield what leaves, step by step."""
+        """Read to the end of all files; yield the results and bad records of each step."""
         number = 0
         while reading := [index for index, source in enumerate(self.inputs) if not source.is_ended]:
+            # Reading the input that is furthest behind keeps memory small: the other inputs' events wait for it.
             index = min(reading, key=lambda index: self.inputs[index].frontier.value)
             written, bad = self.inputs[index].read()
             self._write(index, written)
@@ -86,7 +80,7 @@ class LocalRun:
             yield RunStep(self._pop_results(), bad + self._pop_bad())
 
     def _write(self, index: int, written: list[Step]) -> None:
-        """Append to the log of an input, once its roster is known, and let the bucket read that."""
+        """Append steps to the log of an input once its roster is known, and give them to the bucket."""
         log, waiting = self._logs[index], self._unwritten[index]
         waiting.append(written)
         log.roster = self.inputs[index].roster
@@ -96,30 +90,33 @@ class LocalRun:
 
     def _settle(self) -> None:
         self._collect(self._bucket.settle())
+        # One call may not return everything if much is due at once.
         while not self._bucket.is_settled:
             self._collect(self._bucket.settle())
-        self._bucket.next_ctis()  # what a CTI has promised need not be remembered
+        # The CTIs go nowhere; taking them lets the bucket forget what they promise.
+        self._bucket.next_ctis()
 
     def _collect(self, released: Sequence[Released]) -> None:
-        """Keep results as they leave for a topic; with OVER the bucket keeps them itself, for result files."""
+        # With OVER the bucket keeps the results in the order of result files; :meth:`_pop_results` takes them from there.
         if not self._has_over:
             for pending, results in zip(self._pending, released, strict=True):
                 pending.system_us += results.system_us.tolist()
                 pending.values += results.value.to_pylist()
 
     def _pop_results(self) -> list[Results]:
-        """Return the results that no later one of any output can stand before."""
+        """Return the results that no later result of any output can precede."""
         until_us = min(map(self._bucket.output_frontier_us, range(len(self._pending))))
         if self._has_over:
             for output, pending in enumerate(self._pending):
                 if (rows := self._bucket.pop_file_rows(output)) is not None:
                     pending.system_us += rows["system_us"].to_pylist()
                     pending.values += rows["value"].to_pylist()
+            # File rows come by whole spans: results are final up to the start of the span that is still open.
             until_us = until_us if until_us == INFINITY else until_us // _SPAN_US * _SPAN_US
         return [pending.pop_before(until_us) for pending in self._pending]
 
     def _pop_bad(self) -> list[BadRecord]:
-        """Return the records on which an expression failed."""
+        """Return the rows on which an expression failed."""
         records = []
         for row in self._bucket.pop_bad_rows():
             if row.source is None:
@@ -132,7 +129,7 @@ class LocalRun:
 
 
 def _new_bucket(program: Program, inputs: Sequence[FileInput], *, has_over: bool) -> Bucket:
-    """Return the bucket of a job whose ordered topics and result topics have one partition."""
+    """Return the bucket of a job whose ordered topics and result topics have one partition each."""
     sources = [Source(source.name, 1, {index: 0}) for index, source in enumerate(inputs)]
     spans_us = [_SPAN_US if has_over else None] * len(program.plans)
     config = BucketConfig(sources, 0, Roster(1, 1, Spread.ONE, has_over), spans_us=spans_us)

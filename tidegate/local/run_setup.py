@@ -1,5 +1,5 @@
 """
-What a script is run with: files, time policies, and perhaps a configuration.
+The surroundings of a script's run: files, time policies, and perhaps a configuration.
 
 Law: a flag overrides the configuration of the input, which overrides the default.
 """
@@ -34,7 +34,7 @@ Named = TypeVar("Named")
 
 @dataclass(frozen=True, slots=True)
 class PolicyFlags:
-    """Time policies as typed; None: not given."""
+    """Time policies as typed in flags; None: not given."""
 
     early: str | None = None
     late: str | None = None
@@ -43,12 +43,8 @@ class PolicyFlags:
     out_of_order_action: Action | None = None
 
     def override(self, policies: Policies) -> Policies:
-        """
-        Return *policies* with the given ones replaced.
-
-        Raises:
-            SettingError: A duration cannot be read or is out of range.
-        """
+        """Return *policies* with the given flags applied; raise SettingError if a duration cannot be read or is out of range."""
+        # All flags are parsed with their defaults, to check them together; only the given ones are used.
         typed = parse_policies(
             self.early or "5m",
             self.late or "5s",
@@ -68,13 +64,7 @@ class PolicyFlags:
 
 @dataclass(frozen=True)
 class RunSetup:
-    """
-    What a run has beside its script.
-
-    Args:
-        settings: What the script is bound with.
-        rules: How the time of each input is determined, by its name.
-    """
+    """Everything that a run needs beside its script; ``rules`` has the time rules of each input, by its name."""
 
     settings: ScriptSettings
     rules: Mapping[str, TimeRules]
@@ -113,6 +103,7 @@ class RunSetup:
 def _load_config(config: Path | None) -> Settings | None:
     if config is None:
         return None
+    # Settings import pydantic, which is slow to load; most local runs have no configuration.
     from tidegate.settings.load import load
 
     return load(config)
@@ -147,12 +138,7 @@ def _load_tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettin
 
 @contextmanager
 def open_run(script: BoundScript, setup: RunSetup, block_bytes: int) -> Iterator[LocalRun]:
-    """
-    Open the files that a script reads, in the order in which it names them.
-
-    Raises:
-        OrderFileError: A file does not have the format of its ending.
-    """
+    """Open the files that a script reads, in its order; raise OrderFileError if a file does not have the format of its ending."""
     file_of = {file.name: file for file in setup.files}
     with ExitStack() as stack:
         inputs = []

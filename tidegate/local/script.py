@@ -1,7 +1,7 @@
 """
-A script that runs on files: the script alone decides what event time is and along which key time advances.
+A script that runs on files: the script alone decides the event time and the substream key.
 
-Law: each input has one event time and one key in the whole script, as on an ordered topic. A script that contradicts itself, or
+Law: each input has one event time and one key in the whole script, as an ordered topic has. A script that contradicts itself, or
 has OVER after only some of its inputs, is refused.
 """
 
@@ -24,13 +24,7 @@ from tidegate.expressions.tree import Expr, Field, Leaf
 
 @dataclass(frozen=True)
 class ScriptSettings:
-    """
-    What a script is bound with.
-
-    Args:
-        schemas: The inputs it may read.
-        window_us_max: Longest window accepted, microseconds.
-    """
+    """Settings for binding a script: the inputs it may read, and the longest window accepted, in microseconds."""
 
     schemas: Sequence[InputSchema]
     window_us_max: int = WINDOW_US_MAX
@@ -38,20 +32,14 @@ class ScriptSettings:
 
 @dataclass(frozen=True)
 class BoundScript:
-    """
-    A bound script.
-
-    Args:
-        plans: What it computes, a plan for each output.
-        scans: What it reads, each input once, in the order of the script.
-    """
+    """A bound script: a plan for each output, and the inputs that it reads, each once and in its order."""
 
     plans: tuple[Plan, ...]
     scans: tuple[Scan, ...]
 
     @property
     def has_over(self) -> bool:
-        """Whether time advances substream by substream."""
+        """Whether the inputs have substreams."""
         return any(scan.over is not None for scan in self.scans)
 
 
@@ -60,14 +48,12 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
     Read a script and bind it to files.
 
     Args:
-        path: The script.
-        settings: What it is bound with.
-        name: Its name in errors; by default the path.
-        into: The output of a script that names none.
+        name: The script's name in errors; by default its path.
+        into: The output's name if the script names none.
 
     Raises:
         QueryError: The script is wrong.
-        SettingError: It reads another set of inputs than there are files for.
+        SettingError: There is a file that the script does not read.
     """
     script = read_script(path, name)
     plans = bind_outputs(script, settings.schemas, into=into, window_us_max=settings.window_us_max)
@@ -97,13 +83,13 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
 
 
 def find_mistakes(path: Path, settings: ScriptSettings, into: str | None = None) -> list[Finding]:
-    """Return those findings of ``tidegate lint`` that are probably mistakes."""
+    """Return the findings of ``tidegate lint`` that are probably mistakes."""
     surroundings = LintContext(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
     return [finding for finding in lint(read_script(path), surroundings) if finding.code in MISTAKES]
 
 
 def _check_time(scan: Scan, source: Source) -> None:
-    """Check that event time and key can be computed from a payload."""
+    """Check that event time and key use fields of the payload only."""
     for expr, clause, code in ((scan.timestamp_by, "TIMESTAMP BY", "TIMESTAMP"), (scan.over, "OVER", "OVER")):
         foreign = next((part for part in expr.walk() if isinstance(part, Leaf) and not isinstance(part, Field)), None) if expr else None
         if foreign is not None:

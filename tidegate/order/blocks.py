@@ -1,9 +1,9 @@
 """
 Records of a file in blocks, whatever its format, and the faults a record may have.
 
-Law: what a record is, and its line number, depends on the file alone, not on where its blocks are cut.
-A line counts physical lines from 1 (a CSV's header is one of them, a record that spans several has the line it begins
-in); Parquet has rows instead, an array elements. A record that cannot be read has a *fault*; the next one is read all the same.
+Law: where a record begins and ends, and its line number, depends on the file alone, not on where its blocks are cut.
+Line numbers are physical lines from 1: a CSV's header counts, and a record of several lines has the first one's number. Parquet counts
+rows, a JSON array elements. A record that cannot be read has a *fault*; reading goes on with the next record.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from ordering.errors import TidegateError
 
-# A longer record is a fault and not kept in memory. Without a bound one unclosed quote would take the whole file.
+# A longer record is a fault and is not kept in memory: without a bound, one unclosed quote would take the whole file.
 RECORD_BYTES_MAX = 64 * 2**20
-# So much of a record that is too long is shown.
+# How much of such a record is shown.
 SHOWN_CHARACTERS = 1_000
 
 
@@ -42,24 +42,24 @@ class Format(StrEnum):
 class Fault(StrEnum):
     """Why a record cannot be read at all."""
 
+    # not JSON
     JSON = "json"
-    """It is no JSON."""
+    # JSON, but not an object
     OBJECT = "object"
-    """It is JSON, but no object with fields."""
+    # more or fewer columns than the header
     COLUMNS = "columns"
-    """It has more or fewer columns than the header."""
+    # not UTF-8
     ENCODING = "encoding"
-    """It is not UTF-8."""
+    # a value that JSON cannot express, such as a date after the year 9999
     VALUE = "value"
-    """A value in it has no JSON form, such as a date after the year 9999."""
     TOO_LONG = "too_long"
+    # a quote that is still open at the end of the file
     QUOTE = "quote"
-    """A quote that it opens is still open where the file ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenQuote:
-    """A quote in a CSV that is never closed: the line it stands in, and how many lines it takes with it to the end of the file."""
+    """A quote in a CSV that is never closed: its line, and how many lines from there to the end of the file."""
 
     line: int
     lines: int
@@ -68,13 +68,13 @@ class OpenQuote:
 @dataclass(slots=True)
 class Block:
     """
-    Some records in file order; all columns have one entry a record.
+    Some records in file order; all columns have one entry for each record.
 
     Attributes:
-        line: Where each record begins.
-        text: The record as JSON: of NDJSON the line's own bytes.
-        fault: Why it cannot be read; None: it can.
-        is_plain: Whether no record has a fault, and their lines follow each other.
+        line: The line at which each record begins.
+        text: The record as JSON; for NDJSON the bytes of the line itself.
+        fault: Why the record cannot be read; None if it can.
+        is_plain: Whether no record has a fault and the lines are consecutive.
     """
 
     line: list[int] = field(default_factory=list)
@@ -86,14 +86,13 @@ class Block:
 
     @classmethod
     def of_plain(cls, first_line: int, text: list[bytes], payloads: pa.Array) -> Block:
-        """Return a block of JSON objects that every parser reads alike, so that their fields need be read only if asked for."""
+        """Return a block of JSON objects that every parser reads alike; their fields are parsed only if asked for."""
         return cls(list(range(first_line, first_line + len(text))), text, [None] * len(text), None, payloads, is_plain=True)
 
     def __len__(self) -> int:
         return len(self.line)
 
     def add(self, line: int, text: bytes, fields: dict[str, Any] | None, fault: Fault | None = None) -> None:
-        """Append one record."""
         self.line.append(line)
         self.text.append(text)
         self.fields.append(fields)
@@ -101,19 +100,19 @@ class Block:
 
     @property
     def fields(self) -> list[dict[str, Any] | None]:
-        """The fields of each record; None where it has a fault."""
+        """The fields of each record; None for a record with a fault."""
         if self._fields is None:
             self._fields = list(map(orjson.loads, self.text))
         return self._fields
 
     def first_names(self) -> list[str] | None:
-        """Return the names of the fields of the first record that can be read; None: there is none."""
+        """Return the field names of the first readable record, or None if there is none."""
         if self._fields is None:
             return list(orjson.loads(self.text[0]))
         return next((list(fields) for fields in self._fields if fields is not None), None)
 
     def payloads(self) -> pa.Array:
-        """Return the JSON of each record as a binary column, null where it has a fault."""
+        """Return the JSON of each record as a binary column, null for a record with a fault."""
         if self._payloads is None:
             texts = [None if fault else text for text, fault in zip(self.text, self.fault, strict=True)]
             self._payloads = pa.array(texts, type=pa.binary())
@@ -125,10 +124,10 @@ class Records(Protocol):
     A file being read.
 
     Attributes:
-        columns: Its field names; None where each record has its own.
+        columns: Its field names; None if each record has its own.
         total: Its size in bytes or in rows, 0 if unknown.
-        done: How much of that is read.
-        open_quote: Known at the end.
+        done: How much of ``total`` has been read.
+        open_quote: Set at the end, if a quote was never closed.
     """
 
     columns: list[str] | None
@@ -137,24 +136,19 @@ class Records(Protocol):
     open_quote: OpenQuote | None
 
     def has_field(self, path: Sequence[str]) -> bool:
-        """Return whether a record may have a field at *path*, as far as ``columns`` say."""
+        """Return whether a record may have a field at *path*, judging by ``columns``."""
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the records, some at a time."""
+        """Yield the records, block by block."""
 
 
 def as_json_text(raw: bytes) -> bytes:
-    """Return bytes that cannot be read as a JSON string, to be shown."""
+    """Return bytes that cannot be parsed as a JSON string, for error messages."""
     return orjson.dumps(raw.decode(errors="replace"))
 
 
 def check_names(columns: list[str], where: str) -> None:
-    """
-    Check that column names are distinct.
-
-    Raises:
-        OrderFileError: Two columns have one name.
-    """
+    """Raise OrderFileError if two columns have the same name."""
     duplicates = sorted({name for name in columns if columns.count(name) > 1})
     if duplicates:
         what = f"two columns have the name {', '.join(duplicates)}"

@@ -18,14 +18,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 class CsvRecords:
     """
-    A CSV with a header, as Python's csv module reads it.
-
-    Args:
-        path: What errors call it.
-        source: The file.
-        total: Its size in bytes, 0 if unknown.
-        delimiter: The character between columns.
-        block_bytes: About how much is read at a time.
+    A CSV with a header, as Python's csv module reads it; ``total`` is its size in bytes, 0 if unknown.
 
     Raises:
         OrderFileError: The header cannot be read.
@@ -37,16 +30,16 @@ class CsvRecords:
         self._rows = max(1, block_bytes // 256)
         self._has_ended = False
         csv.field_size_limit(blocks.RECORD_BYTES_MAX)
-        # Bytes that are no UTF-8 become single surrogates, which no text has: each such record is a fault of its own.
+        # Bytes that are not UTF-8 become lone surrogates, which valid text never has: each such record gets a fault.
         self._text = io.TextIOWrapper(source, encoding="utf-8-sig", errors="surrogateescape", newline="")
         self._reader = csv.reader(self._read_lines(), delimiter=delimiter)
         self.columns: list[str] | None = self._read_header(path)
 
     def has_field(self, path: Sequence[str]) -> bool:
-        """Return whether *path* is a column."""
         return len(path) == 1 and path[0] in (self.columns or [])
 
     def _read_lines(self) -> Iterator[str]:
+        # The bound keeps a line without an end from filling memory.
         while line := self._text.readline(blocks.RECORD_BYTES_MAX):
             self.done += len(line)
             yield line
@@ -71,17 +64,18 @@ class CsvRecords:
         return header
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the records, some at a time."""
         while block := self._read_block():
             yield block
 
     def _read_block(self) -> Block:
         block = Block()
         while len(block) < self._rows:
+            # The csv module counts lines after it has read them, so the next record begins one further.
             begins = self._reader.line_num + 1
             try:
                 row = next(self._reader, None)
             except csv.Error:
+                # A field is longer than field_size_limit.
                 block.add(begins, b"null", None, Fault.TOO_LONG)
                 continue
             if row is None:
@@ -112,5 +106,5 @@ def _replace_invalid(row: list[str]) -> list[str]:
 
 
 def _count_lines(text: str) -> int:
-    """Return over how many lines a text reaches; a line end that nothing follows begins no further one."""
+    """Return how many lines a text takes; a line end at its end begins no further line."""
     return len(_LINE_END.findall(text)) + (not text.endswith(("\n", "\r")))

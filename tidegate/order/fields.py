@@ -1,8 +1,8 @@
 """
 The fields that ``tidegate order`` reads: event time, end, arrival, partition, substream and record key.
 
-Law: a field's value depends on the record and the names in force alone. Names are as typed; only the well-known names of arrival
-and partition are found ignoring case, once for the file, in its header or its first object.
+Law: a field's value depends on the record and the field names alone. Names given by flags are case-sensitive. The well-known names of
+arrival and partition are matched ignoring case, once per file, in its header or its first object.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def parse_path(text: str, flag: str) -> FieldPath:
     Read a field path: names with dots between them; a name with dots or brackets stands in ``[brackets]``.
 
     Raises:
-        SettingError: *text* is no path.
+        SettingError: *text* is not a field path.
     """
     names, position = [], 0
     while position < len(text):
@@ -73,13 +73,13 @@ def format_path(path: FieldPath) -> str:
 
 
 def find_well_known(names: Iterable[str], candidates: Sequence[str]) -> FieldPath | None:
-    """Return the first of *candidates* that is among *names* ignoring case, as it is spelled there."""
+    """Return the first of *candidates* that is among *names*, ignoring case, as it is spelled there."""
     spelled = {name.lower(): name for name in names}
     return next(((spelled[name.lower()],) for name in candidates if name.lower() in spelled), None)
 
 
 def path_getter(path: FieldPath) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that looks a path up in a record and gives the value, or ``MISSING``."""
+    """Return a function that returns a record's value at *path*, or ``MISSING``."""
     if len(path) == 1:
         return lambda record, name=path[0]: record.get(name, MISSING)  # type: ignore[misc]
 
@@ -97,9 +97,9 @@ def path_getter(path: FieldPath) -> Callable[[dict[str, Any]], Any]:
 def ticks_of(values: Sequence[Any], unit: str) -> Ticks:
     """
     Return times in microseconds, and which are valid, as :func:`ordering.columns.timestamps.to_ticks` reads them.
-
-    Text such as ``12:07`` or ``12:07:30`` is a time of 1970-01-01, if *unit* accepts text.
+    Text such as ``12:07`` or ``12:07:30`` is a time on 1970-01-01, if *unit* accepts text.
     """
+    # A column of text only is the common case; it needs no look at each value.
     texts = values if set(map(type, values)) == {str} else [_time_text(value, unit) for value in values]
     ticks, valid = to_ticks(_text_column(texts), unit)
     if unit in ("auto", "iso") and not valid.all():
@@ -151,7 +151,7 @@ def key_of(value: Any) -> bytes:
 
 
 def _compact_json(value: Any) -> str:
-    # Without recursion: values may be nested however deep.
+    # Not recursive: values may be nested to any depth.
     text: list[str] = []
     stack: list[tuple[Any, str]] = [(value, "")]
     while stack:
@@ -159,6 +159,7 @@ def _compact_json(value: Any) -> str:
         if written:
             text.append(written)
         elif isinstance(node, dict):
+            # None marks text that is written already; [1:] drops the comma before the first member.
             inner = [part for name, member in node.items() for part in ((None, ","), (name, ""), (None, ":"), (member, ""))][1:]
             stack += reversed([(None, "{"), *inner, (None, "}")])
         elif isinstance(node, list | tuple):
@@ -171,7 +172,7 @@ def _compact_json(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionId:
-    """A partition as the file names it; they are ordered null, false, true, numbers, text. ``shown`` is its JSON."""
+    """A partition as the file names it. Partitions are ordered null, false, true, numbers, text. ``json`` is its JSON."""
 
     rank: int
     number: float | int
@@ -180,17 +181,15 @@ class PartitionId:
 
     @property
     def label(self) -> Any:
-        """The value itself."""
         return orjson.loads(self.json)
 
 
 def partition_of(value: Any, *, is_typed: bool) -> PartitionId | None:
     """
-    Return the partition that a value names; None: it names none.
+    Return the partition that a JSON scalar names, or None if it names none.
 
     Args:
-        value: A JSON scalar.
-        is_typed: Whether the format distinguishes numbers from text; if not, text that is an integer is one.
+        is_typed: Whether the format distinguishes numbers from text; if not, text that looks like an integer is one.
     """
     if isinstance(value, str) and not is_typed and re.fullmatch(r"-?(0|[1-9]\d{0,17})", value):
         value = int(value)
@@ -198,10 +197,11 @@ def partition_of(value: Any, *, is_typed: bool) -> PartitionId | None:
         return PartitionId(0, 0, "", b"null")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    # bool is a kind of int in Python, so it is tested first.
     if isinstance(value, bool):
         return PartitionId(1, int(value), "", orjson.dumps(value))
     if isinstance(value, int | float):
-        # Beyond 64 bits, and as NaN, a number has no one spelling.
+        # A number beyond 64 bits, or NaN, has more than one spelling.
         return PartitionId(2, value, "", orjson.dumps(value)) if abs(value) < _INT64 else None
     if isinstance(value, str):
         try:

@@ -37,15 +37,14 @@ _GZIP = b"\x1f\x8b"
 
 def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, block_bytes: int) -> Records:
     """
-    Start reading *source*, which is the file at *path* (``-``: standard input).
+    Start reading *source*, the file that errors call *path* (``-``: standard input).
 
     Args:
-        path: Its name in errors.
-        delimiter: Of CSV: the character between columns.
+        delimiter: The character between the columns of a CSV.
         block_bytes: About how much to read at a time; results do not depend on it.
 
     Raises:
-        OrderFileError: It cannot be read in that format.
+        OrderFileError: The file cannot be read in that format.
     """
     total = Path(path).stat().st_size if path != STANDARD_INPUT and Path(path).is_file() else 0
     if format is Format.NDJSON:
@@ -60,15 +59,10 @@ def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, bl
 
 def detect_format(path: str, source: BinaryIO, named_format: str | None) -> Format:
     """
-    Return what the file at *path* holds: as given, else by its ending; ``-`` is NDJSON.
-
-    Args:
-        path: What errors call it.
-        source: The file, opened: its first octets tell if it is compressed.
-        given: A format, or an ending without its dot.
+    Return the format of the file at *path*: *named_format* (a format, or an ending without its dot), else by the ending; ``-`` is NDJSON.
 
     Raises:
-        OrderFileError: The ending names no format, or the file is compressed.
+        OrderFileError: The ending names no format, or the first bytes of *source* show that the file is compressed.
     """
     _check_compression(path, source, named_format)
     if named_format is None and path == STANDARD_INPUT:
@@ -103,12 +97,7 @@ def _check_compression(path: str, source: BinaryIO, named_format: str | None) ->
 
 
 def choose_delimiter(path: str, delimiter: str | None, input_format: str | None = None) -> str:
-    """
-    Return the character between the columns of a CSV.
-
-    Raises:
-        SettingError: It is not one character.
-    """
+    """Return the character between the columns of a CSV; raise SettingError if it is not one character."""
     character = delimiter if delimiter is not None else "\t" if input_format == "tsv" or path.lower().endswith(".tsv") else ","
     character = "\t" if character == "\\t" else character
     if len(character) != 1 or character in '"\r\n':
@@ -124,12 +113,7 @@ def choose_delimiter(path: str, delimiter: str | None, input_format: str | None 
 
 @contextmanager
 def open_source(path: str) -> Iterator[BinaryIO]:
-    """
-    Open the file at *path*, or standard input.
-
-    Raises:
-        OrderFileError: It cannot be opened or read.
-    """
+    """Open the file at *path*, or standard input; raise OrderFileError if it cannot be opened or read."""
     try:
         if path == STANDARD_INPUT:
             standard: TextIO | None = sys.stdin

@@ -1,5 +1,5 @@
 """
-What the flags of ``tidegate order`` mean: policies and shapes.
+The policies and shapes that the flags of ``tidegate order`` mean.
 
 Law: a wrong flag is reported before anything is read or written, by its name, with a correct one.
 """
@@ -17,24 +17,20 @@ NONE = "none"
 
 
 def parse_policies(early: str, late: str, late_action: Action, reorder: str, out_of_order_action: Action) -> Policies:
-    """
-    Return the policies that the flags mean.
-
-    Raises:
-        SettingError: A duration cannot be read or is out of range.
-    """
+    """Return the policies that the flags mean; raise SettingError if a duration cannot be read or is out of range."""
     return Policies(
         early_us=_parse_duration(early, "--early"),
         late_us=_parse_duration(late, "--late"),
         late_action=late_action,
+        # parse_duration refuses negative durations, but -1us is a valid reorder setting.
         reorder_us=-1 if reorder == "-1us" else _parse_tolerance(reorder),
         out_of_order_action=out_of_order_action,
     )
 
 
 def without_arrival(policies: Policies, *, has_over: bool) -> Policies:
-    """Return the policies that apply to records without arrivals: nothing is early or late."""
-    # Without an arrival the floor stays before all time. With OVER the model wants a late tolerance all the same.
+    """Return the policies for records without arrivals: nothing is early or late."""
+    # Without arrivals the floor stays before all time. With OVER the model needs a late tolerance all the same.
     return replace(policies, early_us=None, late_us=0 if has_over else None)
 
 
@@ -58,12 +54,7 @@ def _parse_duration(text: str, flag: str) -> int | None:
 
 
 def check_shape(shape: Shape, end: str | None, key: str | None) -> None:
-    """
-    Check that the flags of spans go together.
-
-    Raises:
-        SettingError: One is given without the other.
-    """
+    """Raise SettingError if a flag of spans is given without the other ones that it needs."""
     if (shape is not Shape.POINT) != (end is not None):
         raise _conflict("--shape and --end go together", "--shape", "give both", "--shape interval --end until")
     if key is not None and shape is not Shape.EDGE:

@@ -2,7 +2,7 @@
 A file that is one JSON array of records, which many tools write instead of one object a line.
 
 Law: the elements and their numbers, from 1, depend on the file alone, not on how it is cut into pieces. Text between two commas
-is an element, whether it can be read or not; an array may be followed by another. Only the element being read is kept.
+is an element, even if it cannot be parsed. One array may follow another. Only the current element is kept in memory.
 """
 
 from __future__ import annotations
@@ -19,13 +19,10 @@ _OPENING, _CLOSING = b"[{", b"]}"
 
 
 def detect_array(source: BinaryIO) -> tuple[bool, bytes]:
-    """
-    Return whether *source* begins as an array of objects does, and what was read of it to find out.
-
-    No more is read than that takes.
-    """
+    """Return whether *source* begins as an array of objects, and the bytes that had to be read for that."""
     read = getattr(source, "read1", source.read)
     peeked = b""
+    # Two characters that are not spaces decide; a pipe may never send more, so no more is read.
     while len(opening := peeked.removeprefix(_BOM).translate(None, _SPACE)[:2]) < 2 and (not opening or opening == b"["):
         piece = read(4096)
         if not piece:
@@ -35,12 +32,7 @@ def detect_array(source: BinaryIO) -> tuple[bool, bytes]:
 
 
 class ArrayElements:
-    """
-    The elements of arrays, found piece by piece.
-
-    Args:
-        element_bytes_max: A longer element is cut to one byte more than this.
-    """
+    """The elements of arrays, found piece by piece; an element longer than *element_bytes_max* is cut to one byte more than that."""
 
     def __init__(self, element_bytes_max: int) -> None:
         self._element_bytes_max = element_bytes_max
@@ -55,10 +47,12 @@ class ArrayElements:
             if self._is_escaped:
                 self._is_escaped, position = False, position + 1
                 continue
+            # A search for the next sign, not a loop over characters: most bytes decide nothing.
             match = (_QUOTE_END if self._in_text else _SIGN).search(piece, position)
             if match is None:
                 break
             sign, position = match[0], match.end()
+            # A backslash outside of strings is an error; treating it as part of the element leaves the error to the JSON parser.
             if self._in_text or sign in b'"\\':
                 self._is_escaped = self._in_text and sign == b"\\"
                 self._in_text = self._in_text != (sign == b'"')
@@ -73,16 +67,18 @@ class ArrayElements:
         yield from self._element(b"")
 
     def _ends_element(self, sign: bytes) -> bool:
-        """Count brackets; return whether *sign*, outside of strings, ends an element or begins an array."""
+        """Count brackets; return whether *sign*, which is outside of strings, ends an element or begins an array."""
         if sign in _OPENING:
             self._depth += 1
             return self._depth == 1 and sign == b"["
         if sign in _CLOSING:
+            # A closing bracket too many must not end the search for elements.
             self._depth = max(self._depth - 1, 0)
             return self._depth == 0 and sign == b"]"
         return self._depth == 1
 
     def _keep(self, part: bytes) -> None:
+        # One byte more than the maximum shows the reader that the element is too long.
         room = self._element_bytes_max + 1 - self._size
         if room > 0 and part:
             self._kept.append(part[:room])

@@ -25,15 +25,7 @@ _ON_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
 class NdjsonRecords:
-    """
-    A JSON object a line.
-
-    Args:
-        source: The file.
-        total: Its size in bytes, 0 if unknown.
-        block_bytes: How much is read at a time.
-        peeked: What has been read of it already.
-    """
+    """A JSON object a line. ``total`` is the file's size in bytes, 0 if unknown; ``peeked`` are the bytes of it that were already read."""
 
     columns: list[str] | None = None
     open_quote: OpenQuote | None = None
@@ -44,11 +36,9 @@ class NdjsonRecords:
         self._line = 0
 
     def has_field(self, path: Sequence[str]) -> bool:
-        """Return True: each record has its own fields."""
         return True
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the records, some at a time."""
         partial: list[bytes] = []
         partial_bytes = 0
         for piece in self._read_pieces():
@@ -59,14 +49,15 @@ class NdjsonRecords:
                 partial, partial_bytes = [], 0
             partial.append(rest)
             partial_bytes += len(rest)
-            if partial_bytes > blocks.RECORD_BYTES_MAX:  # only its beginning is kept, its length goes on counting
+            # Only the beginning of a record that is too long is kept, but its length counts on.
+            if partial_bytes > blocks.RECORD_BYTES_MAX:
                 partial = [b"".join(partial)[: blocks.RECORD_BYTES_MAX]]
         if partial_bytes:
             yield self._parse_block(b"".join(partial), partial_bytes)
 
     def _read_pieces(self) -> Iterator[bytes]:
-        """Yield the file in pieces; what was peeked at is cut as the rest would be."""
-        # read1 returns what a pipe has, so that a pipe is followed as it fills.
+        """Yield the file in pieces; the peeked bytes are cut like the rest."""
+        # read1 returns the bytes that a pipe has ready, so that a pipe is followed as it fills.
         read = getattr(self._source, "read1", self._source.read)
         peeked = self._peeked.removeprefix(_BOM)
         for start in range(0, len(peeked), self._block_bytes):
@@ -75,9 +66,9 @@ class NdjsonRecords:
             yield piece
 
     def _parse_block(self, text: bytes, first_bytes: int) -> Block:
-        """Read whole lines; the first one's beginning had *first_bytes*, of which not all may have been kept."""
+        """Read whole lines. The first line began with *first_bytes* bytes before this text, of which not all may have been kept."""
         lines = text.split(b"\n")
-        # Few files have spaces around lines; a look at the whole text is faster than one at each line.
+        # Few files have spaces around lines: one search in the whole text is faster than one in each line.
         framed = b"\n%b\n" % text
         if any(edge in framed for edge in _LOOSE_EDGES):
             lines = [line.strip(_JSON_SPACE) for line in lines]
@@ -99,7 +90,6 @@ class JsonArrayRecords(NdjsonRecords):
     """The elements of one JSON array, or of several."""
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the records, some at a time."""
         elements = ArrayElements(blocks.RECORD_BYTES_MAX)
         for piece in self._read_pieces():
             self.done += len(piece)
@@ -114,7 +104,7 @@ class JsonArrayRecords(NdjsonRecords):
                 block.add(self._line, as_json_text(element[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
             else:
                 _add_json(block, self._line, element)
-                # JSON has no line end inside of a string, so all of them are spaces: a record is one line from here on.
+                # JSON strings have no line ends, so all line ends are spaces here: the record becomes one line.
                 block.text[-1] = block.text[-1].translate(_ON_ONE_LINE)
         return block
 
@@ -145,7 +135,7 @@ def _add_json(block: Block, number: int, line: bytes) -> None:
 
 
 def _loads_lenient(line: bytes) -> Any:
-    """Read what orjson refuses and JSON allows: numbers beyond a float, single surrogates."""
+    """Parse JSON that orjson refuses: numbers beyond a float, lone surrogates."""
     return json.loads(line.decode(), parse_constant=_reject_constant)
 
 

@@ -1,8 +1,8 @@
 """
 Where ``tidegate order`` writes: standard output, files, pipes and devices.
 
-Law: no file is written that the run reads, and none twice. A file named by a flag is replaced at once when the run has ended well;
-after a failed run it is as it was before.
+Law: no file that the run reads is written, and no file is written twice. A file named by a flag is replaced in one step after the run
+has succeeded; after a failed run it is unchanged.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class OrderOutputError(TidegateError):
 
 def check_distinct_files(source: BinaryIO, output: Path | None, dropped: Path | None) -> None:
     """
-    Check that input and outputs are different files, by whatever names.
+    Check that input and outputs are different files, even under different names.
 
     Args:
-        output: Where events go; None: standard output.
-        dropped: Where dropped records go; None: nowhere.
+        output: The file of ordered events; None: standard output.
+        dropped: The file of dropped records; None: they are not written.
 
     Raises:
         SettingError: Two of them are one file.
@@ -50,7 +50,8 @@ def check_distinct_files(source: BinaryIO, output: Path | None, dropped: Path | 
         _claim(name_by_file, "standard output", _file_identity(sys.stdout))
     for name, stream in (("standard output", sys.stdout), ("standard error", sys.stderr)):
         identity = _file_identity(stream)
-        if identity is not None:  # these two may be one, and what is not written there hurts nobody
+        # Standard output and standard error may be one file, so the first name stays.
+        if identity is not None:
             name_by_file.setdefault(identity, name)
     for name, path in (("--output", output), ("--dropped", dropped)):
         if path is not None and _standard_stream(path) is None:
@@ -91,7 +92,7 @@ def _path_identity(path: Path) -> Identity | None:
 
 
 def _standard_stream(path: Path) -> TextIO | None:
-    # A standard stream opened anew by its path would be written from its beginning.
+    # Opening a standard stream by its path would write it from its beginning.
     if str(path) in _STDOUT_NAMES:
         return sys.stdout
     return sys.stderr if str(path) in _STDERR_NAMES else None
@@ -106,8 +107,7 @@ def _binary_stream(standard: TextIO | None) -> BinaryIO:
 class LineWriter:
     """
     Writes lines to a file, to standard output (*path* None), or nowhere (*is_wanted* False).
-
-    As a context manager it discards what was not committed. Pipes, devices and standard output get lines at once.
+    At the end of its context it discards a file that was not committed. Pipes, devices and standard output get lines at once.
 
     Raises:
         OrderOutputError: The file cannot be written. A closed pipe is a ``BrokenPipeError``.
@@ -126,7 +126,7 @@ class LineWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Discard what was not committed."""
+        """Discard the file unless it was committed."""
         if self._unfinished:
             self._unfinished.unlink(missing_ok=True)
         if self._own:
@@ -139,7 +139,9 @@ class LineWriter:
                 return path.open("wb")
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        # The real path, so that a symbolic link stays a link and its target is replaced.
         self._target = Path(os.path.realpath(path))
+        # In the same folder: replace() is atomic only within a file system.
         unfinished = self._target.with_name(f".tidegate-order-{secrets.token_hex(4)}")
         stream = unfinished.open("xb")
         self._unfinished = unfinished
@@ -156,7 +158,7 @@ class LineWriter:
             raise OrderOutputError(f"the file cannot be written: {error.strerror or error}", where=where, fix=fix) from error
 
     def write(self, lines: list[bytes]) -> None:
-        """Write lines, each with its end, at once."""
+        """Write lines at once; each brings its own line end."""
         if not self._is_wanted or not lines:
             return
         with self._writable():
@@ -165,18 +167,19 @@ class LineWriter:
             stream.flush()
 
     def commit(self) -> None:
-        """Put the file in its place; there are no more lines."""
+        """Move the finished file to its place."""
         if self._own is None:
             return
         with self._writable():
             self._own.close()
             if self._unfinished and self._target:
                 if self._target.exists():
+                    # The new file keeps the permissions of the one it replaces.
                     self._unfinished.chmod(stat.S_IMODE(self._target.stat().st_mode))
                 self._unfinished.replace(self._target)
                 self._unfinished = None
 
 
 def discard_stdout() -> None:
-    """Send standard output nowhere after its reader has closed it: Python would fail at exit otherwise."""
+    """Redirect standard output to nowhere after its reader has closed it; otherwise Python would fail at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

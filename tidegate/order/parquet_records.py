@@ -19,11 +19,6 @@ class ParquetRecords:
     """
     The rows of a Parquet file.
 
-    Args:
-        path: What errors call it.
-        source: The file.
-        block_bytes: About how much is read at a time.
-
     Raises:
         OrderFileError: It cannot be read as Parquet.
     """
@@ -61,8 +56,8 @@ class ParquetRecords:
             ) from error
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the records, some at a time."""
         batches = self._file.iter_batches(batch_size=self._rows)
+        # Not a for loop: errors of reading a batch must be translated, errors of the caller must not.
         while True:
             with self._parquet_errors():
                 batch = next(batches, None)
@@ -76,12 +71,13 @@ class ParquetRecords:
 
 
 def _batch_rows(batch: Any) -> Iterable[dict[str, Any] | None]:
-    """Return the rows of a record batch as Python has them, times as UTC without a zone; None where a value is none of Python's."""
+    """Return the rows of a record batch, times as UTC without a zone; a row is None if one of its values is outside Python's range."""
     schema = pa.schema([pa.field(column.name, _plain_type(column.type)) for column in batch.schema])
     table = pa.Table.from_batches([batch]).cast(schema, safe=False)
     try:
         return table.to_pylist()  # type: ignore[no-any-return]
     except (ValueError, OverflowError):
+        # One bad value fails the whole batch, so the rows are converted one by one.
         return [_single_row(table.slice(row, 1)) for row in range(table.num_rows)]
 
 
@@ -93,7 +89,7 @@ def _single_row(table: Any) -> dict[str, Any] | None:
 
 
 def _plain_type(kind: Any) -> Any:
-    """Return the type without time zones and nanoseconds, inside of lists and structs too."""
+    """Return the type without time zones and nanoseconds, also inside of lists and structs."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us")
     if pa.types.is_struct(kind):
@@ -118,12 +114,13 @@ def _add_row(block: Block, row: int, fields: dict[str, Any] | None) -> None:
 
 
 def _json_form(value: object) -> object:
-    """Return what stands in JSON for a value that JSON lacks: of octets their text, else base64; of decimals their digits."""
+    """Return the JSON form of a value that JSON lacks: bytes as text, else base64; decimals with all their digits."""
     if isinstance(value, bytes):
         try:
             return value.decode()
         except UnicodeDecodeError:
             return b64encode(value).decode()
     if isinstance(value, Decimal):
+        # A fragment writes the digits themselves; a float would lose some.
         return orjson.Fragment(str(value)) if value.is_finite() else None
     return str(value)

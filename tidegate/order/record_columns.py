@@ -1,8 +1,8 @@
 """
-Records as columns for the time model: which can be used, and their times, keys and payloads.
+Records as columns for the time model: times, keys and payloads, and which records can be used.
 
-Law: a record without a valid event time, or a span without a valid end, is walked all the same, as its arrival moves time. A
-record without a valid arrival or partition is not.
+Law: a record without a valid event time, or a span without a valid end, still goes through the model, since its arrival advances
+time. A record without a valid arrival or partition does not.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ Mask = NDArray[np.bool_]
 
 class RecordColumns:
     """
-    One block as columns, one entry a record; whoever makes them fills in the times and keys.
+    One block as columns, one entry a record; subclasses fill in the times and keys.
 
     Attributes:
-        line: Where each record stands.
-        is_bad: Which records cannot be used, each for the ``reason`` that was found first.
-        is_walked: Which records the model hears of.
+        line: The line of each record.
+        is_bad: Which records cannot be used; ``reason`` is the first reason found.
+        is_walked: Which records go through the model.
         arrival_us, event_us: Times, microseconds; without event times the arrival counts.
-        end_us, start_us: As :class:`ordering.model.events.Batch` has them.
-        substream, key: Key bytes of the substream and of the record, None without.
+        end_us, start_us: As in :class:`ordering.model.step.Batch`.
+        substream, key: Key bytes of the substream and of the record, or None.
         value: The payloads.
     """
 
     def __init__(self, block: Block, value: Payload) -> None:
         self.block, self.value = block, value
         self.reason: list[str]
-        if block.is_plain:  # nothing need be looked at record by record
+        # A plain block needs no look at its records one by one.
+        if block.is_plain:
             self.line: Ints = np.arange(block.line[0], block.line[0] + len(block))
             self.reason, self.is_bad = [""] * len(block), np.zeros(len(block), dtype=np.bool_)
         else:
@@ -55,7 +56,7 @@ class RecordColumns:
         self.key: pa.Array | None = None
 
     def mark_bad(self, rows: Mask, reason: str, *, is_walked: bool = True) -> None:
-        """Mark records as bad that are not so for another reason; unless *is_walked*, the model does not hear of them."""
+        """Mark records as bad, unless they are so for another reason; with *is_walked* False they do not go through the model."""
         fresh = rows & ~self.is_bad
         for row in np.flatnonzero(fresh).tolist():
             self.reason[row] = reason
@@ -68,9 +69,7 @@ class RecordColumns:
         Set the ends of intervals, or the starts of edges: the event time of an end edge is its end.
 
         Args:
-            shape: What an event is.
-            ticks: The ends, microseconds.
-            valid: Which of them are valid.
+            ticks: The ends, microseconds, of which *valid* ones can be read.
             present: Which records have an end; an edge without one is a start edge.
         """
         assert self.event_us is not None, "what has a span has an event time"
@@ -86,6 +85,7 @@ class RecordColumns:
         """Return some rows, at least one, as a batch for the model."""
 
         def chosen(column: Payload) -> Payload:
+            # All rows in order is the common case: no copy.
             return column if column is None or len(rows) == len(self.line) else payload_columns.take_rows(column, rows)
 
         key = chosen(self.key)

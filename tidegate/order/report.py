@@ -1,7 +1,7 @@
 """
 Progress, summary and errors of ``tidegate order``.
 
-Law: numbers add up: every record is in order, dropped or unreadable.
+Law: the counts add up: every record is in order, dropped or unreadable.
 """
 
 from __future__ import annotations
@@ -42,30 +42,24 @@ _FIXES = {
 
 
 class OrderFieldError(OrderFileError):
-    """The records of a file do not have what they need."""
+    """A file lacks a field that its records need, or none of its records can be read."""
 
     default_code = "TG-ORDER-FIELD"
 
 
 class OrderReport:
-    """
-    The report of one run.
-
-    Args:
-        path: The name of the file.
-        as_json: Whether a program reads it.
-    """
+    """The report of one run; *path* is the name of the file."""
 
     def __init__(self, path: str, *, as_json: bool) -> None:
         self._path, self._as_json = path, as_json
         self._began_s = time.monotonic()
 
     def progress(self, records: Records) -> AbstractContextManager[Show]:
-        """Show how far the reading is; see :func:`tidegate.order.summary.show_progress`."""
+        """Show the progress of reading; see :func:`tidegate.order.summary.show_progress`."""
         return show_progress([(f"order {self._path}", records)], is_shown=not self._as_json)
 
     def print_summary(self, walk: FileWalk, open_quote: OpenQuote | None = None) -> None:
-        """Write the summary on standard error."""
+        """Write the summary to standard error."""
         numbers = self._numbers(walk) | {"open_quote": asdict(open_quote) if open_quote else None}
         print_summary(numbers, _sentences, as_json=self._as_json)
 
@@ -89,12 +83,7 @@ class OrderReport:
         }
 
     def check(self, walk: FileWalk) -> None:
-        """
-        Check that the file had what the flags named.
-
-        Raises:
-            OrderFieldError: No record has a named field, or none can be read at all.
-        """
+        """Raise OrderFieldError if no record has a field that a flag names, or no record can be read."""
         summary, names = walk.summary, walk.names
         if not summary.records:
             return
@@ -149,7 +138,7 @@ def _missing_field_error(path: str, names: FieldNames) -> OrderFieldError:
 
 
 def _suggest(path: FieldPath, seen: list[str]) -> str:
-    """Return what may have been meant by a path that no record has."""
+    """Return a guess at the field that was meant by a path that no record has."""
     dotted, (top, *inner) = ".".join(path), path
     if inner and dotted in seen:
         return f"did you mean {format_path((dotted,))}? "
@@ -178,12 +167,7 @@ def _unreadable_error(path: str, summary: Summary) -> OrderFieldError:
 
 
 def check_header(path: str, names: FieldNames, records: Records) -> None:
-    """
-    Check a header, or a schema, before anything is written.
-
-    Raises:
-        OrderFieldError: It does not have a named field.
-    """
+    """Raise OrderFieldError if a header or schema lacks a named field. Called before anything is written."""
     names.missing = {path for path in names.missing if not records.has_field(path)}
     if names.missing:
         raise _missing_field_error(path, names)

@@ -1,7 +1,7 @@
 """
-Records of a file read by the fields that the flags of ``tidegate order`` name, or by well-known ones.
+Records of a file, read by the fields that flags of ``tidegate order`` name or by well-known ones.
 
-Law: whether a record is readable, and why not, depends on the record and the fields in force alone.
+Law: whether a record is readable, and why not, depends on the record and the field names alone.
 """
 
 from __future__ import annotations
@@ -43,17 +43,16 @@ class OrderPlan:
     How a file is ordered.
 
     Args:
-        policies: Time policies; without an arrival only ``reorder_us`` and ``out_of_order_action`` count.
-        timestamp_by: Field with the event time; of a span with its start.
-        timestamp_format: How that and the end are written: one of :data:`ordering.columns.timestamps.UNITS`.
-        over: Field whose values are substreams, or None.
-        arrival: Field with the arrival time; None: a well-known one, if the file has it.
-        has_arrival: Whether there is an arrival; if not, no well-known field is looked for.
-        partition: Field with the partition; None: a well-known one, if the file has it.
+        policies: Time policies; without arrivals only ``reorder_us`` and ``out_of_order_action`` count.
+        timestamp_by: Field with the event time; for a span, with its start.
+        timestamp_format: How event time and end are written: one of :data:`ordering.columns.timestamps.UNITS`.
+        over: Field whose values are the substreams, or None.
+        arrival, partition: Fields with the arrival time and the partition; None: a well-known one, if the file has it.
+        has_arrival: Whether arrivals are used; if not, no well-known field is looked for.
         end: Field with the end of a span; an edge without it is a start edge.
-        key: Field by which an end edge finds its start edge where there is no OVER.
+        key: Field by which an end edge finds its start edge if there is no OVER.
         is_typed: Whether the format distinguishes numbers from text.
-        should_explain: Whether each line comes with its explanation.
+        should_explain: Whether each line has its explanation.
     """
 
     policies: Policies
@@ -70,16 +69,15 @@ class OrderPlan:
     should_explain: bool = False
 
     def named_fields(self) -> list[FieldPath]:
-        """Return the fields that flags name, each of which some record should have."""
+        """Return the fields that flags name; each should be in some record."""
         return [path for path in (self.timestamp_by, self.over, self.arrival, self.partition, self.end, self.key) if path is not None]
 
 
 @dataclass(slots=True)
 class FieldNames:
     """
-    The fields in force in one file.
-
-    They are resolved by a header or a first object, with the names ``available`` in it. No record had the ``missing`` ones so far.
+    The field names that apply to one file, resolved by its header or first object, whose names are ``available``.
+    ``missing`` are the fields that flags name and no record has had so far.
     """
 
     plan: OrderPlan
@@ -101,9 +99,10 @@ class FieldNames:
         self.partition = self.partition or find_well_known(names, PARTITION_NAMES)
 
     def partition_of(self, value: Any) -> PartitionId | None:
-        """Return the partition that a value names; None: it names none."""
+        """Return the partition that a value names, or None if it names none."""
         if isinstance(value, dict | list):
             return None
+        # With the type in the key, since 1, 1.0 and True are equal in Python but may name different partitions.
         cache_key = (type(value), value)
         if cache_key not in self._partitions:
             self._partitions[cache_key] = partition_of(value, is_typed=self.plan.is_typed)
@@ -111,7 +110,7 @@ class FieldNames:
 
 
 class Rows(RecordColumns):
-    """One block of a file, read by the fields in force: ``codes`` says of which of ``partitions`` each record is, -1 of none."""
+    """One block of a file; ``codes`` has the index of each record's partition in ``partitions``, -1 if it has none."""
 
     def __init__(self, names: FieldNames, block: Block) -> None:
         value = np.empty(len(block), dtype=object)
@@ -126,19 +125,19 @@ class Rows(RecordColumns):
         self.substream, self.key = self._parse_keys(self._plan.over), self._parse_keys(self._plan.key)
 
     def by_partition(self) -> list[tuple[PartitionId, Ints]]:
-        """Return the partitions that have records to walk, each with its rows."""
+        """Return the partitions with records for the model, each with its rows."""
         codes = np.where(self.is_walked, self.codes, -1)
+        # One stable sort for all partitions, so that each keeps the order of the file.
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(self.partitions) + 1))
         slices = [(partition, order[starts[code] : starts[code + 1]]) for code, partition in enumerate(self.partitions)]
         return [(partition, rows) for partition, rows in slices if len(rows)]
 
     def partition_at(self, row: int) -> PartitionId | None:
-        """Return the partition of one record."""
         return self.partitions[self.codes[row]] if self.codes[row] >= 0 else None
 
     def _column(self, path: FieldPath) -> list[Any]:
-        """Return each record's value at *path*, ``MISSING`` if it has none or cannot be read."""
+        """Return each record's value at *path*, or ``MISSING`` if the record lacks it or has a fault."""
         get, missing = path_getter(path), self._names.missing
         values = [MISSING if fields is None else get(fields) for fields in self.block.fields]
         if path in missing and any(value is not MISSING for value in values):
@@ -177,7 +176,7 @@ class Rows(RecordColumns):
         return pa.array(keys, type=pa.binary())
 
     def _exact_value(self, row: int, value: Any, path: FieldPath) -> Any:
-        # The fast parser makes floats of integers beyond 64 bits: those are read again, with all digits.
+        # orjson makes floats of integers beyond 64 bits; they are parsed again with all digits.
         if type(value) is float and abs(value) >= 2**63:
             return path_getter(path)(json.loads(self.block.text[row]))
         return value

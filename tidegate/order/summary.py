@@ -12,13 +12,13 @@ from typing import Any
 from ordering.model.step import Counts
 from tidegate.order.blocks import Records
 
-# Takes how many records have been read of each file.
+# Receives the number of records read so far of each file.
 Show = Callable[[Sequence[int]], None]
 
 
 @contextmanager
 def show_progress(files: Sequence[tuple[str, Records]], *, is_shown: bool) -> Iterator[Show]:
-    """Show how far the named files are read, if standard error is a terminal; call what this gives after each step."""
+    """Show how far the named files have been read, if standard error is a terminal; call the yielded function after each step."""
     if not is_shown or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -39,13 +39,13 @@ def show_progress(files: Sequence[tuple[str, Records]], *, is_shown: bool) -> It
 
 
 def add_counts(total: Counts, counts: Counts) -> None:
-    """Add what one step of a model counted."""
+    """Add the counts of one step of a model to *total*."""
     for counter in fields(Counts):
         setattr(total, counter.name, getattr(total, counter.name) + getattr(counts, counter.name))
 
 
 def policy_numbers(counts: Counts) -> dict[str, Any]:
-    """Return what policies did, as summaries have it."""
+    """Return the counts of the policies as summaries show them."""
     return {
         "late_adjusted": counts.late_adjusted,
         "out_of_order_adjusted": counts.out_of_order_adjusted,
@@ -54,7 +54,7 @@ def policy_numbers(counts: Counts) -> dict[str, Any]:
 
 
 def print_summary(numbers: Mapping[str, Any], sentences: Callable[[dict[str, Any]], Iterable[str]], *, as_json: bool) -> None:
-    """Write *numbers*, as they are or as *sentences* of them."""
+    """Write *numbers* to standard error as JSON, or as *sentences* made from them."""
     if as_json:
         print(json.dumps(numbers), file=sys.stderr)
         return

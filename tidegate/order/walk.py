@@ -1,8 +1,8 @@
 """
-The walk over a file, line by line: each partition has a time model, and the events that a line releases leave at that line.
+The walk over a file, line by line: each partition has a time model, and events are written at the line that releases them.
 
-Law: the lines that come out, and their order, depend on the file and the settings alone, not on how the file is cut into
-blocks. At the end all held events leave in the order (system timestamp, partition, line).
+Law: the lines that are written, and their order, depend on the file and the settings alone, not on how the file is cut into
+blocks. At the end all held events are written in the order (system timestamp, partition, line).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _POLICY_LISTS = [b", ".join(name for flag, name in _POLICY_NAMES.items() if flag
 
 @dataclass(slots=True)
 class Outcome:
-    """Lines of JSON, each with its line end: events in order, and records that were dropped or unreadable."""
+    """Lines of JSON with their line ends: events in order, and records that were dropped or unreadable."""
 
     ordered: list[bytes] = field(default_factory=list)
     dropped: list[bytes] = field(default_factory=list)
@@ -47,9 +47,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Summary:
-    """
-    What happened so far: counts, and line and text of the first unreadable record for each reason.
-    """
+    """Counts so far, and line and text of the first unreadable record for each reason."""
 
     records: int = 0
     policies: Counts = field(default_factory=Counts)
@@ -58,7 +56,7 @@ class Summary:
 
 
 class FileWalk:
-    """The walk over one file, with the fields in force and a summary."""
+    """The walk over one file, with its field names and a summary."""
 
     def __init__(self, plan: OrderPlan) -> None:
         self._plan = plan
@@ -73,7 +71,7 @@ class FileWalk:
         return len(self._partitions)
 
     def walk_block(self, block: Block) -> Outcome:
-        """Walk the next records; return the lines that leave at them."""
+        """Walk the next records; return the lines to write."""
         if not self.names.is_resolved and (first_names := block.first_names()) is not None:
             self.names.resolve(first_names)
         rows = Rows(self.names, block)
@@ -84,13 +82,14 @@ class FileWalk:
             partition_released, dropped = self._partition(partition).walk(batch)
             released.append(partition_released)
             rejected += [(int(rows.line[row]), text) for row, text in ((partition_rows[index], text) for index, text in dropped)]
+        # After the walk, since an unreadable record may have gone through the model, which explains it.
         rejected += self._reject_unreadable(rows)
         self.summary.records += len(block)
         self._next_line = block.line[-1] + 1 if block.line else self._next_line
         return Outcome(_merge(released, [lines.released_by for lines in released]), [text for _, text in sorted(rejected)])
 
     def finish(self) -> Outcome:
-        """End the file: release all held events."""
+        """Release all held events at the end of the file."""
         released = [self._partitions[partition].finish(self._next_line) for partition in sorted(self._partitions)]
         return Outcome(_merge(released, [lines.system_us for lines in released]))
 
@@ -104,7 +103,7 @@ class FileWalk:
         return state
 
     def _reject_unreadable(self, rows: Rows) -> list[tuple[int, bytes]]:
-        """Count the unreadable records; return (line, text) of each. Those that move time must have been walked."""
+        """Count the unreadable records; return (line, text) of each."""
         rejected = []
         for row in np.flatnonzero(rows.is_bad).tolist():
             line, reason, text, partition = rows.block.line[row], rows.reason[row], rows.block.text[row], rows.partition_at(row)
@@ -130,7 +129,7 @@ class _ReleasedLines:
 
 
 def _merge(released: list[_ReleasedLines], sort_columns: list[Ints]) -> list[bytes]:
-    """Merge the lines of several partitions by a column of them; among equals the first partition comes first."""
+    """Merge the lines of several partitions by a column; among equal values the first partition comes first."""
     if len(released) == 1:
         return released[0].text
     texts = [text for lines in released for text in lines.text]
@@ -138,9 +137,7 @@ def _merge(released: list[_ReleasedLines], sort_columns: list[Ints]) -> list[byt
 
 
 class _Partition:
-    """
-    One partition's model, with the explanations and the ends of intervals of events not yet written, by line.
-    """
+    """One partition's model; explanations and interval ends are kept by line until their events are written."""
 
     def __init__(self, name: PartitionId, plan: OrderPlan, policies: Policies, counts: Counts) -> None:
         self._name, self._plan, self._counts = name, plan, counts
@@ -152,7 +149,7 @@ class _Partition:
         self._ends: dict[int, int] = {}
 
     def walk(self, batch: Batch) -> tuple[_ReleasedLines, list[tuple[int, bytes]]]:
-        """Walk a batch; return what left, and (row of the batch, text) of each event that a policy dropped."""
+        """Walk a batch; return the released lines, and (row of the batch, text) of each event that a policy dropped."""
         step = self._model.step(self._state, batch)
         self._explain(batch)
         add_counts(self._counts, step.counts)
@@ -169,7 +166,6 @@ class _Partition:
         return self._format_released(step.released, np.append(batch.offset, batch.end_offset)), dropped
 
     def finish(self, next_line: int) -> _ReleasedLines:
-        """Release all held events."""
         end = self._model.time_only_batch(next_line, finish=True)
         step = self._model.step(self._state, end)
         self._explain(end)
@@ -187,6 +183,7 @@ class _Partition:
         if self._plan.shape is Shape.INTERVAL:
             pattern += b'"end": "%b", '
             columns.append(self._ends_after(released.system_us, offsets))
+        # The partition's JSON goes into a pattern, where % must be doubled.
         pattern += b'"origin": [' + self._name.json.replace(b"%", b"%%") + b', %d], "policies": [%b], "event": %b'
         columns += [
             offsets,
@@ -201,7 +198,7 @@ class _Partition:
         return _ReleasedLines(lines[released.release_rows], released.system_us, text)
 
     def _ends_after(self, system_us: Ints, offsets: list[int]) -> list[bytes]:
-        # An end lies after its system timestamp (spec section 4).
+        # An adjusted event may have a system timestamp above its end; an end lies after it (spec section 4).
         ends = np.array([self._ends.pop(offset) for offset in offsets], dtype=np.int64)
         return format_ticks(np.maximum(ends, system_us + 1))
 
@@ -213,9 +210,10 @@ def _dropped_line(partition: bytes, line: int, event: bytes, reason: str, explan
 
 
 def format_ticks(time_us: Ints) -> list[bytes]:
-    """Write times as :func:`ordering.ticks.format_tick` does: with as many digits after the second as needed (0, 3 or 6)."""
+    """Write times as :func:`ordering.ticks.format_tick` does, with 0, 3 or 6 digits after the second."""
     timestamps = time_us.astype("datetime64[us]")
     coarse, fine = time_us % SECOND_US == 0, time_us % MILLISECOND_US != 0
+    # Three calls for whole columns; numpy writes all times of one call with the same unit.
     texts = np.empty(len(time_us), dtype="S32")
     texts[coarse] = np.char.encode(np.datetime_as_string(timestamps[coarse], unit="s"))
     texts[~coarse & ~fine] = np.char.encode(np.datetime_as_string(timestamps[~coarse & ~fine], unit="ms"))
