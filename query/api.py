@@ -13,9 +13,9 @@ Queries written in Python: the same language, composed by functions instead of a
     )
     query = departures.into("departures")
 
-A :class:`Query` is a script: :attr:`Query.sql` shows it, and everything after that - plan, checks, errors, bytes - is the same as
-for a script from a file. A ``str`` given as a value is an expression of the language (``"delay * 2"``); a text is :func:`literal`;
-numbers and booleans stand for themselves. Streams that are built on others become steps (WITH).
+A :class:`Query` is a script: :attr:`Query.sql` shows it, and plan, checks, errors and bytes are the same as for a script from a file. A
+``str`` given as a value is an expression of the language (``"delay * 2"``); a text is :func:`literal`; numbers and booleans stand for
+themselves. Streams that are built on others become steps (WITH).
 """
 
 from __future__ import annotations
@@ -60,11 +60,9 @@ class Value:
         raise TypeError("an expression has no truth of its own: join conditions by & and |, not by and, or, not")
 
     def is_null(self) -> Value:
-        """Return whether there is no value."""
         return Value(f"({self.sql} IS NULL)")
 
     def is_in(self, *options: Operand) -> Value:
-        """Return whether it is one of some values."""
         return Value(f"({self.sql} IN ({', '.join(map(_operand, options))}))")
 
     def between(self, low: Operand, high: Operand) -> Value:
@@ -83,21 +81,17 @@ class Value:
         """
         Aggregate the events up to each one, itself included, instead of a group: ``avg("v").over("5m")``.
 
-        Args:
-            limit: How much older these events may be, such as ``5m``.
-            partition_by: Expressions in which they equal the event.
-            when: A condition that they meet.
+        These events may be at most *limit* older, equal the event in the expressions *partition_by*, and meet the condition *when*.
         """
         return Value(f"{self.sql} OVER ({_over(limit, partition_by, when)})")
 
     def member(self, *names: str) -> Value:
-        """Return a member of a record."""
         return Value(".".join((self.sql, *map(_quoted, names))))
 
 
-# An operand of an operator: a ``str`` is a text.
+# An operand of an operator: a str is a text.
 Operand = Value | str | int | float | bool | None
-# A value asked for by a function: a ``str`` is an expression of the language.
+# An argument of a function: a str is an expression of the language.
 Expression = Value | str | int | float | bool | None
 
 
@@ -126,7 +120,7 @@ def length(time: str) -> Value:
 
 
 def window_end() -> Value:
-    """Return System.Timestamp(): the window's end of a group, the own time of an event."""
+    """Return System.Timestamp(): the window's end for a group, the system timestamp of an event."""
     return Value("System.Timestamp()")
 
 
@@ -202,7 +196,6 @@ def _window(name: str, **lengths: str) -> Value:
 
 
 def _length(text: str) -> tuple[str, int]:
-    """Return a duration in the largest unit of which it is a whole number."""
     length_us = parse_duration(text)
     unit, size_us = _largest_unit(length_us)
     return unit, length_us // size_us
@@ -215,19 +208,14 @@ def _largest_unit(length_us: int) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Stream:
-    """
-    The rows of an input, or of a step built on other streams. Every method returns a new stream.
+    """The rows of an input, or of a step built on other streams. Every method returns a new stream."""
 
-    Args:
-        source: The text after FROM.
-        steps: The steps it is built on, with their names.
-        condition: The condition of WHERE; None: none.
-        reading: TIMESTAMP BY and OVER of an input.
-    """
-
+    # The text after FROM.
     source: str
+    # The steps it is built on, with their names.
     steps: tuple[tuple[str, Step], ...] = ()
     condition: Value | None = None
+    # TIMESTAMP BY and OVER of an input.
     reading: str = ""
 
     def where(self, condition: Expression) -> Stream:
@@ -239,12 +227,10 @@ class Stream:
         """
         Return the rows of an operator: ``shift``, ``active``, or one of an installed package.
 
-        Args:
-            operator: Its name.
-            *arguments: Columns (:func:`column`), constants, and lengths of time (:func:`length`).
+        Its arguments are columns (:func:`column`), constants, and lengths of time (:func:`length`).
 
         Raises:
-            ValueError: The rows are filtered; make a step of those that are left first, ``.select().named("few")``.
+            ValueError: The rows are filtered; make a step of the remaining rows first, ``.select().named("few")``.
         """
         if self.condition is not None:
             raise ValueError(f'{operator} takes all rows of a stream: name those that are left first, .select().named("few")')
@@ -263,7 +249,7 @@ class Stream:
             *keys: The columns by which rows are grouped.
             ends: The column with the end of a row's life.
             edge: The column that is not NULL in rows that end the lives of others.
-            span: An edge ends the lives of rows with its value in this column; without it, those of its whole group.
+            span: An edge ends only the lives of rows with its value in this column; without it, those of its whole group.
         """
         words = [Value(f"{word} = {column(name).sql}") for word, name in (("ends", ends), ("edge", edge), ("span", span)) if name]
         return self.through("active", length(lifetime), *words, *map(column, keys))
@@ -273,11 +259,11 @@ class Stream:
         return Groups(self, tuple(map(_expression, keys)))
 
     def select(self, **columns: Expression) -> Step:
-        """Return rows of these columns; without any, the rows as they are."""
+        """Return rows of these columns; without any, the unchanged rows."""
         return Step(self, _columns(columns))
 
     def into(self, output: str) -> Query:
-        """Write the rows as they are to an output."""
+        """Write the unchanged rows to an output."""
         return self.select().into(output)
 
 
@@ -295,14 +281,14 @@ class Groups:
         return replace(self, condition=added if self.condition is None else self.condition & added)
 
     def select(self, **columns: Expression) -> Step:
-        """Return one row a group, of these columns."""
+        """Return one row of these columns per group."""
         having = f"\nHAVING {self.condition.sql}" if self.condition is not None else ""
         return Step(self.stream, _columns(columns), f"\nGROUP BY {', '.join(self.keys)}{having}")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A SELECT: rows that go to an output, or on which others are built."""
+    """A SELECT: rows that go to an output, or on which other steps are built."""
 
     stream: Stream
     columns: str
@@ -318,7 +304,6 @@ class Step:
         return Stream(_quoted(name), ((name, self),))
 
     def into(self, output: str) -> Query:
-        """Write the rows to an output."""
         return Query(((output, self),))
 
     def text(self, into: str = "") -> str:
@@ -362,14 +347,7 @@ class Query:
 
 
 def stream(name: str, *, timestamp_by: Expression = None, over: Expression = None) -> Stream:
-    """
-    Return the events of an input.
-
-    Args:
-        name: The input, or the output of another query.
-        timestamp_by: Its event time, as in its settings.
-        over: The key of its substreams.
-    """
+    """Return the events of an input or of the output of another query; *timestamp_by* is their event time, *over* their substream key."""
     by = f" TIMESTAMP BY {_expression(timestamp_by)}" if timestamp_by is not None else ""
     return Stream(_quoted(name), reading=by + (f" OVER {_expression(over)}" if over is not None else ""))
 

@@ -46,11 +46,11 @@ class ScalarFunction:
     A function of one row, computed over whole Arrow columns at once.
 
     Args:
-        compute: Takes an Arrow array for each argument, all of one length, and returns one of that length. A value may
-            depend on the arguments in its own row alone, since batches may begin and end anywhere. An exception makes the rows
-            it was called with dead letters.
-        takes: The ASA type of each argument: bigint, float, nvarchar(max), datetime (int64 microseconds since 1970), bit, record
-            or array (JSON text). A value of another type makes its row a dead letter; NULL is null.
+        compute: Takes an Arrow array for each argument, all of one length, and returns one of that length. A value may depend only on the
+            arguments in its own row, since batches can begin and end anywhere. If it raises, each row is computed alone, and rows for which
+            it raises again become dead letters.
+        takes: The ASA type of each argument: bigint, float, nvarchar(max), datetime (int64 microseconds since 1970), bit, record or array
+            (JSON text). A value of another type makes its row a dead letter; NULL is null.
         gives: The ASA type of the result.
     """
 
@@ -60,7 +60,7 @@ class ScalarFunction:
 
     def column_function(self, name: str) -> ColumnFunction:
         """
-        Return the function as expressions call it.
+        Return the function for expressions.
 
         Raises:
             QueryError: It names an unknown type (TG-QUERY-EXTENSION).
@@ -96,11 +96,10 @@ class AggregateFunction:
     An aggregate, computed for many groups and windows at once.
 
     Args:
-        compute: Takes an Arrow array for each argument - the rows of one group after the other, those of a group by time -
-            and two int64 numpy arrays, the numbers of the first and of the last row (inclusive) of each result; returns an
-            Arrow array with a value for each result. Runs of rows may overlap, and none is empty. A value may depend on the
-            rows of its own run and their order alone. NULLs are passed on. If it raises, each result is computed alone, and
-            those for which it raises again become dead letters.
+        compute: Takes an Arrow array for each argument (the rows of one group after the other, those of a group by time) and two int64
+            numpy arrays, the numbers of the first and of the last row (inclusive) of each result; returns an Arrow array with a value for
+            each result. Runs of rows may overlap, and none is empty. A value may depend only on the rows of its own run and their order.
+            NULLs are passed on. If it raises, each result is computed alone, and results for which it raises again become dead letters.
         takes: The ASA type of each argument, at least one, spelled as for :class:`ScalarFunction`.
         gives: The ASA type of the result.
     """
@@ -111,7 +110,7 @@ class AggregateFunction:
 
     def extension_aggregate(self, name: str) -> ExtensionAggregate:
         """
-        Return the aggregate as queries call it.
+        Return the aggregate for queries.
 
         Raises:
             QueryError: It takes nothing, or names an unknown type (TG-QUERY-EXTENSION).
@@ -145,14 +144,7 @@ def _compute_isolated(
     called: str, gives: Kind, length: tuple[int, str], compute_all: Callable[[], Any], compute_one: Callable[[int], Any]
 ) -> tuple[pa.Array, list[Failure]]:
     """
-    Return a value for each row or result; if the call for all fails, each is computed alone, null where that fails too.
-
-    Args:
-        called: What scripts call the function.
-        gives: The kind of its values.
-        length: How many values are asked for, and of what.
-        compute_all: Calls it for all.
-        compute_one: Calls it for one, by its number.
+    Return *length* values of a function that scripts call *called*; if the call for all fails, compute each alone, null if that fails too.
     """
     count, noun = length
     if not count:
@@ -172,12 +164,12 @@ def _compute_isolated(
 
 
 def _check_values(returned: Any, gives: Kind, length: int, noun: str) -> pa.Array:
-    """Return what a function of a package returned as an array of its kind."""
+    """Convert what a function of a package returned to an array of its kind."""
     values = returned if isinstance(returned, pa.Array) else pa.array(returned)
     values = values.cast(gives.arrow)
     if len(values) != length:
         raise ValueError(f"it gave {len(values)} values for {length} {noun}")
-    # Infinity and NaN are no values of the language: they become NULL.
+    # The language has no infinity and NaN: they become NULL.
     return finite(values) if gives is Kind.FLOAT else values
 
 
@@ -195,10 +187,10 @@ def _kind(name: str, spelled: str) -> Kind:
 
 def register(name: str, extension: ScalarFunction | AggregateFunction | OperatorExtension) -> None:
     """
-    Make a function known as ``udf.name``, an aggregate as ``uda.name``, an operator as ``name``; packages need not call it.
+    Register a function as ``udf.name``, an aggregate as ``uda.name``, an operator as ``name``. Packages need not call it.
 
     Raises:
-        QueryError: It cannot be used, or an operator of ours has its name (TG-QUERY-EXTENSION).
+        QueryError: It cannot be used, or is named like an operator of Tidegate (TG-QUERY-EXTENSION).
     """
     if isinstance(extension, OperatorExtension):
         if name.lower() in BUILT_IN_OPERATORS:
@@ -229,10 +221,10 @@ def load() -> None:
 
 def find_query(name: str) -> Any:
     """
-    Return the query that a package offers under *name*: what its entry point returns.
+    Return the query that a package provides under *name*: the result of its entry point.
 
     Raises:
-        QueryError: There is none, or it cannot be imported (TG-QUERY-EXTENSION).
+        QueryError: There is none (TG-QUERY-FILE), or it cannot be imported (TG-QUERY-EXTENSION).
     """
     known = {entry.name: entry for entry in entry_points(group=QUERIES)}
     if name not in known:

@@ -50,14 +50,14 @@ from tidegate.expressions.tree import Analytic, Call, Expr, Key, Literal
 
 _UNNAMED = re.compile(r"Column\d+")
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
-# Findings of a script that selects no rows at all or other rows than meant: reported wherever a script runs.
+# Findings of a script that selects no rows, or other rows than meant: reported whenever a script runs.
 MISTAKES = frozenset({"TG-LINT-NULL", "TG-LINT-QUOTES", "TG-LINT-PREFIX", "TG-LINT-WHERE"})
 _WILDCARDS = re.compile(r"[%_\[]")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One place in a script to look at."""
+    """One place in a script to check."""
 
     # Stable identifier: ``TG-LINT-...``, or the error's own.
     code: str
@@ -109,7 +109,7 @@ class _Bound:
 
 
 def lint(script: Script, context: LintContext) -> list[Finding]:
-    """Return the findings of a script in the order of places; if it cannot be run, its first error alone."""
+    """Return the findings of a script in the order of places; if it cannot be run, only its first error."""
     schemas = context.schemas if context.schemas is not None else _undeclared_inputs(script, context.references)
     try:
         plans = bind_outputs(script, schemas, **context.settings)

@@ -1,8 +1,8 @@
 """
 Lint of names: names that stand for a field of the event and may have been meant for something else.
 
-A name before a point that is no input's is a record of the event. A name in WHERE is a field of the input, even if SELECT gives a
-column that name. Both are allowed, and if they are mistakes the query finds nothing and reports no error.
+If the name before a point is not an input's, it is a record of the event. A name in WHERE is a field of the input, even if SELECT gives a
+column that name. Both are allowed; if they are mistakes, the query finds nothing and reports no error.
 
 Law: a name that is declared, or written after its input's name, is never reported.
 """
@@ -30,7 +30,7 @@ class Doubt:
 
 
 def foreign_prefixes(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator[Doubt]:
-    """Yield the names before a point that look like an input's, or stand beside others that do, and are none."""
+    """Yield the names before a point that name no input but resemble one, or occur beside others that name one."""
     for select, schema, names in _over_one_input(tree, schemas):
         dotted = [column for column in select.find_all(exp.Column) if len(column.parts) > 1 and column.parent_select is select]
         is_called = any(column.parts[0].name.lower() in names for column in dotted)
@@ -75,5 +75,5 @@ def _is_declared(schema: InputSchema, name: str) -> bool:
 
 
 def _is_plural(name: str, other: str) -> bool:
-    """Tell whether one is the other with an s: a record ``sensor`` of an input ``sensors`` is no mistake."""
+    """Return whether one is the other with an s: a record ``sensor`` of an input ``sensors`` is no mistake."""
     return name in (f"{other}s", other.removesuffix("s"))

@@ -12,11 +12,9 @@ from tidegate.expressions.syntax.parse import Script, parse_script
 
 def read_script(script: Path, name: str | None = None) -> Script:
     """
-    Read and parse a script; make the functions of installed packages known to it.
+    Read and parse a script, a file or the name of a query that an installed package provides; register installed functions first.
 
-    Args:
-        script: A file, or the name under which an installed package provides a query.
-        name: What errors call it; by default the path.
+    *name* is what errors call the script; by default the path.
 
     Raises:
         QueryError: It cannot be read, or is no SQL of this dialect.

@@ -1,20 +1,20 @@
 """
 A bucket: the part of a query's work that one writer does in one fixed order, and its memory.
 
-A bucket reads ordered partitions by the reader's rule, retains the rows that later results need, and returns final results,
-numbered in their channel of each output, with the CTI that follows them. The ordered partitions that it reads are *logs*,
-numbered over all topics of the query. The kinds:
+A bucket reads ordered partitions by the reader's rule, retains the rows that later results need, and returns final results, numbered in
+their channel of each output, with the CTI that follows them. The ordered partitions that it reads are *logs*, numbered over all topics of
+the query. The kinds:
 
-- :class:`~query.buckets.substreams.SubstreamBucket` (OVER): one log. Law, level 2: results leave in emission order, so they
-  depend on the log alone, not on batches.
+- :class:`~query.buckets.substreams.SubstreamBucket` (OVER): one log. Law, level 2: results leave in emission order, so they depend on the
+  log alone, not on batches.
 - :class:`~query.buckets.keyed.KeyedBucket` (OVER over several inputs or over results): one partition of each topic.
-- :class:`~query.buckets.merged.MergedBucket` (no OVER): all logs, merged up to the least of their frontiers. Law, level 3:
-  results depend on the events alone. :class:`~query.buckets.exchanged.ExchangedBucket` keeps those events that fall to it.
+- :class:`~query.buckets.merged.MergedBucket` (no OVER): all logs, merged up to the least of their frontiers. Law, level 3: results depend
+  on the events alone. :class:`~query.buckets.exchanged.ExchangedBucket` keeps only the events of its keys.
 
-All of them follow each channel's CTIs at the query's own pace (:mod:`query.buckets.cti_pacing`). The pace changes when results
-come, and with OVER which record makes them final, and nothing else.
+All of them follow each channel's CTIs at the query's own pace (:mod:`query.buckets.cti_pacing`). The pace changes only when results come,
+and with OVER which record makes them final.
 
-A bucket needs neither Spark nor Kafka. The least that drives one, batch by batch::
+A bucket needs neither Spark nor Kafka. A minimal driver, batch by batch::
 
     config = BucketConfig([Source("rides", partitions=1, logs={0: 0})], number=0, roster=Roster(1, 1, Spread.ONE, False))
     bucket = MergedBucket(Program(plans), config)
@@ -23,8 +23,8 @@ A bucket needs neither Spark nor Kafka. The least that drives one, batch by batc
     released.append(bucket.end())                        # only if the run ends here; then settle again until bucket.is_settled
     bucket.pop_bad_rows(), bucket.next_ctis()            # rows that failed; for each output the CTI to write now
 
-``released`` holds for each call and output the results that became final. :meth:`Bucket.save` and :meth:`Bucket.restore` are for
-drivers that survive a crash.
+``released`` holds for each call and output the results that became final. :meth:`Bucket.save` and :meth:`Bucket.restore` are for drivers
+that survive a crash.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
 
 Ints = NDArray[np.int64]
 
-# The format of a saved bucket. It is raised if an older program could misread what this one saves.
+# The format of a saved bucket. Raise it if an older program could misread a newer save.
 BUCKET_STATE_VERSION = 1
 EACH_CTI = Pace()
 
@@ -79,9 +79,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class BucketConfig:
-    """What a bucket is set to do."""
+    """What a bucket reads and writes."""
 
-    # What it reads, in the order of the script.
+    # The topics it reads, in the order of the script.
     sources: Sequence[Source]
     # The bucket's number, which is its roster number and partition in the result topics.
     number: int
@@ -117,11 +117,7 @@ class BadRow:
 
 class Bucket(ABC):
     """
-    What all kinds share: readers, retention, result channels.
-
-    Args:
-        program: The query; this bucket's own, because it holds what fails between operators.
-        config: What to do.
+    The common part of all kinds: readers, retention, result channels. Each bucket has a *program* of its own, which collects failed rows.
     """
 
     def __init__(self, program: Program, config: BucketConfig) -> None:
@@ -154,11 +150,7 @@ class Bucket(ABC):
 
     @property
     def frontier_us(self) -> int:
-        """
-        No later event has a System.Timestamp below this; ``INFINITY`` once the input has ended.
-
-        It is the least of the inputs', which filters, projections and windows pass on.
-        """
+        """No later event has a System.Timestamp below this: the least frontier of the inputs, ``INFINITY`` once the input has ended."""
         return min(INFINITY if self._ended else min(pacing.frontier for pacing in self._pacing), self._until_us)
 
     def output_frontier_us(self, output: int) -> int:
@@ -182,13 +174,13 @@ class Bucket(ABC):
 
     @property
     def looks_up_from(self) -> tuple[int, int]:
-        """From which instant on (microseconds) rows may still be looked up in reference data, and how many added versions are known."""
+        """The instant (microseconds) from which rows may still be looked up in reference data, and how many added versions are known."""
         return self._lookup.lookup_from_us(self.frontier_us), self._lookup.count
 
     # A batch
 
     def update_references(self, known: KnownReferences) -> None:
-        """Look rows up in the reference data that the run knows. Called before each batch of a run with reference data."""
+        """Use the reference data that the run knows. Called before each batch of a run with reference data."""
         self._count(LATE, self._lookup.accept_versions(known))
         if self._versions_used != len(known.added):
             self._versions_used = len(known.added)
@@ -219,7 +211,7 @@ class Bucket(ABC):
         """
         Return the results that became final only with all ranges of the batch.
 
-        If much is due at once these may not be all: call it until :attr:`is_settled`, or numbers and CTIs would depend on it.
+        If much is due at once, one call may not return all: call it until :attr:`is_settled`, or numbers and CTIs would depend on it.
         """
         return self._release(self._close_due())
 
@@ -229,7 +221,7 @@ class Bucket(ABC):
         return self.settle()
 
     def next_ctis(self) -> list[Cti | None]:
-        """Return for each output the CTI to write once everything released so far is acknowledged; None if it would say nothing new."""
+        """Return for each output the CTI to write once everything released so far is acknowledged; None if it would state nothing new."""
         next_offset = sum(self._next_offset.values())
         return [
             channel.next_cti(self.output_frontier_us(output), next_offset, self._retention) for output, channel in enumerate(self._channels)
@@ -251,12 +243,12 @@ class Bucket(ABC):
     # What a kind does
 
     def _select_own(self, events: pa.Table, accepted: Accepted) -> pa.Table:
-        """Return those of the accepted events on which this bucket works: all, unless rows are exchanged."""
+        """Return the accepted events that this bucket evaluates: all, unless rows are exchanged."""
         return events
 
     @abstractmethod
     def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> list[pa.Table] | None:
-        """Take in accepted events; return each output's results in emission order, if any are final."""
+        """Accept events; return each output's results in emission order, if any are final."""
 
     @abstractmethod
     def _close_due(self) -> list[pa.Table] | None:
@@ -277,7 +269,7 @@ class Bucket(ABC):
     # What kinds use
 
     def _prepare(self, source_index: int, events: pa.Table, sub: Ints) -> None:
-        """Evaluate what is computed per event; retain what later results need."""
+        """Evaluate events; retain the rows that later results need."""
         position = np.arange(self._position, self._position + events.num_rows)
         self._position += events.num_rows
         prepared, bad = self._program.prepare(self._sources[source_index].input, for_operators(events.combine_chunks(), sub, position))
@@ -288,7 +280,7 @@ class Bucket(ABC):
         self._count("bad_rows", bad.num_rows)
 
     def _prepare_by_time(self, source_index: int, due: pa.Table) -> None:
-        """Do so with events that were pending, in the order of time; *due* has their substreams, too (``sub``)."""
+        """Evaluate events that were pending, with their substreams (``sub``), in the order of time."""
         for part in sort_by_time(due):
             self._prepare(source_index, part, part["sub"].to_numpy())
 
@@ -306,7 +298,7 @@ class Bucket(ABC):
         return results
 
     def _partition_ids_of(self, results: pa.Table) -> Ints:
-        """Return the input partition of each result's substream; 0 if one timeline goes through all of them."""
+        """Return the input partition of each result's substream; 0 if one timeline serves all partitions."""
         return np.zeros(results.num_rows, dtype=np.int64)
 
     def _release(self, results: Sequence[pa.Table] | None) -> list[Released]:
@@ -325,7 +317,7 @@ class Bucket(ABC):
     # State
 
     def save(self) -> Delta:
-        """Return what must be written to make the last saved bucket this one. Call once after each batch."""
+        """Return what must be written to turn the last saved bucket into this one. Call once after each batch."""
         self._save_progress()
         changes = self._retention.save(self._program.compact_rows)
         # Small parts as JSON; rows are in the chunks. Carried events are few: only a start in the middle collects any.
@@ -372,6 +364,6 @@ class Bucket(ABC):
         self._retention = Retention.restore(fields["chunks"], chunks)
         self._lookup = ReferenceLookup.restore(fields["lookup"])
         self._restore_own(fields)
-        # The rows that a chunk was written with come back, and what was dropped of them since must be dropped again.
+        # A chunk comes back with all rows it was written with: rows dropped since then must be dropped again.
         for channel, saved in zip(self._channels, fields["channels"], strict=True):
             channel.restore(saved, self._retention)

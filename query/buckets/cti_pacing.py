@@ -1,8 +1,8 @@
 """
 CTI pacing: the progress of each input channel, thinned to the pace that the query asks for.
 
-The bucket is as far as its slowest channel. Law, level 2: which rises of a channel pass, and with which record, follows from
-its ordered partition's log alone.
+The bucket is as far as its slowest channel. Law, level 2: which rises of a channel pass, and with which record, follows from its ordered
+partition's log alone.
 """
 
 from __future__ import annotations
@@ -20,23 +20,16 @@ from ordering.protocol.reader import Accepted, PartitionReader
 from query.columns.events import end_edges
 
 Ints = NDArray[np.int64]
+# (ordered partition, roster number of the input partition).
 Channel = tuple[int, int]
-"""(ordered partition, roster number of the input partition)."""
+# (log offset, roster number, c) of rises, in log order.
 Progress = list[tuple[int, int, int]]
-"""(log offset, roster number, c) of rises, in log order."""
 
 _NO_OFFSETS = np.empty(0, dtype=np.int64)
 
 
 class CtiPacing:
-    """
-    The channels of some ordered partitions.
-
-    Args:
-        pace: How often a channel's CTIs pass.
-        partitions: The ordered partitions.
-        output_partitions: How many the ordered topic has.
-    """
+    """The paced channels of some ordered *partitions*, of a topic with *output_partitions* in all."""
 
     def __init__(self, pace: Pace, partitions: Iterable[int], output_partitions: int) -> None:
         self._pace, self._partitions, self._output_partitions = pace, tuple(partitions), output_partitions
@@ -55,13 +48,13 @@ class CtiPacing:
 
     def accept_progress(self, partition: int, roster: Roster | None, events: pa.Table, accepted: Accepted) -> Progress:
         """
-        Accept what a range of a partition's log brought; return the rises that pass.
+        Accept a range of a partition's log; return the rises that pass.
 
         Args:
             partition: The ordered partition.
             roster: The newest roster of its CTIs.
             events: The accepted events, in the order of their acceptance.
-            accepted: What the reader's rule says of the range.
+            accepted: The result of the reader's rule for the range.
         """
         self._join_roster(roster)
         rises: dict[int, Rises] = {}
@@ -90,12 +83,10 @@ class CtiPacing:
                 self._frontier.join(*((partition, number) for number in roster.channels_of(partition, self._output_partitions)))
 
     def save(self) -> dict[str, Any]:
-        """Return what :meth:`restore` needs beside the readers, fit for JSON."""
         paced = [[*channel, paced.last_c, paced.events_since] for channel, paced in sorted(self._paced.items())]
         return {"frontier": self._frontier.value, "paced": paced}
 
     def restore(self, saved: dict[str, Any], readers: Mapping[int, PartitionReader]) -> None:
-        """Become what was saved together with *readers*."""
         for reader in readers.values():
             self._join_roster(reader.roster)
         self._paced = {(partition, number): PacedStream.restore(self._pace, c, events) for partition, number, c, events in saved["paced"]}

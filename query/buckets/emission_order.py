@@ -1,8 +1,8 @@
 """
 Emission order: for each result, the input record that made it final, and results in the order of those records.
 
-Substreams have dense numbers here, those of a bucket. Law: what comes out depends on their names and not on these numbers, which
-depend on which substreams have been forgotten.
+Substreams have a bucket's dense numbers here. Law: results depend on the names of substreams, not on these numbers, which depend on which
+substreams have been forgotten.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Ints = NDArray[np.int64]
 
 def first_move(sub: Ints, to_us: Ints, place: Ints, subs: int, ends: Ints, owner: Ints) -> Ints:
     """
-    Return the place of the first move of each result's substream beyond its end, ``INFINITY`` if there is none.
+    Return the place of the first move of each result's substream beyond the result's end, ``INFINITY`` if there is none.
 
     Args:
         sub: The substream of each move.
-        to_us: To what instant it moves, microseconds.
+        to_us: The instant to which it moves, microseconds.
         place: The place of the record that moves it; rising.
-        subs: How many substreams there are.
+        subs: The number of substreams.
         ends: The end of each result, microseconds.
         owner: The substream of each result.
     """
@@ -44,13 +44,7 @@ def first_move(sub: Ints, to_us: Ints, place: Ints, subs: int, ends: Ints, owner
 
 
 def first_rise(rises: Sequence[tuple[int, int]], ends: Ints) -> Ints:
-    """
-    Return the place of a channel's first rise beyond the end of each result, ``INFINITY`` if there is none.
-
-    Args:
-        rises: Place and c, microseconds; places rise.
-        ends: The end of each result, microseconds.
-    """
+    """Return the place of a channel's first rise (place, c; places rise) beyond the end of each result, ``INFINITY`` if there is none."""
     places = np.full(len(ends), INFINITY, dtype=np.int64)
     if rises:
         rise_places, c_us = np.array(rises, dtype=np.int64).T
@@ -85,7 +79,7 @@ def sort_by_emission(
 
 
 def _sort_places(final_by: Ints, system_us: Ints, rank: Ints, number: Ints) -> Ints:
-    """Return the places of rows in the order (final_by, system_us, rank, number), equal rows as they come."""
+    # Order: (final_by, system_us, rank, number), equal rows as they come.
     # Most rows differ in the first two, which are almost in order; only ties are sorted by all four.
     order = np.lexsort((system_us, final_by))
     same = (np.diff(final_by[order]) == 0) & (np.diff(system_us[order]) == 0)

@@ -1,8 +1,8 @@
 """
-A query whose rows are exchanged: all logs in one line, of whose events one bucket keeps those that fall to it.
+A query whose rows are exchanged: all logs merged into one sequence, of which each bucket keeps the events of its own keys.
 
-Every bucket reads all partitions, so it applies the reader's rule and follows the CTIs of all channels as any other would. Law,
-level 3: its results are those of the one bucket of :mod:`query.buckets.merged` over the same logs whose keys fall to it, in their order.
+Every bucket reads all partitions, so it applies the reader's rule and follows the CTIs of all channels as any other bucket. Law, level 3:
+its results are those of the one bucket of :mod:`query.buckets.merged` over the same logs whose keys are its own, in their order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,7 @@ from query.engine.program import Program
 
 
 class ExchangedBucket(MergedBucket):
-    """
-    One bucket of an exchange; see the module.
-
-    Args:
-        program, config: As for :class:`query.buckets.bucket.Bucket`.
-        router: Computes the bucket of each event.
-    """
+    """One bucket of an exchange; see the module."""
 
     def __init__(self, program: Program, config: BucketConfig, router: Router) -> None:
         super().__init__(program, config)
@@ -37,11 +31,9 @@ class ExchangedBucket(MergedBucket):
         self._buckets: Ints = np.empty(0, dtype=np.int32)
 
     def route(self, log: int, decoded: DecodedRange) -> DecodedRange:
-        """Return a range with the bucket of each of its events."""
         return decoded if decoded.buckets is not None else replace(decoded, buckets=self._route(log, decoded.events))
 
     def accept_records(self, log: int, decoded: DecodedRange) -> list[Released]:
-        """Accept the next range of a log, with the events of all buckets; return the results that became final."""
         buckets = self.route(log, decoded).buckets
         assert buckets is not None
         carried = self._carried[log]
@@ -60,5 +52,5 @@ class ExchangedBucket(MergedBucket):
 
     @property
     def duplicates(self) -> int:
-        """How many events occurred in the logs more than once; all buckets see the same, one reports them."""
+        """As for any bucket; all buckets of an exchange see the same duplicates, so only bucket 0 reports them."""
         return 0 if self._number else super().duplicates

@@ -1,18 +1,17 @@
 """
-A query with OVER over several inputs, or over the results of another query: substream by substream, a substream being a key.
+A query with OVER over several inputs, or over the results of another query; a substream is a key.
 
-Each input's ordered topic is spread by the same keys, so one partition of each holds all events of a key: together they are a
-bucket. A key's *timelines* are those it may have in every channel that the bucket reads. A timeline has moved past an instant
-once an event of it above that instant was accepted, a CTI's list said so, or its channel's CTI rose above it. The substream
-has moved past an instant once all of its timelines have: each input may still bring something that changes a result.
+Each input's ordered topic is partitioned by the same keys, so one partition of each holds all events of a key: together they are a bucket.
+A key has a *timeline* in every channel that the bucket reads. A timeline has moved past an instant if an event of it above that instant was
+accepted, a CTI's list said so, or its channel's CTI rose above it. The substream has moved past an instant once all of its timelines have,
+since each input can still bring an event that changes a result.
 
-Results of a query with OVER are in the order of time only within an input partition and key, and do not say which partition
-it was. So their events move no timeline, only the CTIs of their topic do. Results of a query without OVER come in the order of
-time, and move it.
+Results of a query with OVER are in the order of time only within an input partition and key, and do not name that partition. So their
+events move no timeline, only the CTIs of their topic do. Results of a query without OVER are in the order of time, and move it.
 
-Law, level 2: results leave in the order of the records of the walk (:mod:`query.buckets.log_walk`) that made them final, ordered
-(s, key bytes) within a record. Level 3: the rows of a substream depend on its events alone: they are worked on in the order
-(s, input partition, offset).
+Law, level 2: results leave in the order of the records of the walk (:mod:`query.buckets.log_walk`) that made them final, ordered (s, key
+bytes) within a record. Level 3: the rows of a substream depend on its events alone, which are evaluated in the order (s, input partition,
+offset).
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ from query.engine.retention import Retained
 from tidegate.expressions.tree import Expr
 
 Ints = NDArray[np.int64]
+# A channel: the number of the source, and the roster number of the input partition.
 Member = tuple[int, int]
-"""A channel: the number of the source, and the roster number of the input partition."""
 
 _NO_PLACES: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """What moved timelines: substream, member, to what instant (microseconds), at which place of the walk."""
+    """Moves of timelines: substream, member, to which instant (microseconds), at which place of the walk."""
 
     sub: Ints
     member: Ints
@@ -58,11 +57,9 @@ class _Moves:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> _Moves:
-        """Return moves given one by one."""
         return cls(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
 
     def sort_by_place(self) -> _Moves:
-        """Return them in the order of the walk."""
         order = np.argsort(self.place, kind="stable")
         return _Moves(self.sub[order], self.member[order], self.to_us[order], self.place[order])
 
@@ -74,15 +71,15 @@ class _Moves:
 class _Stretch:
     """A part of the walk in which the same channels take part."""
 
-    # Its first place.
+    # The first place of the stretch.
     first: int
     # For each source its events, and their places.
     events: list[tuple[pa.Table, Ints]]
-    # For each source what its CTIs said, and the places.
+    # For each source the statements of its CTIs, and their places.
     entries: list[list[tuple[CtiEntry, int]]]
 
     def cut(self, first: int, until: int) -> _Stretch:
-        """Return what has its place between two, the second excluded."""
+        """Return the part with places in [first, until)."""
         chosen = [(table, place, np.flatnonzero((place >= first) & (place < until))) for table, place in self.events]
         return _Stretch(
             first,
@@ -103,9 +100,7 @@ class KeyedBucket(Bucket):
     """
     One partition of each ordered topic; see the module.
 
-    Args:
-        program, config: As for :class:`query.buckets.bucket.Bucket`.
-        overs: For each source the substream key if it is the result of a query, whose records must have that key; else None.
+    If a source is the result of a query, *overs* holds its substream key, which its records must have; else None.
     """
 
     def __init__(self, program: Program, config: BucketConfig, overs: Sequence[Expr | None]) -> None:
@@ -117,7 +112,7 @@ class KeyedBucket(Bucket):
         self._is_joined: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         self._is_moving: list[bool] = [True] * len(self._sources)
         self._channels_us: Ints = np.empty(0, dtype=np.int64)
-        # A row a substream, a column a member; NEVER where it has not moved.
+        # A row per substream, a column per member; NEVER if it has not moved.
         self._timelines_us: Ints = np.empty((0, 0), dtype=np.int64)
 
     @property
@@ -128,7 +123,7 @@ class KeyedBucket(Bucket):
 
     @property
     def _is_known(self) -> bool:
-        """Whether each source has said which channels there are."""
+        """Whether each source has announced its channels."""
         return {source for (source, _), member in self._members.items() if self._is_joined[member]} == set(range(len(self._sources)))
 
     def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> None:
@@ -139,7 +134,7 @@ class KeyedBucket(Bucket):
             self._retention.add(Retained.PENDING.of(source_index), pending)
 
     def _drop_foreign_keys(self, source_index: int, events: pa.Table, accepted: Accepted) -> tuple[pa.Table, Accepted]:
-        """Return the events of a source whose record has the key of their substream; the others are dead letters."""
+        """Return the events of a source whose record has the key of their substream; the others become dead letters."""
         over = self._overs[source_index]
         if over is None or not events.num_rows:
             return events, accepted
@@ -148,7 +143,7 @@ class KeyedBucket(Bucket):
         for row in np.flatnonzero(~is_fine).tolist():
             self._add_bad_row(events, row, source_index, f"the result's key is not {over}, which OVER names")
         self._count("bad_rows", int(np.count_nonzero(~is_fine)))
-        # Almost always all are: then nothing is copied.
+        # Almost always all are fine: then nothing is copied.
         if not is_fine.all():
             events = events.filter(pa.array(is_fine))
         return events, replace(accepted, rows=accepted.rows[is_fine], position=accepted.position[is_fine])
@@ -164,7 +159,7 @@ class KeyedBucket(Bucket):
     # The walk
 
     def _pop_stretches(self) -> list[_Stretch]:
-        """Return what counts by now, cut where channels join; it is pending no more."""
+        """Remove and return the pending records that count by now, cut at places where channels join."""
         is_alone = len(self._walked) == 1
         # One log alone has nothing to wait for; at the end there is nothing more to come.
         until = INFINITY if self._ended or is_alone else min(log.clock for log in self._walked)
@@ -190,7 +185,7 @@ class KeyedBucket(Bucket):
         return [everything.cut(*edges) for edges in zip([0, *cuts], [*cuts, len(place)], strict=True)]
 
     def _pop_due(self, source_index: int, until: int) -> pa.Table:
-        """Return the events of a source that count by now, in the order of its log; they are pending no more."""
+        """Remove and return the pending events of a source that count by now, in the order of its log."""
         name = Retained.PENDING.of(source_index)
         pending = self._retention.rows(name)
         if pending is None:
@@ -210,7 +205,7 @@ class KeyedBucket(Bucket):
         rises = [(self._member((source_index, entry.number)), entry.us, place) for source_index, entry, place in entries if entry.is_rise]
         for source_index, ((events, _), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if events.num_rows:
-                # Clock and position have done their work: from here on the substream's order counts.
+                # Clock and position are not needed any longer: from here on the substream's order counts.
                 waiting = events.select(NO_EVENTS.column_names).append_column("sub", pa.array(sub))
                 self._retention.add(Retained.WAITING.of(source_index), waiting)
         state = _Before(self._timelines_us.copy(), self._channels_us.copy())
@@ -243,7 +238,7 @@ class KeyedBucket(Bucket):
         source = self._sources[source_index]
         ((_, partition),) = source.logs.items()
         for number in roster.channels_of(partition, source.partitions):
-            # First the member: adding one replaces the array.
+            # First the member: _member replaces the array _is_joined.
             member = self._member((source_index, number))
             self._is_joined[member] = True
         self._is_moving[source_index] = self._overs[source_index] is None or not roster.substreams
@@ -270,7 +265,7 @@ class KeyedBucket(Bucket):
         return subs
 
     def _moves(self, stretch: _Stretch, subs: Sequence[Ints]) -> _Moves:
-        """Return what events and the lists of CTIs move. A list may come before another input's first event of its substream."""
+        """Return the moves by events and by the lists of CTIs. A list can precede another input's first event of its substream."""
         moves = _Moves.of([])
         for source_index, ((events, place), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if self._is_moving[source_index] and events.num_rows:
@@ -292,14 +287,14 @@ class KeyedBucket(Bucket):
         return moves + _Moves.of(rows)
 
     def _substream_frontiers(self) -> Ints:
-        """Return how far each substream has come: as far as the last of its timelines."""
+        """Return how far each substream has come: as far as the slowest of its timelines."""
         if not self._is_known:
             return np.full(len(self._subs), NEVER, dtype=np.int64)
         frontiers: Ints = np.maximum(self._timelines_us, self._channels_us)[:, self._is_joined].min(axis=1)
         return frontiers
 
     def _prepare_due(self, source_index: int) -> pa.Table:
-        """Work on the events of a source that their substream has moved past, in the order (s, input partition, offset); return them."""
+        """Evaluate the events of a source that their substream has moved past, in the order (s, input partition, offset); return them."""
         name = Retained.WAITING.of(source_index)
         waiting = self._retention.rows(name)
         if waiting is None:
@@ -319,15 +314,15 @@ class KeyedBucket(Bucket):
 
     def _final_by(self, owner: Ints, ends: Ints, first: int, moves: _Moves, rises: Sequence[tuple[int, int, int]], before: _Before) -> Ints:
         """
-        Return the place of the record that made each result final, not before the *first* of the stretch.
+        Return the place of the record that made each result final, not before the *first* place of the stretch.
 
         Args:
             owner: The substream of each result.
-            ends: Beyond which instant its substream had to come, microseconds.
+            ends: The instant that its substream had to pass, microseconds.
             first: The first place of the stretch.
-            moves: What moved timelines in it.
-            rises: What moved channels in it: member, c, place.
-            before: How far they had come before it.
+            moves: The moves of timelines in it.
+            rises: The rises of channels in it: member, c, place.
+            before: How far both had come before it.
         """
         final_by = np.full(len(ends), first, dtype=np.int64)
         for member in np.flatnonzero(self._is_joined).tolist():
@@ -351,7 +346,7 @@ class KeyedBucket(Bucket):
         )
 
     def _prune(self) -> None:
-        """Forget substreams without rows whose timelines are where their channels are, once most are such."""
+        """Forget substreams without rows whose timelines are where their channels are, if most are such."""
         if self._subs.may_prune:
             needed = (self._timelines_us > self._channels_us).any(axis=1) | (self._subs.progress_us > self._substream_frontiers())
             names = [*self._program.retained_names, *map(Retained.WAITING.of, range(len(self._sources)))]

@@ -1,11 +1,11 @@
 """
 The walk of a query with OVER over several logs: the order in which their records count.
 
-Each log has its own order; between logs there is none but what brokers and batches happen to make of it. So every record has
-a *clock*, the largest time in its log up to it: of an event the lesser of its System.Timestamp and its arrival, of a CTI its c,
-of the last final CTI, which ends the log, infinity. Records count in the order (clock, log, offset), and only once every log has
-come past their clock. Law: the walk follows from the logs alone, whatever is read when. Its price is small: a result that
-needs several inputs cannot be certain before each of them has come that far. One log alone is walked as it is read.
+Each log has its own order; between logs there is only the chance order of brokers and batches. So every record has a *clock*, the largest
+time in its log up to it: for an event the lesser of its System.Timestamp and its arrival, for a CTI its c, and infinity for the last final
+CTI, which ends the log. Records count in the order (clock, log, offset), and only once every log has passed their clock. Law: the walk
+follows from the logs alone, whatever is read when. A result that needs several inputs is therefore certain only when each of them has come
+that far. A single log is walked as it is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CtiEntry:
-    """One thing that a CTI says: the c of its channel, with a *key* the watermark of one substream of it, or a roster."""
+    """One statement of a CTI: the c of its channel, with a *key* the watermark of one of its substreams, or a roster."""
 
     # The clock of its record, microseconds.
     clock: int
@@ -40,22 +40,19 @@ class CtiEntry:
     us: int
     # The substream's key, None for a channel.
     key: bytes | None = None
-    # Who writes into the topic from this record on.
+    # The roster that holds from this record on.
     roster: Roster | None = None
 
     @property
     def is_rise(self) -> bool:
-        """Whether it is the c of a channel."""
         return self.key is None and self.roster is None
 
     def save(self) -> list[Any]:
-        """Return what :meth:`restore` needs, fit for JSON."""
         roster = self.roster and [self.roster.version, self.roster.inputs, self.roster.spread.value, self.roster.substreams]
         return [self.clock, self.offset, self.number, self.us, None if self.key is None else b64encode(self.key).decode(), roster]
 
     @classmethod
     def restore(cls, saved: Sequence[Any]) -> CtiEntry:
-        """Return what was saved."""
         clock, offset, number, us, key, fields = saved
         roster = fields and Roster(fields[0], fields[1], Spread(fields[2]), fields[3])
         return cls(clock, offset, number, us, None if key is None else b64decode(key), roster)
@@ -67,14 +64,14 @@ class WalkedLog:
 
     # The clock of its last record, microseconds.
     clock: int = NEVER
-    # What its CTIs said and does not count yet.
+    # The statements of its CTIs that do not count yet.
     pending: list[CtiEntry] = field(default_factory=list)
-    # Up to this offset all has counted.
+    # All records up to this offset have counted.
     walked_offset: int = -1
 
     def accept_range(self, events: pa.Table, accepted: Accepted) -> Ints:
-        """Accept what a range brought; return the clock of each accepted event."""
-        # Their clocks follow below, with those of the events.
+        """Accept a range of the log; return the clock of each accepted event."""
+        # Their clocks are computed below, together with those of the events.
         entries = [CtiEntry(NEVER, offset, number, c) for offset, number, c in accepted.progress]
         entries += [CtiEntry(NEVER, offset, number, w, key) for offset, number, key, w in accepted.listed]
         entries += [CtiEntry(NEVER, offset, -1, NEVER, roster=roster) for offset, roster in accepted.rosters]
@@ -96,24 +93,22 @@ class WalkedLog:
         return clock[:count]
 
     def pop_due(self, until: int) -> list[CtiEntry]:
-        """Return what counts if all logs have come to *until*; it is pending no more."""
+        """Remove and return the entries that count if all logs have come to *until*."""
         due = [entry for entry in self.pending if is_due(entry.clock, until)]
         self.pending = [entry for entry in self.pending if not is_due(entry.clock, until)]
         return due
 
     def save(self) -> list[Any]:
-        """Return what :meth:`restore` needs, fit for JSON."""
         return [self.clock, [entry.save() for entry in self.pending], self.walked_offset]
 
     @classmethod
     def restore(cls, saved: Sequence[Any]) -> WalkedLog:
-        """Return the log that was saved."""
         clock, pending, walked_offset = saved
         return cls(clock, [CtiEntry.restore(entry) for entry in pending], walked_offset)
 
 
 def is_due(clock: Any, until: int) -> Any:
-    """Tell which clocks count if all logs have come to *until*: those below it, and at the end all."""
+    """Return which clocks count if all logs have come to *until*: those below it, and at the end all."""
     return (clock < until) | (until == INFINITY)
 
 

@@ -1,9 +1,9 @@
 """
-A query without OVER: all logs in one line, merged up to the least of their frontiers.
+A query without OVER: all logs merged into one sequence, up to the least of their frontiers.
 
-Law, level 3: the events of each input are worked on in the order (s, input partition, offset), what is computed of several
-inputs in an order that follows from theirs and the script, and windows close as the merged frontier passes them; so results
-and their order depend on the events alone.
+Law, level 3: the events of each input are evaluated in the order (s, input partition, offset), rows of several inputs in an order that
+follows from theirs and the script, and windows close as the merged frontier passes them. So results and their order depend on the events
+alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from query.engine.retention import Retained
 
 
 class MergedBucket(Bucket):
-    """All logs in one line; see the module."""
+    """All logs merged into one sequence; see the module."""
 
     def __init__(self, program: Program, config: BucketConfig) -> None:
         super().__init__(program, config)
@@ -33,7 +33,6 @@ class MergedBucket(Bucket):
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that is due has been worked on."""
         return self._closed_us >= self.frontier_us
 
     def _close_due(self) -> list[pa.Table] | None:
@@ -42,7 +41,7 @@ class MergedBucket(Bucket):
         frontier_us = self.frontier_us
         pending = [piece for index in range(len(self._sources)) for piece in self._retention.pieces(Retained.PENDING.of(index))]
         due_us = find_pending_step_end([piece.rows() for piece in pending if piece.low_us < frontier_us], frontier_us)
-        # Two bounds of one step: what the pending events, and what the retained rows would take of memory.
+        # Two bounds of one step: the memory for the pending events, and for the retained rows.
         until_us = self._program.find_step_end(self._retention, self._closed_us, due_us)
         for source_index in range(len(self._sources)):
             self._prepare_until(source_index, until_us)
@@ -51,7 +50,7 @@ class MergedBucket(Bucket):
         return self._finish(closing)
 
     def _prepare_until(self, source_index: int, until_us: int) -> None:
-        """Work on the events of a source that lie below an instant; they are pending no more."""
+        """Evaluate the events of a source that lie below an instant; they are no longer pending."""
         name = Retained.PENDING.of(source_index)
         pieces = [piece for piece in self._retention.pieces(name) if piece.low_us < until_us]
         if pieces:
@@ -76,7 +75,7 @@ class MergedBucket(Bucket):
 
 
 def _split_at(table: pa.Table, until_us: int) -> tuple[pa.Table, pa.Table]:
-    """Return the events below an instant and the others; if they are in order already, none is moved."""
+    """Return the events below an instant and the others; if they are in order already, none is copied."""
     below = table["system_us"].to_numpy() < until_us
     count = int(np.count_nonzero(below))
     if below[:count].all():

@@ -1,8 +1,8 @@
 """
-A bucket's channel of one output: it numbers results, keeps what result files and CTIs need of them, and makes the CTI that follows.
+A bucket's channel of one output: it numbers results, keeps the rows that result files and CTIs need, and makes the next CTI.
 
-Law: numbers follow each other without gaps; a CTI counts the results before it, and no result after it lies below it. If the
-channel was begun by another run, its results are recognized and given no second number.
+Law: numbers have no gaps; a CTI counts the results before it, and no result after it lies below it. If another run began the channel, its
+results are recognized and get no second number.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class ChannelNumbering:
 
     # Number of the next result.
     seq: int = 0
-    # What the last CTI promised, and the largest System.Timestamp so far; microseconds.
+    # The c of the last CTI, and the largest System.Timestamp so far; microseconds.
     c: int = NEVER
     largest_us: int = TICK_MIN
     # c and n of the last CTI; None before the first.
     written: tuple[int, int] | None = None
     # Results below this are in the channel already, if another run began it; else ``NEVER``.
     resumed_us: int = NEVER
-    # How many of the later results are, too, and this run has not computed yet.
+    # How many of the later results are in the channel already and have not been computed by this run yet.
     skipped: int = 0
     # The same by key, if the order between keys may be another in this run.
     keys: dict[bytes, int] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class ChannelNumbering:
         return results.slice(count), results.slice(0, count)
 
     def _is_written(self, results: pa.Table) -> NDArray[np.bool_]:
-        """Tell which results are the first ones of a key, and so in the channel already."""
+        """Return which results are the first ones of a key, and so in the channel already."""
         is_written = np.zeros(results.num_rows, dtype=np.bool_)
         keys = pc.fill_null(results["key"], b"")
         has_known_key = pc.is_in(keys, pa.array(list(self.keys), pa.binary()))
@@ -88,12 +88,10 @@ class ChannelNumbering:
         return is_written
 
     def save(self) -> dict[str, Any]:
-        """Return what :meth:`restore` needs, fit for JSON."""
         return {**asdict(self), "keys": {key.hex(): count for key, count in self.keys.items()}}
 
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> ChannelNumbering:
-        """Return the numbering that was saved."""
         written = None if saved["written"] is None else (saved["written"][0], saved["written"][1])
         return cls(**{**saved, "written": written, "keys": {bytes.fromhex(key): count for key, count in saved["keys"].items()}})
 
@@ -122,12 +120,9 @@ class ResultChannel:
 
     def number_results(self, results: pa.Table, partition_ids: Ints, retention: Retention) -> Released:
         """
-        Number results; keep what files and the next CTI need of them.
+        Number results (in emission order, ``RESULT_SCHEMA``); keep the rows that files and the next CTI need.
 
-        Args:
-            results: Final results in emission order (``RESULT_SCHEMA``).
-            partition_ids: The input partition of each.
-            retention: Where to keep them.
+        *partition_ids* holds the input partition of each result.
         """
         numbering = self.numbering
         if self._span_us and results.num_rows:
@@ -147,7 +142,7 @@ class ResultChannel:
         return released
 
     def next_cti(self, c: int, next_offset: int, retention: Retention) -> Cti | None:
-        """Return the CTI to write once all numbered results are acknowledged; None if it would say nothing new."""
+        """Return the CTI to write once all numbered results are acknowledged; None if it would state nothing new."""
         numbering = self.numbering
         if c > numbering.c:
             numbering.c = c
@@ -195,7 +190,7 @@ class ResultChannel:
         return take_rows(due, order.to_numpy())
 
     def restore(self, saved: dict[str, Any], retention: Retention) -> None:
-        """Become the channel that was saved with *retention*; drop its rows that are needed no more."""
+        """Become the channel that was saved with *retention*; drop rows that are no longer needed."""
         self.numbering = ChannelNumbering.restore(saved)
         if self.numbering.c > NEVER:
             _drop_below(retention, self._ahead_name, self.numbering.c)

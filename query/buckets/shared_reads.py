@@ -1,9 +1,9 @@
 """
-Sharing what is read: the buckets of an exchange on which one task works, one after the other, read the same ranges.
+Shared reads: the buckets of an exchange that one task evaluates one after the other read the same ranges once.
 
-The first of them reads and decodes a range and routes its events; the others get what it read. Law: what they get is what they
-would read. It stays in the worker's memory until the last of them has got it, or the next range of the same log is read; a bucket
-that does not find it reads for itself, as after a failure.
+The first bucket reads and decodes a range and routes its events; the others get the result. Law: they get exactly what they would read. It
+stays in the worker's memory until the last of them has got it, or the next range of the same log is read. If a bucket does not find it, as
+after a failure, it reads the range itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def share_range(
     Yield the pieces of a range.
 
     Args:
-        job: Name of the job, unlike any other's on this machine: its checkpoint.
+        job: Name of the job, unique on this machine: its checkpoint.
         log: The log.
         start: The first offset of the range.
         end: The first offset beyond it.
@@ -59,6 +59,6 @@ def share_range(
 
 
 def forget_job(job: str) -> None:
-    """Drop all that waits for buckets of a job: one of them has failed."""
+    """Drop all ranges that wait for buckets of a job: one of them has failed."""
     for name in [name for name in _shared if name[0] == job]:
         del _shared[name]

@@ -1,8 +1,8 @@
 """
-The substreams of a bucket: their dense numbers, how far each has come, and forgetting those that nothing needs.
+The substreams of a bucket: their dense numbers, how far each has come, and forgetting those that are no longer needed.
 
-Law: numbers follow from nothing but the order in which names were met; no result depends on them. A bucket that meets ever new
-keys does not keep them all.
+Law: numbers follow only from the order in which names first occurred; no result depends on them. If keys are always new, a bucket does not
+keep them all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ordering.ticks import NEVER
 from query.engine.retention import Retained, Retention
 
-# With fewer substreams none are looked at: forgetting costs a pass over all retained rows.
+# Fewer substreams are not pruned: forgetting costs a pass over all retained rows.
 SUBS_MIN = 1024
 
 Bools = NDArray[np.bool_]
@@ -26,16 +26,12 @@ Name = TypeVar("Name")
 
 
 class SubstreamTable(Generic[Name]):
-    """
-    Substreams by name.
-
-    Attributes:
-        names: The name of each substream, by its number.
-        progress_us: How far each has come, microseconds; ``NEVER`` before its first event.
-    """
+    """Substreams by name."""
 
     def __init__(self) -> None:
+        # The name of each substream, by its number.
         self.names: list[Name] = []
+        # How far each has come, microseconds; NEVER before its first event.
         self.progress_us: Ints = np.empty(0, dtype=np.int64)
         self._numbers: dict[Name, int] = {}
         self._touched: list[Ints] = []
@@ -58,30 +54,27 @@ class SubstreamTable(Generic[Name]):
         return np.array([self._numbers[name] for name in names], dtype=np.int64), fresh
 
     def touch(self, subs: Ints) -> None:
-        """Save these substreams with the next :meth:`save`: something of theirs has changed."""
+        """Mark substreams as changed: the next :meth:`save` saves them."""
         self._touched.append(subs)
 
     def touch_all(self) -> None:
-        """Save all substreams with the next :meth:`save`."""
         self._touched = [np.arange(len(self.names))]
 
     def slices_since(self, before: Ints, first_us: Ints) -> pa.Table | None:
         """
-        Return the slices of time that have become final (``sub``, ``from_us``, ``to_us``); None if no substream has moved.
+        Return the slices of time that have become final since *before* (``sub``, ``from_us``, ``to_us``); None if no substream has moved.
 
-        Args:
-            before: The progress of each substream up to which slices are finished.
-            first_us: The instant of the first event of each that had none before.
+        *first_us* is the instant of the first event of each substream that had none before.
         """
         moved = np.flatnonzero(self.progress_us > before)
         if not len(moved):
             return None
-        # Before its first event a substream has no result: an older slice would make a batch look at all that is retained.
+        # A substream has no result before its first event: an older slice would make a batch read all that is retained.
         from_us = np.where(before == NEVER, first_us, before)[moved]
         return pa.table({"sub": moved, "from_us": from_us, "to_us": self.progress_us[moved]})
 
     def horizon(self) -> pa.Table:
-        """Return up to which instant each substream is finished (``sub``, ``to_us``)."""
+        """Return the instant up to which each substream is finished (``sub``, ``to_us``)."""
         return pa.table({"sub": np.arange(len(self.names)), "to_us": self.progress_us})
 
     # State
@@ -90,14 +83,12 @@ class SubstreamTable(Generic[Name]):
         """
         Retain an entry for each touched substream.
 
-        Args:
-            retention: Where.
-            columns_of: Returns the columns beside number and progress, from which :meth:`restore` reads the names.
+        *columns_of* returns the columns beside number and progress, from which :meth:`restore` reads the names.
         """
         subs = np.unique(np.concatenate(self._touched)) if self._touched else np.empty(0, dtype=np.int64)
         self._touched = []
         if len(subs):
-            # An older entry of a substream says nothing that the new one does not.
+            # The new entry of a substream replaces its older one.
             retention.reduce(Retained.PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), subs))))
             retention.add(Retained.PROGRESS, pa.table({"sub": subs, "progress_us": self.progress_us[subs], **columns_of(subs)}))
 
@@ -105,10 +96,7 @@ class SubstreamTable(Generic[Name]):
         """
         Become the table of *count* substreams that was saved; return all retained entries, older ones first.
 
-        Args:
-            retention: Where its entries are.
-            count: How many substreams there were.
-            names_of: Returns the name of each entry.
+        *names_of* returns the name of each entry.
         """
         self.progress_us = np.full(count, NEVER, dtype=np.int64)
         names: dict[int, Name] = {}
@@ -125,8 +113,8 @@ class SubstreamTable(Generic[Name]):
 
     @property
     def may_prune(self) -> bool:
-        """Whether there are so many more substreams than were needed last time that a look at them pays."""
-        # Twice as many as last time: the passes over all rows cost a constant share of the work that added them.
+        """Whether there are so many more substreams than were needed last time that pruning pays."""
+        # Twice as many as last time: then the passes over all rows cost a constant share of the work that added them.
         return len(self.names) >= max(2 * self._needed_last, SUBS_MIN)
 
     def prune(self, needed: Bools, retention: Retention, retained_names: Sequence[str]) -> Bools | None:
@@ -135,8 +123,8 @@ class SubstreamTable(Generic[Name]):
 
         Args:
             needed: Which ones are needed even without rows; those with rows are marked, too.
-            retention: What is retained. Rows get the new numbers.
-            retained_names: The retained rows that count, those with ``sub``.
+            retention: The retained rows, which get the new numbers.
+            retained_names: The names of the retained rows with ``sub``.
 
         Returns:
             Which ones stay, in the order of their new numbers; None if all do.

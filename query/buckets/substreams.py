@@ -1,15 +1,15 @@
 """
-A query with OVER: one ordered partition, substream by substream.
+A query with OVER over one ordered partition, substream by substream.
 
-A substream (input partition, key) has moved past an instant once an event of it above that instant was accepted, its
-channel's CTI rose above it, or a CTI's list said so of this substream. Law, level 2: results leave in the order of the
-records that made them final, ordered (s, key bytes) within a record; so the sequence depends on the log alone and not on batches.
+A substream (input partition, key) has moved past an instant if an event of it above that instant was accepted, its channel's CTI rose above
+it, or a CTI's list said so of this substream. Law, level 2: results leave in the order of the records that made them final, ordered (s, key
+bytes) within a record; so the sequence depends on the log alone and not on batches.
 
-Pacing thins what CTIs say of all substreams of a channel. What moves a single one, its events and the lists, counts at
-once. A list need not be remembered for substreams without rows: no event of theirs below it can follow.
+Pacing thins only the progress of whole channels. The events and the lists, which move single substreams, count at once. Lists about
+substreams without rows are not remembered: no event of such a substream below the listed watermark can follow.
 
-The key of a result is its substream's, as ingest wrote it: if a query reads a value in another way (an integer beyond
-64 bits as a float, a declared kind, a name in another case), the result still has the key of its events.
+The key of a result is its substream's, as ingest wrote it. If a query reads a value in another way (an integer beyond 64 bits as a float, a
+declared kind, a name in another case), the result still has the key of its events.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from query.engine.program import Program
 
 Ints = NDArray[np.int64]
 
+# Roster number of the input partition, and key; an empty key may come back from a broker as None.
 _Name = tuple[int, bytes | None]
-"""Roster number of the input partition, and key; a key of no bytes may come back from a broker as None."""
 
 
 @dataclass(slots=True)
 class _Moves:
-    """What moved single substreams, in log order: which, to what instant (microseconds), at which log offset."""
+    """Moves of single substreams, in log order: which, to which instant (microseconds), at which log offset."""
 
     sub: Ints
     to_us: Ints
@@ -61,7 +61,7 @@ class SubstreamBucket(Bucket):
         before = self._subs.progress_us.copy()
         np.maximum.at(self._subs.progress_us, moves.sub, moves.to_us)
         self._subs.touch(np.flatnonzero(np.bincount(moves.sub)))
-        # Only a substream that is new has its first event here; of others it is not asked for.
+        # Read only for new substreams, so the first event in this range is enough.
         first_us = np.full(len(before), INFINITY, dtype=np.int64)
         np.minimum.at(first_us, sub, system_us)
         results_by_output = self._close_from(before, first_us)
@@ -74,7 +74,7 @@ class SubstreamBucket(Bucket):
         ]
 
     def _moves(self, sub: Ints, system_us: Ints, accepted: Accepted) -> _Moves:
-        """Return what the accepted events, and the lists of CTIs about known substreams, move."""
+        """Return the moves by the accepted events, and by the lists of CTIs about known substreams."""
         entries = ((offset, self._find_listed(number, key), w) for offset, number, key, w in accepted.listed)
         listed = [entry for entry in entries if entry[1] >= 0]
         if not listed:
@@ -133,7 +133,6 @@ class SubstreamBucket(Bucket):
         return final_by
 
     def _sort(self, results: pa.Table, final_by: Ints) -> pa.Table:
-        """Return results under their substream's key, in the order (record, s, key bytes, input partition, fixed row order)."""
         return sort_by_emission(results, final_by, lambda sub: self._subs.names[sub][1] or b"", lambda subs: self._number_of[subs])
 
     def _save_progress(self) -> None:
@@ -147,7 +146,7 @@ class SubstreamBucket(Bucket):
         )
 
     def _prune(self) -> None:
-        """Forget substreams without rows that the floor has passed, once most are such."""
+        """Forget substreams without rows that the floor has passed, if most are such."""
         if self._subs.may_prune:
             needed = self._subs.progress_us > self._floors()
             kept = self._subs.prune(needed, self._retention, self._program.retained_names)
@@ -169,7 +168,7 @@ class SubstreamBucket(Bucket):
 
 
 def _distinct_names(number: Ints, key: pa.Array) -> tuple[list[_Name], Ints]:
-    """Return the distinct pairs of a number and a key, in the order in which they first come, and the place of each row's pair there."""
+    """Return the distinct pairs of a number and a key, in order of first occurrence, and the place of each row's pair among them."""
     coded = key.dictionary_encode(null_encoding="encode")
     code, keys = coded.indices.to_numpy(), coded.dictionary.to_pylist()
     first = int(number[0]) if len(number) else 0

@@ -1,7 +1,7 @@
 """
 Decoding: Kafka records of an ordered partition become a table of events and the CTIs between them.
 
-This is the only conversion that events go through; :mod:`query.columns.events` has the table.
+This is the only conversion of events; :mod:`query.columns.events` describes the table.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def decode(records: Records, topic: str, partition: int) -> DecodedRange:
 
 
 def _join_event_headers(header: pa.Array, other_rows: list[int]) -> pa.FixedSizeBinaryArray:
-    # Event headers have one length, so those between two CTIs are one piece of the buffer; no header is looked at by itself.
+    # Event headers have one length, so those between two CTIs are one piece of the buffer; no header is read separately.
     _, ends, octets = header.buffers()
     edges = np.frombuffer(ends, dtype=np.int32)[header.offset : header.offset + len(header) + 1]
     parts = [octets.slice(edges[first], edges[last] - edges[first]) for first, last in _stretches(other_rows, len(header))]

@@ -1,14 +1,14 @@
 """
 Encoding: result columns -> the bytes of each result's key and value.
 
-The bytes are pinned, because results must be the same bytes on every replay: one JSON object without spaces, members in
-SELECT order; a bigint in decimal digits; a float as Python's shortest text that reads back as the same float; bit as
-true or false; a datetime as ISO-8601 with Z and no, three or six fraction digits; text with only quote, backslash and
-characters below U+0020 escaped; records and arrays as compact JSON; NULL as null.
+The bytes are fixed, because results must be the same bytes on every replay: one JSON object without spaces, members in SELECT order; a
+bigint in decimal digits; a float as Python's shortest text that reads back as the same float; bit as true or false; a datetime as ISO-8601
+with Z and no, three or six fraction digits; text with only quote, backslash and characters below U+0020 escaped; records and arrays as
+compact JSON; NULL as null.
 
-A key is one value as substream key bytes (spec section 1: text as UTF-8, a bigint in digits, true or false, anything
-else canonical JSON, NULL as zero bytes); several values make a JSON array, none makes zero bytes. An integer beyond 64
-bits is a float here; with OVER the bucket puts the substream's own key in place of this one.
+A key of one value has the bytes of a substream key (spec section 1: text as UTF-8, a bigint in digits, true or false, anything else
+canonical JSON, NULL as zero bytes); several values make a JSON array, none makes zero bytes. An integer beyond 64 bits is a float here;
+with OVER the bucket replaces this key by the substream's own key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant
 from tidegate.json_columns import json_rows
 
-# After so long the calendar repeats itself.
+# The calendar repeats itself after this time.
 _FOUR_CENTURIES_US = 146_097 * DAY_US
 # Fewer floats are written one by one: a query of DuckDB costs more than they do.
 _PYTHON_FLOATS_MAX = 256
@@ -39,7 +39,7 @@ _IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), ord('"'), ord("\\")])
 
 
 def encode_objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
-    """Encode *length* rows as JSON objects (binary); of a column named ``*`` see :mod:`query.columns.splicing`."""
+    """Encode *length* rows as JSON objects (binary); for a column named ``*`` see :mod:`query.columns.splicing`."""
     return (
         splice_objects(names, columns, length, _encode_plain_objects, _write_strings)
         if STAR in names
@@ -83,7 +83,7 @@ def _key_texts(column: Variant) -> list[pa.Array]:
 
 
 def _join_rows(prefixes: Sequence[str], columns: Sequence[Variant], suffix: str, length: int) -> pa.Array:
-    """Return rows of values, each behind its prefix, with the suffix at the end."""
+    """Return rows of values, each after its prefix, with the suffix at the end."""
     native = json_rows.library()
     if native is not None and columns:
         json_columns = [
@@ -123,7 +123,6 @@ def _first_text(texts: Sequence[pa.Array], length: int) -> pa.Array:
 
 
 def _map_distinct(part: pa.Array, write: Callable[[str], str]) -> pa.Array:
-    """Apply *write* to each distinct value of a column of strings."""
     distinct = part.dictionary_encode()
     return pa.array([write(text) for text in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
 
@@ -136,7 +135,6 @@ def _write_strings(part: pa.Array) -> pa.Array:
 
 
 def _utf8_bytes(part: pa.Array) -> NDArray[np.uint8]:
-    """Return the bytes of all strings of a column, one string after the other."""
     wide = pa.types.is_large_string(part.type)
     _, ends, octets = part.buffers()
     if octets is None or not len(part):
@@ -164,7 +162,7 @@ def _write_datetimes(part: pa.Array) -> pa.Array:
 def _format_iso8601(tick: int) -> str:
     if tick >= 0:
         return format_tick(tick)
-    # Event times begin in 1970, but values such as dates of birth do not.
+    # format_tick takes ticks from 1970 on; values such as dates of birth can be earlier.
     years = -(tick // _FOUR_CENTURIES_US)
     text = format_tick(tick + years * _FOUR_CENTURIES_US)
     return f"{int(text[:4]) - 400 * years:04}{text[4:]}"

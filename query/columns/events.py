@@ -1,7 +1,7 @@
 """
 Events of an ordered topic as one Arrow table, from decoding until an operator computes with them.
 
-Law: rows are chosen, cut and laid end to end, but never converted: between the record and the operator there is one type.
+Law: rows are selected, cut and concatenated, but never converted: between the record and the operator there is one type.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from query.columns.large_tables import take_rows
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+# Events as a bucket keeps them: roster number and offset of the raw record, system timestamp, key and payload (null: none), the flags of
+# :class:`ordering.protocol.wire.Flag`, arrival time. Times in microseconds.
 DECODED_SCHEMA = pa.schema(
     [
         ("partition_id", pa.int32()),
@@ -27,10 +29,8 @@ DECODED_SCHEMA = pa.schema(
         ("arrival_us", pa.int64()),
     ]
 )
-"""
-Events as a bucket keeps them: roster number and offset of the raw record, system timestamp, key and payload (null: none), the flags
-of :class:`ordering.protocol.wire.Flag`, arrival time. Times in microseconds.
-"""
+# Events as operators take them, in order: ``position`` rises and is unique; ``sub`` is the dense number of the substream, 0 for all without
+# OVER; ``system_us`` is the system timestamp; ``value`` the payload; ``arrival_us`` the arrival time.
 EVENTS_SCHEMA = pa.schema(
     [
         ("position", pa.int64()),
@@ -41,10 +41,6 @@ EVENTS_SCHEMA = pa.schema(
         ("arrival_us", pa.int64()),
     ]
 )
-"""
-Events as operators take them, in order: ``position`` rises and is unique; ``sub`` is the dense number of the substream, 0 for
-all without OVER; ``system_us`` is the system timestamp; ``value`` the payload; ``arrival_us`` the arrival time.
-"""
 NO_EVENTS = DECODED_SCHEMA.empty_table()
 
 
@@ -52,17 +48,14 @@ def for_operators(events: pa.Table, sub: Ints | None = None, position: Ints | No
     """
     Return events (``DECODED_SCHEMA``) as operators take them (``EVENTS_SCHEMA``); no column is copied.
 
-    Args:
-        events: The events.
-        sub: Their substreams; default: all are of one.
-        position: Their positions; default: 0, 1, ...
+    By default all are of substream 0, and their positions are 0, 1, ...
     """
     count = events.num_rows
     added = {
         "position": np.arange(count) if position is None else position,
         "sub": np.zeros(count, dtype=np.int64) if sub is None else sub,
     }
-    # The record's key stays behind: operators would take a column of that name for the key of a result.
+    # The record's key is left out: operators would take a column of that name for the key of a result.
     columns = [pa.array(added[name]) if name in added else events[name] for name in EVENTS_SCHEMA.names]
     return pa.Table.from_arrays(columns, schema=EVENTS_SCHEMA)
 
@@ -75,6 +68,6 @@ def take_events(events: pa.Table, rows: Ints) -> pa.Table:
 
 
 def end_edges(events: pa.Table) -> Bools:
-    """Tell which events end the interval that a start edge began; CTI generation does not count them."""
+    """Return which events end the interval that a start edge began; CTI generation does not count them."""
     is_end: Bools = (events["flags"].to_numpy() & Flag.EDGE_END) != 0
     return is_end

@@ -1,8 +1,8 @@
 """
 Key hashes: which rows of a table may have the keys of another's.
 
-Law: within one process, rows with equal keys of equal types have equal hashes. So matching by hash finds all rows with a key of the
-other table, and now and then one more.
+Law: within one process, rows with equal keys of equal types have equal hashes. So matching by hash finds all rows with a key of the other
+table, and rarely another row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class KeyHashes:
 
     @classmethod
     def of(cls, keys: pa.Table) -> KeyHashes:
-        """Return the hashes of rows' keys."""
         # 0.0 and -0.0 are equal and have different bits.
         names = [f"{name} + 0.0" if pa.types.is_floating(keys.field(name).type) else name for name in keys.column_names]
         hashes = run(f"SELECT CAST(hash({', '.join(names)}) % 4294967296 AS UINTEGER) AS h FROM input", input=keys)["h"].to_numpy()
@@ -37,7 +36,7 @@ class KeyHashes:
         return cls(tuple(keys.column_names), hashes[order], order)
 
     def is_comparable_to(self, other: KeyHashes) -> bool:
-        """Tell whether both have the same columns, one for each key: only then do unequal hashes mean unequal keys."""
+        """Return whether both have the same columns, one for each key: only then do unequal hashes mean unequal keys."""
         keys = [name.partition("_")[0] for name in self.columns]
         return self.columns == other.columns and len(set(keys)) == len(keys)
 

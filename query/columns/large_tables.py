@@ -1,8 +1,7 @@
 """
-Tables with many bytes: split, so that neither memory nor an Arrow array with offsets of 32 bits is too small for them.
+Tables with many bytes, split to fit memory and Arrow arrays with offsets of 32 bits.
 
-How much is due at once is not ours to choose: gigabytes may wait for one silent partition, and a long window may close for
-millions of groups.
+How much is due at once cannot be chosen: gigabytes may wait for one silent partition, and a long window may close for millions of groups.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ordering.columns.payload_columns import BYTES_MAX, concat_columns, to_arrow
 
 Ints = NDArray[np.int64]
 
-# So many bytes of payload are worked on at once; more than a whole batch of small events has.
+# This many bytes of payload are evaluated at once; more than a whole batch of small events has.
 AT_ONCE_BYTES = 2**28
 _WIDE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
@@ -61,7 +60,7 @@ def text_bytes(table: pa.Table) -> Ints:
 
 
 def _exceeds_narrow_arrays(table: pa.Table) -> bool:
-    """Tell whether a column has more bytes than one array with offsets of 32 bits can have."""
+    """Return whether a column has more bytes than one array with offsets of 32 bits can have."""
     return any(column.type in _WIDE and column.nbytes > BYTES_MAX for column in table.columns)
 
 

@@ -1,8 +1,9 @@
 """
 Packing: tables that are kept for long, in less memory.
 
-Integers that lie close together become distances from the least of them, in as few bytes as these need; repeated texts become
-numbers of a dictionary. Law: ``unpack_table(pack_table(table))`` is *table* with the same types, also if rows are filtered in between.
+If the integers of a column lie close together, they become distances from the least of them, in as few bytes as these need; repeated texts
+become numbers of a dictionary. Law: ``unpack_table(pack_table(table))`` is *table* with the same types, also if rows are filtered in
+between.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import pyarrow.compute as pc
 # The metadata of a column of distances: the integer that they are added to.
 _BASE = b"base"
 _NARROW = (pa.uint8(), pa.uint16(), pa.uint32())
-# Texts are numbered if each occurs so often, on average.
+# Texts become numbers if each occurs this often, on average.
 _REPETITIONS_MIN = 4
-# The first rows, one of so many, show whether a try pays: more distinct texts among them than this share, and it does not.
+# The first 1/16 of the rows is a sample: if more than this share of its texts are distinct, packing does not pay.
 _SAMPLE = 16
 _DISTINCT_SHARE_MAX = 0.95
 
@@ -27,7 +28,7 @@ def pack_table(table: pa.Table) -> pa.Table:
 
 
 def unpack_table(table: pa.Table) -> pa.Table:
-    """Return a table as it was before it was packed; any other as it is."""
+    """Return a table as it was before it was packed, and any other table unchanged."""
     if not any(_is_packed(field) for field in table.schema):
         return table
     columns = [_unpack_column(field, column) for field, column in zip(table.schema, table.columns, strict=True)]

@@ -1,9 +1,9 @@
 """
 Splicing: results in which the members of a record replace a column named ``*``.
 
-Law: a result has the members of its columns, and of its stars' records, in the order of SELECT. Each name occurs once, ignoring
-case: a column overrides the stars, a later star overrides an earlier one, and the overridden member is left out. A star without
-record adds nothing. (A name that one payload has twice is twice in the result.)
+Law: a result has the members of its columns, and of its stars' records, in the order of SELECT. Each name occurs once, ignoring case: a
+column overrides the stars, a later star overrides an earlier one, and the overridden member is left out. A star without record adds
+nothing. (If one payload has a name twice, the result has it twice.)
 """
 
 from __future__ import annotations
@@ -31,14 +31,9 @@ def splice_objects(
     names: Sequence[str], columns: Sequence[Variant], length: int, write: Write, quote: Callable[[pa.Array], pa.Array]
 ) -> pa.Array:
     """
-    Encode *length* rows as JSON objects (binary).
+    Encode *length* rows as JSON objects (binary); ``*`` is among the names of columns.
 
-    Args:
-        names: The columns' names, ``*`` among them.
-        columns: The columns.
-        length: Number of rows.
-        write: Encodes objects without stars.
-        quote: Writes texts as JSON strings.
+    *write* encodes objects without stars, *quote* writes texts as JSON strings.
     """
     stars = _resolve_names([columns[index] for index, name in enumerate(names) if name == STAR], [n for n in names if n != STAR], quote)
     segments: Segments = []
@@ -80,7 +75,7 @@ def _may_conflict(texts: pa.Array, names: Sequence[str], *, alone: bool) -> npt.
     """Return the rows in which a member may be overridden."""
     if not alone or any(map(_hides_from_pattern, names)):
         return valid_mask(texts)
-    # A search is cheaper than parsing. An escape could hide a name from it, so rows with one count too.
+    # A search is cheaper than parsing. An escape could hide a name from it, so rows with an escape are included.
     pattern = "(?i)" + "|".join([*(re.escape(f'"{name}"') for name in names), r"\\"])
     found: npt.NDArray[np.bool_] = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
     return found
@@ -91,7 +86,7 @@ def _hides_from_pattern(name: str) -> bool:
 
 
 class _Members:
-    """The members of the records in some rows, laid end to end."""
+    """The members of the records in some rows, concatenated."""
 
     def __init__(self, texts: pa.Array, is_member_row: npt.NDArray[np.bool_], quote: Callable[[pa.Array], pa.Array]) -> None:
         self._rows = np.flatnonzero(is_member_row).astype(np.int64)
@@ -106,7 +101,7 @@ class _Members:
         self._written = pc.binary_join_element_wise(written, values.flatten().cast(pa.string()), pa.scalar(""))
 
     def is_named_in(self, other: _Members) -> npt.NDArray[np.bool_]:
-        """Tell of each member whether *other* has one of that name in the same row."""
+        """Return for each member whether *other* has one of that name in the same row."""
         names = pa.concat_arrays([self.folded, other.folded]).dictionary_encode()
         codes = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         rows = np.concatenate([self._rows[self._owner], other._rows[other._owner]])

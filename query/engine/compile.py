@@ -1,4 +1,4 @@
-"""From a plan's node to the operator that computes it; :mod:`query.engine.program` puts them together."""
+"""From a plan's node to the operator that computes it; :mod:`query.engine.program` combines them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ def make_operator(
     """
     Return the operator that computes a node.
 
-    Args:
-        node: The node.
-        payloads: How payloads are written, where the node takes events.
-        is_last: Whether it takes events and nothing but its encoded results are asked for.
-        references: The tables of reference data, by name.
+    *payloads* is the payload format if the node takes events; *is_last* means that it takes events and only its encoded results are needed.
     """
     if isinstance(node, WindowedAggregate):
         return WindowAggregation(node, payloads)

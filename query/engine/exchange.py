@@ -1,12 +1,12 @@
 """
-Exchange: which bucket works on an event, if rows are split by the values of keys (:mod:`query.plan.parallelism`).
+Exchange: which bucket evaluates an event, if rows are split by the values of keys (:mod:`query.plan.parallelism`).
 
-The bucket is ``murmur2(key bytes) mod N``, exactly as Kafka's Java partitioner chooses a partition; the key bytes are those of
-a result's key (:mod:`query.columns.encode`), so a query that groups by the keys of its exchange writes a topic that is partitioned by
-its records' keys. Law: the bucket follows from the event and N alone, and events whose keys count as equal share one.
+The bucket is ``murmur2(key bytes) mod N``, exactly as Kafka's Java partitioner chooses a partition. The key bytes are those of a result's
+key (:mod:`query.columns.encode`), so a query that groups by the keys of its exchange writes a topic that is partitioned by its records'
+keys. Law: the bucket follows from the event and N alone, and events whose keys count as equal share one.
 
-An event whose keys cannot be computed goes to bucket 0 and becomes a dead letter there, once. Events of inputs whose rows
-meet no others are spread by their records' keys.
+An event whose keys cannot be computed goes to bucket 0 and becomes a dead letter there, once. If the rows of an input meet no others, its
+events are spread by their records' keys.
 """
 
 from __future__ import annotations
@@ -46,18 +46,12 @@ class Exchange:
     tasks: int = 1
 
     def buckets_of_task(self, bucket: int) -> range:
-        """Return the buckets that one task works on after each other, by :func:`~tidegate.spark.shuffle_keys.even_labels`."""
+        """Return the buckets that one task evaluates one after the other, by :func:`~tidegate.spark.shuffle_keys.even_labels`."""
         return range(bucket % self.tasks, self.buckets, self.tasks)
 
 
 class Router:
-    """
-    Computes the buckets of events.
-
-    Args:
-        exchange: By which keys, and into how many buckets.
-        payloads: How the payloads of each input are written; JSON for others.
-    """
+    """Computes the buckets of events; the payloads of inputs without an entry in *payloads* are JSON."""
 
     def __init__(self, exchange: Exchange, payloads: Mapping[str, PayloadFormat]) -> None:
         self._buckets = exchange.buckets
@@ -94,5 +88,5 @@ def _normalize_key(key: Variant) -> Variant:
     canonical = canonicalize(key)
     if Kind.FLOAT not in canonical.kinds:
         return canonical
-    # 0.0 and -0.0 are equal and have different texts.
+    # 0.0 and -0.0 are equal but have different texts; adding 0.0 makes them one.
     return Variant.of(canonical.length, {kind: pc.add(part, 0.0) if kind is Kind.FLOAT else part for kind, part in canonical.parts.items()})

@@ -1,12 +1,12 @@
 """
-Gathering: which of the retained rows a finish looks at, and how many at once.
+Gathering: which of the retained rows a finish reads, and how many at once.
 
-A finish skips pieces of which no row can count. An operator with ``can_take_portions`` gets many rows in portions, each with all
-rows of its groups; so closing a long window takes the memory of its largest group, not of all its rows. Old rows of a join are
-looked up by their keys (``can_look_up``); rows that count alike for all results are replaced by sums (``can_summarize``).
+A finish skips pieces of which no row can count. If an operator has ``can_take_portions``, it gets many rows in portions, each with all rows
+of its groups; so closing a long window takes the memory of its largest group, not of all its rows. Old rows of a join are looked up by
+their keys (``can_look_up``); rows that count in the same way for all results are replaced by sums (``can_summarize``).
 
-If time jumps and many rows have their last result at instants of their own, as in sliding windows and joins, a finish goes in
-steps of time (:func:`find_step_end`).
+If time jumps and many rows have their last result at different instants, as in sliding windows and joins, a finish goes in steps of time
+(:func:`find_step_end`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from query.engine.retention import Piece, Retention, SpanOf
 from query.plan.operator import Operator
 from query.plan.row_tables import concat_rows
 
-# More rows than these are handed over in portions. A portion's number is one byte.
+# More rows than these are passed in portions. A portion's number is one byte.
 ROWS_AT_ONCE = 4_000_000
 _PORTIONS_MAX = 255
-# Larger pieces of which some rows have left a sliding window are taken apart, so that the others are summed up only once.
+# Larger pieces of which some rows have left a sliding window are split, so that the other rows are summed up only once.
 BLOCK_ROWS = 32_768
 # More rows than these get their last results in several steps.
 EXPIRING_AT_ONCE = 2_000_000
@@ -50,7 +50,7 @@ def select_pieces(operator: Operator, retention: Retention, names: Sequence[str]
 
 
 def _replace_by_sums(operator: Operator, pieces: Iterable[Piece], span: SpanOf, from_us: int, to_us: int) -> Iterator[Piece]:
-    """Yield the pieces, or sums that stand for them; a piece of which a part counts goes block by block."""
+    """Yield the pieces, or sums that stand for them; if a part of a large piece counts, it is treated block by block."""
     for piece in pieces:
         if operator.is_seen_alike(piece.ends_us, from_us, to_us):
             yield piece.summary(operator.summarize)
@@ -63,7 +63,7 @@ def _replace_by_sums(operator: Operator, pieces: Iterable[Piece], span: SpanOf, 
 
 @dataclass(frozen=True, slots=True)
 class ExpiringRows:
-    """Rows that have their last results between two instants, both included, microseconds; assumed to lie evenly there."""
+    """Rows that have their last results between two instants, both included; assumed to be spread evenly over this time."""
 
     first_us: int
     last_us: int
@@ -79,7 +79,9 @@ def expiring_rows(operator: Operator, retention: Retention, names: Sequence[str]
 
 
 def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int:
-    """Return up to which instant a finish from *from_us* goes first, *to_us* at most, so that not too many rows have their last results."""
+    """
+    Return the end of the first step of a finish from *from_us*, at most *to_us*, so that not too many rows have their last results in it.
+    """
     due = [part for part in rows if from_us <= part.last_us and part.first_us < to_us]
     if sum(part.rows for part in due) <= EXPIRING_AT_ONCE:
         return to_us
@@ -88,7 +90,7 @@ def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int
     def expired_until(instant_us: int) -> float:
         return float(np.sum(count * np.clip((instant_us - first_us) / (last_us + 1 - first_us), 0, 1)))
 
-    # Rows that have expired but are still retained do not count; rows of one instant expire together.
+    # Rows that have expired but are still retained do not count. Rows of one instant expire together.
     rows_max = expired_until(from_us) + EXPIRING_AT_ONCE
     low_us, high_us = max(from_us, int(first_us.min())), min(to_us, int(last_us.max()) + 1)
     if expired_until(high_us) <= rows_max:
@@ -100,7 +102,7 @@ def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int
 
 
 def combine_pieces(pieces: Sequence[Piece]) -> pa.Table | None:
-    """Return the pieces as one table whose rows are numbered in their order; None if there are none."""
+    """Return the pieces as one table with rows numbered in their order; None if there are none."""
     return _number_rows([piece.rows() for piece in pieces]) if pieces else None
 
 
@@ -115,7 +117,7 @@ def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing:
 
 
 def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
-    """Return for each of two sides the rows that ask, and the old ones with the key of a row of the other side that asks."""
+    """Return for each of two sides the asking rows, and the old ones with the key of an asking row of the other side."""
     from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
     parts: list[dict[Piece, pa.Table]] = []
     asked = []

@@ -1,8 +1,8 @@
 """
 How far ahead of its inputs a query knows its results: a row that is shifted by d is known d before its time.
 
-Law (spec section 5): an operator's output CTI is the least System.Timestamp that a later result can have: the least of its
-inputs' CTIs, and d more if it shifts by d. So with inputs at c a node knows its rows below c + :func:`ahead_of` it.
+Law (spec section 5): an operator's output CTI is the least System.Timestamp that a later result can have: the least of its inputs' CTIs,
+plus d if it shifts by d. So with inputs at c a node knows its rows below c + :func:`ahead_of` it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from query.plan.nodes import Custom, Node
 
 
 def ahead_of(node: Node) -> int:
-    """Return by how much, microseconds."""
+    """Return how far ahead of its inputs *node* knows its rows, microseconds."""
     below_us = min((ahead_of(child) for child in node.children), default=0)
     own_us = node.operator.ahead_us if isinstance(node, Custom) else 0
     return below_us + own_us
 
 
 def shift_slices(slices: pa.Table, by_us: int, until_us: int = INFINITY) -> pa.Table:
-    """Return slices or horizons of time (``from_us``, ``to_us``) moved ahead, but not beyond an instant; never and infinity stay."""
+    """
+    Return slices or horizons of time (``from_us``, ``to_us``) moved by *by_us*, but not beyond *until_us*; ``NEVER`` and ``INFINITY`` stay.
+    """
     if not by_us and until_us == INFINITY:
         return slices
     for column in {"from_us", "to_us"} & {*slices.column_names}:

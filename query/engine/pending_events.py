@@ -1,6 +1,4 @@
-"""
-Pending events: decoded events that wait in a bucket's retention until time has passed them, and the order in which they are worked on.
-"""
+"""Pending events: decoded events that a bucket retains until their instant is final, and the order in which it evaluates them."""
 
 from __future__ import annotations
 
@@ -13,7 +11,9 @@ from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes, take_rows_
 
 
 def sort_by_time(events: pa.Table) -> Iterator[pa.Table]:
-    """Yield events in the order (s, input partition, offset), in parts that are worked on one by one; none is moved if they are in it."""
+    """
+    Yield events in the order (s, input partition, offset), in parts to be evaluated one by one; events in order already are not copied.
+    """
     system_us, partition_id, offset = (events[name].to_numpy() for name in ("system_us", "partition_id", "offset"))
     steps = np.sign(np.diff(system_us)) * 4 + np.sign(np.diff(partition_id)) * 2 + np.sign(np.diff(offset))
     if (steps >= 0).all():
@@ -22,20 +22,14 @@ def sort_by_time(events: pa.Table) -> Iterator[pa.Table]:
 
 
 def find_pending_step_end(tables: Sequence[pa.Table], until_us: int) -> int:
-    """
-    Return up to which instant pending events are worked on next, so that they are not too many at once.
-
-    Args:
-        tables: All pending events.
-        until_us: Up to which instant they are due, microseconds.
-    """
+    """Return the instant up to which to evaluate pending events next, *until_us* or sooner, so that they are not too many at once."""
     if sum(table.nbytes for table in tables) <= AT_ONCE_BYTES:
         return until_us
     instants = np.concatenate([table["system_us"].to_numpy() for table in tables])
     order = np.argsort(instants, kind="stable")
     ends = np.cumsum(np.concatenate([text_bytes(table) for table in tables])[order])
     first_beyond = int(np.searchsorted(ends, AT_ONCE_BYTES, side="right"))
-    # Events of one instant are worked on together.
+    # Events of one instant are evaluated together.
     later = instants[order[first_beyond:]]
     later = later[later > instants[order[0]]]
     return min(int(later[0]), until_us) if len(later) else until_us

@@ -1,9 +1,9 @@
 """
-The program of a query: the operators of all its plans in order, and the walk that takes a finished slice of time through them.
+The program of a query: the operators of all its plans in order, and the computation of a finished slice of time.
 
-The caller owns time and memory. It hands events over in order (``prepare``), keeps what comes back in its retention, says
-which instants have become final (``finish``), and forgets what is no longer needed (``forget``). Law: what all calls of
-``finish`` return, put together, depends on the events and not on how time was cut.
+The caller owns time and memory. It passes events in order to ``prepare``, keeps the returned rows in its retention, calls ``finish`` when
+instants have become final, and ``forget`` to drop rows that are no longer needed. Law: the results of all calls of ``finish`` together
+depend on the events, not on how time was cut.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from query.reference.tables import ReferenceTable
 from tidegate.expressions.variant import from_columns
 from tidegate.payloads.formats import JSON, PayloadFormat
 
+# Names, and the rows to retain under them.
 Prepared = list[tuple[str, pa.Table]]
-"""Names, and the rows to retain under them."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ class Program:
         self._operators = {name: (operator, side) for operator, side, name in self._retained_sides}
         self._rows_left: dict[str, int] = {}
         self._is_one_timeline = all(plan.over is None for plan in self.plans)
+        # System timestamp, JSON and reason of operators' rows on which an expression failed; the caller clears it.
         self.bad: list[tuple[int, bytes, str]] = []
-        """System timestamp, JSON and reason of operators' rows on which an expression failed; the caller clears it."""
 
     @property
     def lookback_us(self) -> int:
-        """How long before an output instant events can still count for it, in microseconds."""
+        """How long before an output instant events can still count for it, microseconds."""
         return max(lookback_of(plan.root) for plan in self.plans)
 
     def ahead_us(self, output: int) -> int:
@@ -91,13 +91,12 @@ class Program:
 
     @property
     def retained_names(self) -> tuple[str, ...]:
-        """The names of all that is retained."""
         return tuple(name for step in self._steps for name in step.names)
 
     def _add_step(self, node: Rows, *, is_last: bool = False) -> int:
-        """Return the number of the step that computes *node*, adding it if it is new."""
+        """Return the number of the step that computes *node*; add the step if it is new."""
         scan = scan_of(node)
-        # Over events the last operator may encode at once, so it is another one than that whose rows others take.
+        # A last operator over events encodes its results at once, so it differs from the operator whose rows other steps read.
         kind = node, is_last and scan is not None
         if kind not in self._number:
             below = () if scan is not None else tuple(self._add_step(child) for child in _nodes_below(node))
@@ -110,7 +109,7 @@ class Program:
         return self._number[kind]
 
     def replace_references(self, references: Mapping[str, ReferenceTable]) -> None:
-        """Look up rows that are not finished yet in *references*; retained rows stay as they are."""
+        """Look up rows that are not finished yet in *references*; retained rows do not change."""
         self.references = references
         for number, step in enumerate(self._steps):
             if isinstance(step.node, ReferenceJoin):
@@ -119,14 +118,8 @@ class Program:
 
     def prepare(self, input: str, events: pa.Table) -> tuple[Prepared, pa.Table]:
         """
-        Evaluate what is computed per event of one input, in order.
-
-        Args:
-            input: The input's name.
-            events: See ``query.columns.events.EVENTS_SCHEMA``.
-
-        Returns:
-            What to retain, and the rows that failed (``BAD_SCHEMA``), each once.
+        Evaluate events (``EVENTS_SCHEMA``) of one input, in order; return the rows to retain, and the rows that failed (``BAD_SCHEMA``),
+        each once.
         """
         prepared: Prepared = []
         failed = []
@@ -139,15 +132,12 @@ class Program:
 
     def finish(self, retention: Retention, closing: pa.Table) -> list[pa.Table]:
         """
-        Take a finished slice of time through all operators.
+        Compute the results of a finished slice of time; return them for each output (``RESULT_SCHEMA``), of each substream in order.
 
         Args:
-            retention: What was retained; what operators keep of each other's rows is added to it.
-            closing: ``sub``, ``from_us``, ``to_us``, a row per substream (without OVER one row, sub 0): from_us <= System.Timestamp <
-                to_us has become final.
-
-        Returns:
-            For each output its results (``RESULT_SCHEMA``): of each substream, in order.
+            retention: The retained rows; the rows that operators keep of each other's results are added to it.
+            closing: ``sub``, ``from_us``, ``to_us``, a row per substream (without OVER one row, sub 0): from_us <= System.Timestamp < to_us
+                has become final.
         """
         if not closing.num_rows:
             return [RESULT_SCHEMA.empty_table() for _ in self.outputs]
@@ -165,9 +155,9 @@ class Program:
 
     def find_step_end(self, retention: Retention, from_us: int, to_us: int) -> int:
         """
-        Return up to which instant a finish goes at once if all rows are of one substream: *to_us*, or sooner.
+        Return the end of the first step of a finish if all rows are of one substream: *to_us*, or sooner.
 
-        A jump of time, after silence or at the end of the input, may make more results final than there is memory for.
+        If time jumps, after silence or at the end of the input, more results can become final than there is memory for.
         """
         rows = (part for step in self._steps for part in expiring_rows(step.operator, retention, step.names, step.ahead_us))
         return find_step_end(rows, from_us, to_us)
@@ -196,7 +186,8 @@ class Program:
         pieces_by_side = select_pieces(step.operator, retention, step.names, from_us, to_us)
         if not any(pieces_by_side):
             return None, None
-        # Results beyond the last row's reach are none; an end at infinity must not be counted up to.
+        # There are no results beyond the reach of the last row. So an end at infinity becomes a finite one, up to which windows can be
+        # counted.
         latest_us = max(piece.high_us for pieces in pieces_by_side for piece in pieces)
         last_us = pa.scalar(latest_us + step.operator.reach_us + 1, pa.int64())
         clipped = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], last_us))
@@ -218,11 +209,9 @@ class Program:
 
     def forget(self, retention: Retention, horizon: pa.Table) -> None:
         """
-        Forget rows no later result can need.
+        Drop retained rows that no later result can need.
 
-        Args:
-            retention: What was retained.
-            horizon: ``sub``, ``to_us``: what lies below to_us has been finished. Other substreams keep their rows.
+        *horizon* has ``sub`` and ``to_us``: all instants below to_us are finished. Other substreams keep their rows.
         """
         if not horizon.num_rows:
             return
@@ -239,7 +228,7 @@ class Program:
             self._condense(operator, retention, name, horizon, side)
 
     def _condense(self, operator: Operator, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
-        """Let an operator drop what it does not need, once there are twice as many rows as were left: not in every batch."""
+        """Let an operator drop needless rows once there are twice as many as were left last time, so not in every batch."""
         pieces = list(retention.pieces(name))
         if sum(piece.num_rows for piece in pieces) < 2 * self._rows_left.get(name, 0) or not pieces:
             return
@@ -248,7 +237,7 @@ class Program:
         self._rows_left[name] = sum(piece.num_rows for piece in retention.pieces(name))
 
     def compact_rows(self, name: str, rows: pa.Table) -> pa.Table:
-        """Return fewer rows that stand for those retained as *name*, if their operator can put them together."""
+        """Return fewer rows that stand for those retained as *name*, if their operator can merge them."""
         if name not in self._operators:
             return rows
         operator, side = self._operators[name]
@@ -256,15 +245,13 @@ class Program:
 
     @property
     def _retained_sides(self) -> Iterator[tuple[Operator, int, str]]:
-        """Yield what is retained: the operator, the side and the name."""
         return ((step.operator, side, name) for step in self._steps for side, name in enumerate(step.names))
 
 
 def _nodes_below(node: Rows) -> Sequence[Rows]:
-    """Return the nodes whose rows *node* takes, filters between them left out."""
     return node.children if len(node.children) != 1 else (source_of(node),)  # type: ignore[return-value]
 
 
 def _drop_positions(rows: pa.Table) -> pa.Table:
-    """Leave the positions out: rows get new ones each time they are computed with."""
+    # Rows get new positions each time they are used in a computation.
     return rows.drop_columns(["position"]) if "position" in rows.column_names else rows

@@ -1,12 +1,12 @@
 """
-Retention: the rows that a bucket keeps, in chunks, saved so that a batch writes only what it added.
+Retention: the rows that a bucket keeps, in chunks, saved so that a batch writes only the rows that it added.
 
-Law: a restored retention has the same rows in the same order, and also rows that were dropped after the chunk with them was
-written; its owner drops them again, by the bucket's progress. A chunk without rows is deleted. Eight chunks of one size class are
-merged into one of the next, without dropped rows, up to a size: so no save writes more than a bounded number of old rows.
+Law: a restored retention has the same rows in the same order, and also rows that were dropped after their chunk was written; its owner
+drops them again, by the bucket's progress. A chunk without rows is deleted. Eight chunks of one size class are merged into one of the next,
+without dropped rows, up to a size: so no save writes more than a bounded number of old rows.
 
-A *piece*, the rows of one name in one chunk, knows its least and greatest instant. So rows of other times are neither read nor
-expired one by one, and the work of a batch does not grow with what is retained but not needed.
+A *piece*, the rows of one name in one chunk, knows its least and greatest instant. So rows of other times are neither read nor expired one
+by one, and the work of a batch does not grow with retained rows that it does not need.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from query.columns.key_hashes import KeyHashes
 from query.columns.large_tables import split_by_bytes
 from query.columns.packing import pack_table, read_column, unpack_table
 
-# So many chunks of one size class are merged into one of the next.
+# This many chunks of one size class are merged into one of the next.
 FANOUT = 8
 # Chunks that would have more rows or bytes together are not merged: a merge must fit in memory beside the batch. No chunk has more bytes.
 ROWS_MAX = 2_000_000
 BYTES_MAX = 2**27
-# The size class of chunks that are merged no more.
+# The size class of chunks that are not merged again.
 _FINAL_LEVEL = 1_000
-# Merged pieces of so many rows are packed: they will stay for long.
+# Merged pieces of this many rows are packed, since they stay for long.
 PACKED_FROM = 4_096
 # A chunk begins with the name of its format. Tables follow: length of name and body, name, body.
 _MAGIC = b"TGR1"
@@ -39,10 +39,10 @@ _FRAME = struct.Struct("<II")
 
 Tables = dict[str, pa.Table]
 Span = tuple[int, int]
+# Instant of a row -> the first and the last instant of results that it can count for; neither falls as instants rise.
 SpanOf = Callable[[int], Span]
-"""Instant of a row -> the first and the last instant of results that it can count for; neither falls as instants rise."""
+# Name, rows -> fewer rows that stand for them.
 Compact = Callable[[str, pa.Table], pa.Table]
-"""Name, rows -> fewer rows that stand for them."""
 
 
 class Retained(StrEnum):
@@ -56,7 +56,7 @@ class Retained(StrEnum):
     PROGRESS = "progress"  # of substreams
 
     def of(self, *numbers: int) -> str:
-        """Return the name of the rows of one owner: an operator and its side, a source, an output."""
+        """Name the rows of one owner: an operator and its side, a source, an output."""
         return self.value + ".".join(map(str, numbers))
 
 
@@ -76,7 +76,6 @@ class Piece:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
         return int(self._table.num_rows)
 
     @property
@@ -85,52 +84,48 @@ class Piece:
         return self._table
 
     def rows(self) -> pa.Table:
-        """Return the rows."""
         return unpack_table(self._table)
 
     def filter_rows(self, mask: pa.Array) -> pa.Table:
-        """Return some of the rows."""
         return unpack_table(self._table.filter(mask))
 
     def take_rows(self, rows: pa.Array) -> pa.Table:
-        """Return the rows with these numbers."""
         return unpack_table(self._table.take(rows))
 
     def index(self, make: Callable[[pa.Table], KeyHashes]) -> KeyHashes:
-        """Return the hashes of the rows' keys, made once."""
+        """Return the hashes of the rows' keys, computed once."""
         if self._index is None:
             self._index = make(self.rows())
         return self._index
 
     def summary(self, make: Callable[[pa.Table], pa.Table]) -> Piece:
-        """Return fewer rows that stand for these if all of them count alike, made once."""
+        """Return fewer rows that stand for these if all of them count alike, computed once."""
         if self._summary is None:
             made = make(self.rows())
             self._summary = self if made.num_rows == self.num_rows else Piece(made)
         return self._summary
 
     def blocks(self, rows_max: int) -> list[Piece]:
-        """Return the rows in their order as pieces of at most so many, made once."""
+        """Return the rows in their order as pieces of at most *rows_max*, made once."""
         if not self._blocks:
             self._blocks = [Piece(self._table.slice(at, rows_max)) for at in range(0, self.num_rows, rows_max)]
         return self._blocks
 
     @property
     def ends_us(self) -> Span:
-        """The least and the greatest instant of the rows."""
         return self.low_us, self.high_us
 
     def may_count_between(self, span: SpanOf, from_us: int, to_us: int) -> bool:
-        """Tell whether a row can count for results with ``from_us <= System.Timestamp < to_us``."""
+        """Return whether a row can count for results with ``from_us <= System.Timestamp < to_us``."""
         (first_us, _), (_, last_us) = self._end_spans(span)
         return first_us < to_us and last_us >= from_us
 
     def has_passed(self, span: SpanOf, to_us: int) -> bool:
-        """Tell whether no row can count for results from *to_us* on."""
+        """Return whether no row can count for results from *to_us* on."""
         return self._end_spans(span)[1][1] < to_us
 
     def can_shrink(self, span: SpanOf, to_us: int) -> bool:
-        """Tell whether some row cannot count for results from *to_us* on."""
+        """Return whether some row cannot count for results from *to_us* on."""
         return self._end_spans(span)[0][1] < to_us
 
     def last_results_us(self, span: SpanOf) -> Span:
@@ -140,10 +135,10 @@ class Piece:
 
     def is_worth_expiring(self, span: SpanOf, to_us: int) -> bool:
         """
-        Tell whether to look which rows can count for results from *to_us* on.
+        Return whether to look for rows that cannot count for results from *to_us* on.
 
-        A look pays once half of the rows' time has passed, then once as much more has; after a look in vain, twice as much. So a
-        row is looked at a few times, however many batches go by.
+        The first look is when half of the rows' time has passed, the next when as much more has; after a look in vain, twice as much. So a
+        row is read a few times, however many batches there are.
         """
         early_us, last_us = self.last_results_us(span)
         if not self._patience_us:
@@ -152,7 +147,7 @@ class Piece:
         return to_us >= self._waiting_us
 
     def pass_patience_to(self, remaining: Piece, to_us: int) -> None:
-        """Pass on to the piece that is remaining of this one how long to wait before the next look."""
+        """Pass the time to wait before the next look on to the piece that remains of this one."""
         in_vain = 2 * remaining.num_rows > self.num_rows
         remaining._patience_us = self._patience_us * (2 if in_vain else 1)
         remaining._waiting_us = to_us + remaining._patience_us
@@ -200,18 +195,15 @@ class Retention:
         self._stale: list[int] = []
 
     def add(self, name: str, rows: pa.Table) -> None:
-        """Keep *rows* under *name*, after those there are."""
         if rows.num_rows:
             self._open[name] = Piece(_concat([self._open[name].stored, rows]) if name in self._open else rows)
 
     def pieces(self, name: str) -> Iterator[Piece]:
-        """Yield the pieces of *name*, oldest first."""
         for piece_map in self._piece_maps():
             if name in piece_map:
                 yield piece_map[name]
 
     def tables(self, name: str) -> Iterator[pa.Table]:
-        """Yield the rows of *name*, piece by piece, oldest first."""
         return (piece.rows() for piece in self.pieces(name))
 
     def rows(self, name: str) -> pa.Table | None:
@@ -220,7 +212,7 @@ class Retention:
         return _concat(parts) if parts else None
 
     def reduce(self, name: str, keep: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace each piece of *name* by the rows that *keep* returns of it."""
+        """Replace each piece of *name* by the rows of it that *keep* returns."""
         for piece_map in self._piece_maps():
             if name in piece_map:
                 _replace(piece_map, name, keep)
@@ -242,7 +234,7 @@ class Retention:
                 continue
             if is_one_timeline and piece.has_passed(span, to_us):
                 del piece_map[name]
-            # Rows that are not saved yet are always looked at: they are few, and each that is left is written.
+            # Rows that are not saved yet are always checked: they are few, and each that remains must be written.
             elif piece_map is self._open or piece.is_worth_expiring(span, to_us):
                 _replace(piece_map, name, keep)
                 if name in piece_map:
@@ -250,10 +242,9 @@ class Retention:
 
     def save(self, compact: Compact = lambda _, rows: rows) -> Changes:
         """
-        Return what must be written to make the last saved retention this one. Call once after each batch.
+        Return what must be written to turn the last saved retention into this one. Call once after each batch.
 
-        Args:
-            compact: Returns fewer rows that stand for those of a new chunk, if their operator allows it.
+        *compact* returns fewer rows that stand for those of a new chunk, if their operator allows it.
         """
         changes = Changes(delete=self._stale + [chunk.number for chunk in self._chunks if not chunk.pieces and chunk.number >= 0])
         self._stale = []
@@ -272,7 +263,7 @@ class Retention:
         return changes
 
     def rewrite(self, names: Sequence[str], changed: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace every piece of *names* by what *changed* makes of it; the next :meth:`save` writes all chunks."""
+        """Replace every piece of *names* by the result of *changed*; the next :meth:`save` writes all chunks."""
         for piece_map in self._piece_maps():
             for name in piece_map.keys() & set(names):
                 piece_map[name] = Piece(_pack_like(piece_map[name].stored, changed(piece_map[name].rows())))
@@ -294,7 +285,7 @@ class Retention:
             changes.put[chunk.number] = _encode_tables(chunk.tables)
 
     def _merge(self, changes: Changes, compact: Compact) -> bool:
-        """Merge the newest chunks, if there are enough of one size class; tell whether there may be more to do."""
+        """Merge the newest chunks, if there are enough of one size class; return whether there may be more to merge."""
         level = self._chunks[-1].level if self._chunks else _FINAL_LEVEL
         newest = self._chunks[-FANOUT:]
         if level == _FINAL_LEVEL or len(newest) < FANOUT or any(chunk.level != level for chunk in newest):
@@ -339,7 +330,7 @@ class Retention:
 
 
 def _split_large(tables: Tables) -> Iterator[Tables]:
-    """Yield tables chunk by chunk: all in one, or if they have many bytes each by itself and in parts."""
+    """Yield tables chunk by chunk: all in one, or if they have many bytes, each separately and in parts."""
     if sum(table.nbytes for table in tables.values()) <= BYTES_MAX:
         yield tables
     else:
@@ -356,12 +347,12 @@ def _replace(piece_map: dict[str, Piece], name: str, keep: Callable[[pa.Table], 
 
 
 def _pack_like(before: pa.Table, rows: pa.Table) -> pa.Table:
-    """Return rows, packed if those before were, in memory of their own: a slice would keep all of it alive."""
+    # combine_chunks copies: a slice would keep the memory of all rows alive.
     return rows.combine_chunks() if unpack_table(before) is before else pack_table(rows.combine_chunks())
 
 
 def _time_bounds(table: pa.Table) -> Span:
-    """Return the least and the greatest instant; of rows without time both are 0."""
+    """Return the least and the greatest instant; both are 0 for rows without time."""
     if "system_us" not in table.column_names:
         return 0, 0
     ends = pc.min_max(read_column(table, "system_us")).as_py()
@@ -374,7 +365,7 @@ def _concat(parts: list[pa.Table]) -> pa.Table:
 
 
 def encode_table(table: pa.Table) -> bytes:
-    """Return a table as an Arrow stream."""
+    """Encode a table as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=True)) as writer:
         writer.write_table(table)
