@@ -1,9 +1,9 @@
 """
-A checkpoint is bound to the settings it was made under, and to the very topics.
+A checkpoint is bound to the settings and topic ids that it was made with.
 
-Law: a job resumes from a checkpoint only under the settings that shaped what is in it; under any other it is refused
-with the ways out, never silently mixed (spec section 6). A topic is its id, not its name: one that was deleted and made
-again is another topic. What may grow, such as the partitions of an input, is bound to what it was at least.
+Law: a job resumes from a checkpoint only with the settings that shaped its contents; a difference is refused with the ways out (spec
+section 6). A topic is identified by its id, not its name: a deleted topic made again is another topic. For settings that may grow, such as
+the number of input partitions, the bound value is a minimum.
 """
 
 from __future__ import annotations
@@ -20,21 +20,18 @@ _FILE = "settings.json"
 
 def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = ()) -> None:
     """
-    Bind a job's checkpoint folder to *settings*, or check that it is.
+    Bind a job's checkpoint folder (made when missing) to *settings*, or check that it is bound to them.
 
     Args:
-        folder: The folder, made when missing.
-        settings: What the job is made under, as text.
-        may_grow: Names of settings whose number may rise, or whose JSON object may gain names; the folder is then bound to
-            what they have become.
+        may_grow: Names of settings whose number may rise, or whose JSON object may gain names; the folder is then bound to the new value.
 
     Raises:
-        RefusedError: It was made under other settings; each difference is named.
+        RefusedError: The checkpoint was made with other settings; each difference is named.
     """
     check_binding(read_binding(folder), settings, str(folder), may_grow)
     if read_binding(folder) == dict(settings):
         return
-    # For this user only: the files in here show what events hold, and Spark's logs may show anything.
+    # Readable by this user only: the files may contain payloads, and Spark's logs may contain anything.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_text(folder / _FILE, json.dumps(dict(settings), indent=1, sort_keys=True))
 
@@ -46,10 +43,10 @@ def check_binding(
     may_grow: Collection[str] = (),
 ) -> None:
     """
-    Compare *settings* with what the checkpoint folder *where* is bound to, None if to nothing. Other arguments as for :func:`bind`.
+    Compare *settings* with the *binding* of the checkpoint folder *where*, None if it has none; see :func:`bind`.
 
     Raises:
-        RefusedError: It was made under other settings; each difference is named.
+        RefusedError: The checkpoint was made with other settings; each difference is named.
     """
     changed = [] if binding is None else differences(binding, settings, may_grow)
     if changed:
@@ -62,13 +59,13 @@ def check_binding(
 
 
 def read_binding(folder: Path) -> dict[str, str] | None:
-    """Return what a job's checkpoint folder is bound to, None if to nothing yet."""
+    """Return the settings that a job's checkpoint folder is bound to, None if there are none yet."""
     file = folder / _FILE
     return dict(json.loads(file.read_text())) if file.exists() else None
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str], may_grow: Collection[str] = ()) -> list[str]:
-    """Return each setting that is not the same in both, in words but for those that have grown and *may_grow*."""
+    """Return each differing setting in words, except growth of the settings in *may_grow*."""
 
     def is_fine(key: str) -> bool:
         return key in may_grow and key in before and key in after and _has_grown(before[key], after[key])
@@ -89,13 +86,7 @@ def _has_grown(before: str, after: str) -> bool:
 
 def check_same_topics(before: Mapping[str, str], current: Mapping[str, str], where: str, fix: str) -> None:
     """
-    Compare the ids of topics with what they were; topics that only one side knows do not count.
-
-    Args:
-        before: Topic ids by name, as they were.
-        now: As they are; empty where a topic is gone.
-        where: What is bound to them.
-        fix: The ways out.
+    Compare topic ids (empty for a topic that is gone); names that only one side has are ignored. *where* and *fix* are for the error.
 
     Raises:
         RefusedError: A topic was deleted, or deleted and made again under its name (TG-TOPIC-RECREATED).
@@ -108,12 +99,12 @@ def check_same_topics(before: Mapping[str, str], current: Mapping[str, str], whe
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Write a file such that it is there wholly or not at all."""
+    """Write a file atomically: it has either its old or its new contents, never a part."""
     draft = file.with_suffix(".new")
     draft.write_text(text)
     draft.replace(file)
 
 
 def checkpoint_folder(settings: Settings, job: str) -> Path:
-    """Return the folder that holds everything one job must find again: Spark's checkpoint and what it is bound to."""
+    """Return the folder of one job's Spark checkpoint and of the settings that it is bound to."""
     return Path(settings.spark.checkpoint_dir) / job

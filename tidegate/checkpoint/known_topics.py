@@ -1,8 +1,8 @@
 """
-The very topics a running job works on, watched while it runs: a topic is its id, not its name.
+The topics of a running job, checked while it runs: a topic is identified by its id, not its name.
 
-Law: a topic that was made again under its name is refused at once. One that cannot be found may be hidden for a moment, as
-while brokers come back: only after some more looks does it count as deleted.
+Law: a topic that was made again under its name is refused at once. A missing topic may be hidden for a moment, for example while brokers
+restart: it counts as deleted only after several checks in a row.
 """
 
 from __future__ import annotations
@@ -13,19 +13,12 @@ from ordering.errors import UnreachableError
 from tidegate.checkpoint.binding import check_same_topics
 from tidegate.kafka.admin import Admin
 
-# A topic counts as deleted after so many looks in a row without it.
+# A topic counts as deleted after this many checks in a row without it.
 LOOKS_UNTIL_DELETED = 5
 
 
 class KnownTopics:
-    """
-    Topics by name, with the id that each had when the job began.
-
-    Args:
-        ids: Their ids.
-        where: What is bound to them.
-        fix: The ways out if one is another by now.
-    """
+    """Topics by name with the *ids* they had when the job began; *where* and *fix* are for errors."""
 
     def __init__(self, ids: Mapping[str, str], where: str, fix: str) -> None:
         self._ids, self._where, self._fix = ids, where, fix
@@ -33,11 +26,11 @@ class KnownTopics:
 
     def check(self, admin: Admin) -> None:
         """
-        Compare the topics with what they were.
+        Compare the topics with their ids.
 
         Raises:
-            RefusedError: One was made again, or deleted (TG-TOPIC-RECREATED).
-            UnreachableError: One is not found, or the brokers do not answer.
+            RefusedError: A topic was made again, or deleted (TG-TOPIC-RECREATED).
+            UnreachableError: A topic is not found, or the brokers do not answer.
         """
         current = admin.topic_ids(self._ids)
         missing = sorted(name for name, topic_id in current.items() if not topic_id)

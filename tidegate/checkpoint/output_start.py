@@ -1,6 +1,4 @@
-"""
-Output start times, as both jobs are asked for them: ``--start now|TIME|last-stopped|earliest`` (spec section 6).
-"""
+"""Output start times of both jobs: ``--start now|TIME|last-stopped|earliest`` (spec section 6)."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ class Start:
     An output start time.
 
     Args:
-        said: ``earliest``, ``now``, ``last-stopped``, or the time in ISO-8601.
-        start_us: S, microseconds; None where everything is written, and where a run has stopped is still to be found out.
+        text: ``earliest``, ``now``, ``last-stopped``, or the time in ISO-8601.
+        start_us: S, microseconds; None for ``earliest``, and for ``last-stopped`` until the last run's progress has been read.
     """
 
     text: str = EARLIEST
@@ -32,12 +30,7 @@ BEGINNING = Start()
 
 
 def parse_start(text: str | None, now_us: int) -> Start | None:
-    """
-    Read ``--start``; *now_us* is what ``now`` means, microseconds.
-
-    Raises:
-        TickRangeError: It is none of the words and no time.
-    """
+    """Parse ``--start``; *now_us* is the time of ``now``, microseconds. Raises TickRangeError: it is neither a keyword nor a time."""
     if text is None:
         return None
     if text in (EARLIEST, LAST_STOPPED):
@@ -53,20 +46,16 @@ def parse_start(text: str | None, now_us: int) -> Start | None:
 
 
 def continues_run(asked: Start | None, began: Start | None) -> bool:
-    """Return whether a start that *asked* so continues a run that *began* so (None: unknown)."""
+    """Return whether the requested start continues a run that *began* with a start (None: unknown)."""
     return asked is None or asked.text == LAST_STOPPED or (began is not None and asked.text == began.text)
 
 
 def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
     """
-    Return the start that continues where the last run under the same name stopped: what it has promised is not repeated.
-
-    Args:
-        redis: Where jobs publish how far they are.
-        ordered_topic: The name: the topic that the run wrote.
+    Return the start that continues after the promises of the last run into *ordered_topic*, as published in Redis.
 
     Raises:
-        RefusedError: Its progress is unknown (TG-START-UNKNOWN).
+        RefusedError: The run's progress is unknown (TG-START-UNKNOWN).
         UnreachableError: Redis does not answer.
     """
     store = ProgressStore(redis)

@@ -1,8 +1,8 @@
 """
-Spilling: payloads of held events that memory has no room for go to mapped files, whose pages the system may drop.
+Spilling: payloads of held events move to memory-mapped files, whose pages the system may evict, if memory is short.
 
-Law: nothing changes but where the bytes are. Each file is unlinked as soon as it is mapped, so its space is given back when the
-events have left or the process ends in any way. If the disk is full, this is logged once and the events stay in memory.
+Law: only the place of the bytes changes. Each file is unlinked as soon as it is mapped, so its space is freed when the events are released
+or the process ends in any way. If the disk is full, this is logged once and the events stay in memory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ _warned: set[str] = set()
 
 def spill(state: State, bytes_max: int) -> int:
     """
-    Put the largest pieces of what *state* holds into files until at most *bytes_max* of payload are left in memory.
-
-    Files are made where the system keeps temporary ones (``TMPDIR``).
-
-    Returns:
-        How many bytes were moved.
+    Move the largest pieces of *state* to temporary files until at most *bytes_max* payload bytes are in memory; return the bytes moved.
     """
     pieces = sorted((chunk.held.rows for chunk in state.all_chunks()), key=lambda rows: rows.payload_bytes)
     left, moved = sum(rows.payload_bytes for rows in pieces), 0
@@ -49,7 +44,7 @@ def spill(state: State, bytes_max: int) -> int:
 
 
 def _map_to_file(key: Payload, value: Payload) -> tuple[Payload, Payload]:
-    """Return both columns, their bytes in a mapped file without a name."""
+    """Return copies of both columns in a mapped file without a name."""
     batch = pa.record_batch([key, value], names=["key", "value"])
     descriptor, path = tempfile.mkstemp(prefix="tidegate-held-")
     try:

@@ -1,5 +1,5 @@
 """
-Kafka both ways: reading exact ranges, writing channels, asking the brokers, and what they refuse in words a user can act on.
+Kafka both ways: reading exact ranges, writing channels, asking the brokers, and clear errors if they refuse; payloads stay opaque.
 
-Payloads, checkpoints, sinks, jobs and commands may come in; what lies in a payload is nobody's business here.
+Payloads, checkpoints, sinks, jobs and commands may come in.
 """

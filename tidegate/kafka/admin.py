@@ -1,8 +1,8 @@
 """
-Topics and their offsets: questions to the brokers, and topics created.
+Questions to the brokers about topics and offsets, and creation of topics.
 
-Law: every call has a time limit. If no broker answers it raises :class:`UnreachableError` with the address and, if the client
-knows it, the reason; :mod:`tidegate.kafka.failures` explains denials.
+Law: every call has a time limit. If no broker answers it raises :class:`UnreachableError` with the address and, if known, the reason;
+:mod:`tidegate.kafka.failures` explains denials.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 _spec: Any = OffsetSpec  # its constructors carry no types
 LATEST, EARLIEST, MAX_TIMESTAMP = _spec.latest(), _spec.earliest(), _spec.max_timestamp()
 
-# What an ordered topic must be set to (spec section 4): its record timestamps are event times of any age.
+# Settings of an ordered topic (spec section 4): its record timestamps are event times of any age.
 ORDERED_TOPIC_CONFIG = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(2**63 - 1),
@@ -50,7 +50,7 @@ ORDERED_TOPIC_CONFIG = {
     "unclean.leader.election.enable": "false",
 }
 
-# How much larger than the raw topic's a record of the ordered topic may be.
+# Most extra bytes of a record in the ordered topic, compared with the raw topic.
 HEADER_ROOM_BYTES = 4096
 
 _NO_LEADER = {
@@ -78,7 +78,7 @@ _CREATED_PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as the brokers describe it. ``topic_id`` changes when a topic is deleted and made again."""
+    """A topic as the brokers describe it. ``topic_id`` changes if a topic is deleted and made again."""
 
     name: str
     topic_id: str
@@ -87,20 +87,13 @@ class Topic:
 
     @property
     def uses_log_append_time(self) -> bool:
-        """Whether record timestamps are the broker's clock (else the producers')."""
+        """Whether record timestamps come from the broker's clock, not from producers."""
         return self.config.get("message.timestamp.type") == "LogAppendTime"
 
 
 class Admin:
     """
-    One admin client with a time limit.
-
-    Args:
-        properties: librdkafka properties, with ``bootstrap.servers``.
-        timeout_s: Seconds to wait for each answer.
-
-    Raises:
-        SettingError: librdkafka does not take the properties.
+    One admin client; *timeout_s* is the longest wait for each answer, seconds. Raises SettingError: librdkafka rejects the properties.
     """
 
     def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
@@ -117,8 +110,8 @@ class Admin:
         Return when a broker answers.
 
         Raises:
-            UnreachableError: None did within the time limit (TG-KAFKA-UNREACHABLE), they do not let us in (TG-KAFKA-AUTH), or
-                one side does not accept the other's certificate (TG-KAFKA-TLS); the last two are raised at once.
+            UnreachableError: No answer within the time limit (TG-KAFKA-UNREACHABLE); at once if the brokers reject the login
+                (TG-KAFKA-AUTH) or one side rejects the other's certificate (TG-KAFKA-TLS).
         """
         deadline_s = time.monotonic() + self._timeout_s
         while (left_s := deadline_s - time.monotonic()) > _TRY_S:
@@ -133,7 +126,6 @@ class Admin:
         self._call(lambda: self._client.list_topics(timeout=max(left_s, 0.1)))
 
     def find(self, name: str) -> Topic | None:
-        """Return the topic, or None if there is none."""
         try:
             described = self._await_answer(self._client.describe_topics(TopicCollection([name]))[name], "Describe", name)
         except KafkaException as error:
@@ -146,12 +138,12 @@ class Admin:
         return Topic(name, str(described.topic_id), len(described.partitions), config)
 
     def partition_counts(self) -> dict[str, int]:
-        """Return how many partitions each topic has that we may know of."""
+        """Return the number of partitions of each visible topic."""
         metadata = self._call(lambda: self._client.list_topics(timeout=self._timeout_s))
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the id of each topic, empty where there is none of that name."""
+        """Return the id of each topic, empty if there is none of that name."""
         futures = self._client.describe_topics(TopicCollection(list(names)))
         return {name: self._topic_id(future, name) for name, future in futures.items()}
 
@@ -164,12 +156,7 @@ class Admin:
             raise
 
     def require(self, name: str, fix: str = "") -> Topic:
-        """
-        Return the topic; *fix* is what to do where it is missing (default: create it).
-
-        Raises:
-            RefusedError: There is no such topic.
-        """
+        """Return the topic. Raises RefusedError: there is none; *fix* is its advice (default: create it)."""
         topic = self.find(name)
         if topic is None:
             topics = self._call(lambda: self._client.list_topics(timeout=self._timeout_s)).topics
@@ -184,12 +171,12 @@ class Admin:
 
     def check_rights(self, rights: Iterable[Right]) -> None:
         """
-        Ask the brokers whether this client has *rights* on topics that exist; the right to create them is no longer needed then.
+        Ask the brokers whether this client has *rights* on existing topics; the right to create them is skipped.
 
-        Without this a missing right shows only when something is read or written, and some not even then.
+        Without this check a missing right shows only at the first read or write, or not at all.
 
         Raises:
-            RefusedError: One is missing (TG-KAFKA-DENIED): topic, operation, and the command that gives it.
+            RefusedError: A right is missing (TG-KAFKA-DENIED): topic, operation, and the command that grants it.
         """
         wanted = [right for right in rights if right.operation != "Create"]
         for topic in dict.fromkeys(right.topic for right in wanted):
@@ -197,16 +184,16 @@ class Admin:
             allowed = self._await_answer(futures[topic], "Describe", topic).authorized_operations
             names = {str(operation.name).replace("_", "").lower() for operation in allowed or ()}
             for right in wanted:
-                # Some brokers do not list the operations; then the operation itself fails.
+                # Some brokers do not list the operations; then the operation itself will fail.
                 if names and right.topic == topic and right.operation.lower() not in names:
                     raise kafka_denial(right, self._properties)
 
     def create(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
         """
-        Make a topic unless it is there already, and return it as soon as the brokers show it.
+        Create a topic unless it exists; return it as soon as the brokers show it.
 
         Raises:
-            UnreachableError: They do not within the time limit (TG-KAFKA-UNREACHABLE).
+            UnreachableError: They do not show it within the time limit (TG-KAFKA-UNREACHABLE).
         """
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         try:
@@ -228,21 +215,19 @@ class Admin:
         return topic
 
     def ensure(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
-        """Return the topic, made when missing; one that is there needs no right to create."""
+        """Return the topic, created if missing; an existing one needs no right to create."""
         return self.find(name) or self.create(name, partitions, config, replication_factor)
 
     def ensure_ordered_topic(
         self, name: str, partitions: int, retention_us: int | None, record_bytes_max: int, replication_factor: int = 1
     ) -> Topic:
         """
-        Return the ordered topic, made when missing, with the settings spec section 4 asks for.
+        Return the ordered topic, created if missing, with the settings of spec section 4.
 
         Args:
-            name: Its name.
             partitions: N, fixed for the topic's life.
-            retention_us: How long events are kept, by system timestamp; None: for ever.
-            record_bytes_max: Largest record of the topic it is made from.
-            replication_factor: Copies of each partition.
+            retention_us: How long events are retained, by system timestamp; None: for ever.
+            record_bytes_max: Largest record of the topic that it is made from.
 
         Raises:
             RefusedError: It exists with another N, or with settings that would lose or refuse events.
@@ -271,7 +256,7 @@ class Admin:
         return topic
 
     def offsets(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, committed: bool = True) -> dict[tuple[str, int], Any]:
-        """Return the offset (with its timestamp) each partition has for *spec*; *committed*: below open transactions only."""
+        """Return each partition's offset (with timestamp) for *spec*; *committed* ends at open transactions."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         wanted = {TopicPartition(*partition): spec for partition in partitions}
 
@@ -283,7 +268,7 @@ class Admin:
                 (asked.topic, asked.partition): self._await_answer(future, "Describe", asked.topic) for asked, future in futures.items()
             }
 
-        # A topic that was just made, or whose leader moves, has no leader for a moment.
+        # A new topic, or one whose leader moves, has no leader for a moment.
         retry_until_led = Retrying(
             retry=retry_if_exception(_is_passing),
             stop=stop_after_delay(self._timeout_s),
@@ -294,8 +279,8 @@ class Admin:
         return retry_until_led(ask) if wanted else {}
 
     def _learn_leaders(self) -> None:
-        # librdkafka asks for offsets under the leader epoch it knows. If a broker has lost a partition and won it back since, the
-        # requests are refused for minutes, until something asks for the leaders again.
+        # librdkafka requests offsets with the leader epoch it knows. If a broker has lost a partition and regained it, these requests are
+        # refused for minutes, until the metadata is refreshed.
         with suppress(KafkaException):
             self._client.list_topics(timeout=_TRY_S)
 
@@ -304,16 +289,16 @@ class Admin:
         return {partition: offset.offset for partition, offset in self.offsets(partitions, LATEST, committed).items()}
 
     def starts(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return the first offset each partition still has."""
+        """Return the first available offset of each partition."""
         return {partition: offset.offset for partition, offset in self.offsets(partitions, EARLIEST).items()}
 
     def offsets_from(self, partitions: Iterable[tuple[str, int]], time_us: int) -> dict[tuple[str, int], int]:
-        """Return the first offset of each partition with a record timestamp of *time_us* or more; its end where there is none."""
+        """Return the first offset of each partition with a record timestamp at or above *time_us*; its end if there is none."""
         wanted = list(partitions)
         return {**self.ends(wanted), **self.offsets_at(wanted, max(time_us // 1000, 0))}
 
     def offsets_at(self, partitions: Iterable[tuple[str, int]], time_ms: int) -> dict[tuple[str, int], int]:
-        """Return the first offset with a record timestamp of *time_ms* or more of each partition that has one."""
+        """Return the first offset with a record timestamp at or above *time_ms*, without partitions that have no such record."""
         offsets = self.offsets(partitions, OffsetSpec.for_timestamp(time_ms))
         return {partition: each.offset for partition, each in offsets.items() if each.offset >= 0}
 
@@ -321,7 +306,7 @@ class Admin:
         return self._call(lambda: future.result(timeout=self._timeout_s + 5), operation, topic)
 
     def _call(self, ask: Callable[[], _T], operation: str = "", topic: str = "") -> _T:
-        """Return the answer; what callers know how to meet comes as it was raised, all else as ours."""
+        """Return the answer; errors that callers handle pass unchanged, others become errors of Tidegate."""
         try:
             answer = ask()
         except KafkaException as error:
@@ -358,10 +343,8 @@ def _is_topic_unknown(error: BaseException | None) -> bool:
 
 def raise_if_hopeless(properties: Mapping[str, str], right: Right) -> None:
     """
-    Return if waiting may bring what a consumer or producer waits for: called when nothing has come for a while.
-
-    Raises:
-        TidegateError: The right is missing, or the brokers do not let us in: TG-KAFKA-DENIED, TG-KAFKA-AUTH, TG-KAFKA-TLS.
+    Raise TidegateError if a client that receives nothing will wait for ever: a right, login or certificate is refused (TG-KAFKA-DENIED,
+    TG-KAFKA-AUTH, TG-KAFKA-TLS).
     """
     try:
         admin = Admin(properties, 5 * _TRY_S)

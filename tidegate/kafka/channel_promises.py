@@ -1,9 +1,9 @@
 """
-What the channels of an ordered topic have promised so far: the last valid CTI of each, found from the topic's end.
+The current promises of an ordered topic's channels: the last valid CTI of each, read from the topic's end.
 
-Law: what is returned is what walking the whole topic by the reader's rule would find (:mod:`ordering.protocol.resume`). Only its
-tail is walked, longer and longer ones until each channel has a CTI there: every event below that CTI's ``n`` was
-acknowledged before it was written (spec section 4, writer), so what stands before the tail adds nothing.
+Law: the result equals a walk over the whole topic by the reader's rule (:mod:`ordering.protocol.resume`). Only a tail is read, and a longer
+one until it has a CTI of each channel. That is enough, because every event below a CTI's ``n`` was acknowledged before the CTI was written
+(spec section 4, writer).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ordering.ticks import INFINITY
 from tidegate.kafka.ranges import RangeReader, Records
 from tidegate.kafka.tails import ctis_of
 
-# How ingest writes elsewhere, for messages.
+# For errors of ingest: the way to write to another topic.
 OTHER_TOPIC_FIX = "set ordered_topic to a topic that is not there yet"
 # The last CTI of each channel that has one: by roster number, then by output partition.
 Promises = dict[int, dict[int, Cti]]
@@ -41,18 +41,14 @@ def last_promises(
     other_topic_fix: str = OTHER_TOPIC_FIX,
 ) -> Promises:
     """
-    Return the last CTI of each channel of *topic*; *starts* and *ends* are those of its partitions.
+    Return the last CTI of each channel of *topic*; *starts* and *ends* are the offsets of its partitions.
 
     Args:
         properties: librdkafka properties.
-        topic: The ordered topic.
-        starts: The first offset of each partition.
-        ends: The end of each partition.
-        elsewhere: How to write to another topic, for messages.
+        other_topic_fix: For errors: the way to write to another topic.
 
     Raises:
-        RefusedError: A channel has ended (TG-TOPIC-ENDED), or retention has deleted where its CTI may have stood
-            (TG-RETENTION).
+        RefusedError: A channel has ended (TG-TOPIC-ENDED), or retention may have deleted its last CTI (TG-RETENTION).
         ProtocolError: A record of the topic cannot be read.
     """
     promises: Promises = {}
@@ -70,13 +66,13 @@ def last_promises(
                 fix=f"bring the checkpoint back, or {other_topic_fix}, and give it a longer retention",
             )
         for number, cti in last_ctis.items():
-            # The substreams that it lists say nothing about how far the events go.
+            # The listed substreams do not matter for the progress of events.
             promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
     return promises
 
 
 def ended_error(topic: str, other_topic_fix: str = OTHER_TOPIC_FIX) -> RefusedError:
-    """Return what to raise where a topic's run has ended; *elsewhere* is how to write to another one."""
+    """Return the error for a topic whose run has ended; *other_topic_fix* is the way to write to another topic."""
     return RefusedError(
         f"ordered topic {topic} has ended: its final CTI is written",
         code="TG-TOPIC-ENDED",
@@ -102,16 +98,12 @@ def _walk_tails(properties: Mapping[str, str], topic: str, partition: int, parti
 
 
 def _is_complete(walk: LastPromises) -> bool:
-    """Return whether every channel of the newest roster has a CTI."""
     return walk.roster is not None and not walk.missing()
 
 
 def log_of(records: Records, topic: str, partition: int) -> Log:
     """
-    Return records of an ordered partition, read with their headers, as the reader's rule takes them.
-
-    Raises:
-        ProtocolError: One cannot be read.
+    Convert records of an ordered partition, read with headers, to the columns of the reader's rule. Raises ProtocolError: one is malformed.
     """
     assert records.header is not None, "events are known by their headers"
     rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)

@@ -1,11 +1,11 @@
-"""librdkafka properties that every client of a kind is made with, and why."""
+"""Fixed librdkafka properties of consumers and producers, with reasons."""
 
 from __future__ import annotations
 
 from tidegate.fault_points import is_armed
 
-# A client that connects only to brokers it has something to ask may never connect again after a broker was silent for a while
-# (librdkafka 2.16): it takes a connection that it has given up for one under way. [kafka.client] may say otherwise.
+# With sparse connections a client may never reconnect after a broker was silent for a while (librdkafka 2.16): it mistakes a connection
+# that it has given up for one in progress. [kafka.client] may override this.
 STEADY = {"enable.sparse.connections": "false"}
 
 CONSUMER = {
@@ -15,11 +15,11 @@ CONSUMER = {
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
     "fetch.error.backoff.ms": "100",
-    # Where a broker lost its partitions and won them back, librdkafka may fetch nothing more until it looks for leaders again.
+    # If a broker lost its partitions and regained them, librdkafka may fetch nothing more until it refreshes the leaders.
     "topic.metadata.refresh.interval.ms": "10000",
-    # A consumer that starts elsewhere first waits for the answer to what it had asked for.
+    # A consumer that seeks waits for the answer to its earlier request first.
     "fetch.wait.max.ms": "100",
-    # After a full queue librdkafka waits a whole second by default, and the reader runs dry meanwhile.
+    # After a full queue librdkafka pauses for a second by default, in which the reader would run dry.
     "fetch.queue.backoff.ms": "5",
     "check.crcs": "false",
     "log_level": "2",
@@ -31,7 +31,7 @@ PRODUCER = {
     "enable.gapless.guarantee": "true",
     "message.timeout.ms": "0",
     "delivery.report.only.error": "true",
-    # What a task has written is flushed at its end, whatever this says; until then records to many partitions gain by company.
+    # Every task flushes at its end, whatever this value; until then lingering makes larger batches for many partitions.
     "linger.ms": "0" if is_armed else "250",
     "batch.size": "1000000",
     "batch.num.messages": "100000",

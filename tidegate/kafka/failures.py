@@ -1,8 +1,8 @@
 """
-What Kafka refuses, in words a user can act on: a right that is missing, a password or a certificate that is not accepted.
+Kafka's refusals in words that a user can act on: a missing right, a password or a certificate that is not accepted.
 
-Law: :func:`is_hopeless` separates what only a person can mend from what waiting may mend, so that nothing waits for ever;
-a denial names the topic, the operation and the command that allows it. No text of librdkafka leaves with a secret in it.
+Law: :func:`is_hopeless` separates errors that only a person can fix from those that may pass, so that no job waits for ever. A denial names
+the topic, the operation and the command that allows it. No error text contains a secret.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _DENIALS = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _LOGIN_ERRORS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
-# That one side does not accept the other's certificate. The brokers' alert librdkafka takes for a broken connection, and now and
-# then also its own refusal.
+# One side rejects the other's certificate. librdkafka reports the brokers' TLS alert as a broken connection, and sometimes its own refusal
+# too.
 _TLS_REFUSAL = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
 HOPELESS_CODES = frozenset({"TG-KAFKA-DENIED", "TG-KAFKA-AUTH", "TG-KAFKA-TLS"})
 
 
 def is_hopeless(error: Exception) -> bool:
-    """Return whether *error* says what only a person can mend: a right, a password, a certificate."""
+    """Return whether only a person can fix *error*: a right, a password, a certificate."""
     return isinstance(error, TidegateError) and error.code in HOPELESS_CODES
 
 
 def is_denial(error: KafkaError | None) -> bool:
-    """Return whether the brokers forbid something to this client."""
+    """Return whether the brokers deny this client a right."""
     return error is not None and error.code() in _DENIALS
 
 
@@ -43,14 +43,13 @@ def kafka_failure(
     error: KafkaError, where: str, operation: str = "", topic: str = "", properties: Mapping[str, str] | None = None
 ) -> TidegateError:
     """
-    Return what to raise for a librdkafka error that waiting will not mend.
+    Return the exception for a librdkafka error that waiting will not fix.
 
     Args:
-        error: What librdkafka says.
-        where: The topic, or the place in it.
-        operation: What was attempted, as Kafka's rights call it: Read, Write, Create, Describe, DescribeConfigs.
-        topic: The topic it was attempted on; default: *where*.
-        properties: The client's, to say who it is and where the brokers are.
+        where: The topic, or a position in it.
+        operation: The attempted operation by Kafka's name: Read, Write, Create, Describe, DescribeConfigs.
+        topic: The topic of the operation; default: *where*.
+        properties: The client's properties, which name its user and the brokers.
     """
     known_properties = properties or {}
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and operation:
@@ -65,7 +64,7 @@ def kafka_failure(
 
 
 def error_text(error: KafkaError) -> str:
-    """Return librdkafka's words, without secrets and without the name of its thread."""
+    """Return librdkafka's text without secrets and without the name of its thread."""
     text = scrub(error.str())
     return text.partition("/bootstrap: ")[2] or text
 
@@ -80,7 +79,7 @@ def _denial(error: KafkaError, where: str, properties: Mapping[str, str]) -> Ref
 
 
 def kafka_denial(right: Right, properties: Mapping[str, str]) -> RefusedError:
-    """Return what to raise where *right* is missing."""
+    """Return the exception for a missing *right*."""
     who = kafka_principal(properties)
     bootstrap = properties.get("bootstrap.servers", "BROKER")
     return RefusedError(
@@ -114,28 +113,22 @@ def _tls_failure(error: KafkaError, properties: Mapping[str, str]) -> Unreachabl
 
 
 class LastError:
-    """
-    The last error of a client's connections, as ``error_cb`` got it: librdkafka says nowhere else why no broker answers.
-
-    Args:
-        properties: The client's.
-    """
+    """The last connection error of a client, from ``error_cb``: librdkafka's other calls do not give the reason why no broker answers."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = properties
         self.error: KafkaError | None = None
 
     def record(self, error: KafkaError) -> None:
-        """Keep one error, unless it only says that all brokers are down."""
+        """Keep *error*, unless it only says that all brokers are down."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.error = error
 
     def clear(self) -> None:
-        """Forget the error: a broker has answered."""
         self.error = None
 
     def hopeless_failure(self) -> TidegateError | None:
-        """Return what to raise if the reason is one that only a person can mend."""
+        """Return the exception if only a person can fix the last error."""
         if self.error is None:
             return None
         error = kafka_failure(self.error, self._properties.get("bootstrap.servers", ""), properties=self._properties)

@@ -1,8 +1,7 @@
 """
-Kafka record by record, through confluent-kafka's message objects: where the native part is not.
+Kafka record by record, through confluent-kafka's message objects: the fallback if the native part is unavailable.
 
-Law: :class:`MessageConsumer` and :class:`MessageProducer` do what :mod:`tidegate.kafka.native` does, with the same
-results.
+Law: :class:`MessageConsumer` and :class:`MessageProducer` give the same results as the classes in :mod:`tidegate.kafka.native`.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from ordering.protocol.wire import HEADER_NAME
 from tidegate.kafka.records import Records
 
 _UNASSIGNED = -1
-# Records, if any; whether one at or beyond the end has come; the error that came next, and its offset.
+# The records, if any; whether a record at or beyond the end has arrived; the next error and its offset.
 Fetched = tuple[Records | None, bool, KafkaError | None, int]
 
 
 class MessageConsumer:
-    """Takes the records of one partition as columns; see :class:`~tidegate.kafka.native.NativeConsumer`."""
+    """Reads the records of one partition as columns; see :class:`~tidegate.kafka.native.NativeConsumer`."""
 
     def __init__(self, properties: Mapping[str, str], topic: str, partition: int, headers: bool) -> None:
         self._topic, self._partition, self._headers = topic, partition, headers
@@ -33,12 +32,10 @@ class MessageConsumer:
         self._fetched: list[Message] = []
 
     def assign(self, offset: int) -> None:
-        """Take from *offset* on."""
         self._fetched = []
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def fetch(self, end: int, rows_max: int, bytes_max: int, wait_ms: int, more_ms: int) -> Fetched:
-        """Return the next records below *end*, or what came instead."""
         ready, size, wait = 0, 0, wait_ms
         while True:
             while ready < len(self._fetched):
@@ -52,17 +49,16 @@ class MessageConsumer:
                 if error is not None or is_beyond or ready == rows_max or (ready and size + added > bytes_max):
                     return self._pop(ready), is_beyond, None, 0
                 ready, size, wait = ready + 1, size + added, more_ms
-            # Nothing is waited for that comes after the range.
+            # Do not wait for records after the range.
             if ready == rows_max or (ready and _offset(self._fetched[ready - 1]) + 1 >= end):
                 return self._pop(ready), False, None, 0
-            # One first: a call for many would wait until all of them are there.
+            # One record first: a call for many would wait until all of them have arrived.
             fetched = self._consumer.consume(1, wait / 1000)
             if not fetched:
                 return self._pop(ready), False, None, 0
             self._fetched += fetched + self._consumer.consume(rows_max - ready - 1, 0) if rows_max - ready > 1 else fetched
 
     def close(self) -> None:
-        """Leave the brokers."""
         self._consumer.close()
 
     def _pop(self, count: int) -> Records | None:
@@ -86,7 +82,6 @@ def _offset(message: Message) -> int:
 
 
 def _header_column(name: str, headers: Iterable[Iterable[tuple[str, Any]]]) -> pa.Array:
-    """Return the value of each record's first header of that name."""
     values = [next((value for other, value in each if other == name), None) for each in headers]
     return pa.array([value.encode() if isinstance(value, str) else value for value in values], type=pa.binary())
 
@@ -110,7 +105,6 @@ class MessageProducer:
         headers: pa.FixedSizeBinaryArray | None,
         first_row: int = 0,
     ) -> int:
-        """Queue the rows of columns from *at* on; return the first row not queued."""
         produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
         carried = [None] * len(value) if headers is None else [[(name, header)] for header in headers.to_pylist()]
         columns = [
@@ -140,7 +134,6 @@ class MessageProducer:
         partition: int = _UNASSIGNED,
         stamp_ms: int = 0,
     ) -> bool:
-        """Queue one record with any headers; False: there is no room."""
         try:
             self._producer.produce(topic, value, key, partition, timestamp=stamp_ms, headers=list(headers))
         except BufferError:
@@ -150,29 +143,22 @@ class MessageProducer:
         return True
 
     def poll(self, wait_ms: int) -> None:
-        """Serve callbacks, waiting up to *wait_ms*."""
         self._serve(lambda: self._producer.poll(wait_ms / 1000))
 
     def flush(self, wait_ms: int) -> int:
-        """Send without delay, wait up to *wait_ms* for acknowledgements; return how many records lack theirs."""
         return self._serve(lambda: self._producer.flush(wait_ms / 1000))
 
     def close(self) -> None:
-        """Forget everything queued; the producer is of no use afterwards."""
+        """Discard the queue; the producer cannot be used afterwards."""
         self._producer.purge()
 
     def _serve(self, serve: Callable[[], int]) -> int:
-        """
-        Return what *serve* returns; a fatal error is raised there and does not reach ``error_cb``.
-
-        confluent-kafka raises it before it reports what failed with it, and Python calls :meth:`_on_failure` with that exception
-        pending: what comes out is a ``SystemError`` that has it for its cause, or none where several records failed and the last
-        call's exception took its place. No callback here raises by itself, so such an error says that the client has failed, and
-        :meth:`_on_failure` has heard with what.
-        """
+        """Return the result of *serve*, or 0 after a fatal error, which is then in :attr:`failed`."""
         try:
             return serve()
         except (KafkaException, SystemError) as raised:
+            # confluent-kafka raises a fatal error here instead of calling error_cb. If _on_failure runs while that exception is pending,
+            # Python turns it into a SystemError, whose cause is lost if several records failed; then _on_failure has recorded the error.
             cause = raised if isinstance(raised, KafkaException) else raised.__cause__
             if isinstance(cause, KafkaException):
                 self.failed = self.failed or cause.args[0]

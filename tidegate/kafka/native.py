@@ -1,8 +1,8 @@
 """
-The door to ``native.c``: Kafka by whole columns, through the librdkafka that confluent-kafka brings.
+The Python side of ``native.c``: Kafka by whole columns, through the librdkafka that confluent-kafka brings.
 
-Law: with or without it the same records are read and written. Where it was not compiled, or finds no librdkafka, or
-``kafka.native = "off"`` says so, readers and writers go through confluent-kafka's message objects: slower, nothing else.
+Law: the same records are read and written without it. If it is not compiled, finds no librdkafka, or ``kafka.native = "off"``, readers and
+writers use confluent-kafka's message objects, which are slower.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = get_logger("kafka")
 
 
 class _ReadColumn(ctypes.Structure):
-    """``column`` of ``tg_piece``: an Arrow column as it was read."""
+    """``column`` of ``tg_piece``: an Arrow column that was read."""
 
     _fields_ = [
         ("ends", ctypes.c_void_p),
@@ -65,7 +65,7 @@ class _Piece(ctypes.Structure):
 
 
 class _WrittenColumn(ctypes.Structure):
-    """``tg_column``: an Arrow column to be written."""
+    """``tg_column``: an Arrow column to write."""
 
     _fields_ = [
         ("bytes", ctypes.c_void_p),
@@ -78,7 +78,7 @@ class _WrittenColumn(ctypes.Structure):
 
 @cache
 def load_library() -> ctypes.CDLL | None:
-    """Return ``native.c`` with a librdkafka opened, None (said once) where there is none; looked for once in a process."""
+    """Return ``native.c`` with librdkafka opened, or None (logged once); tried once per process."""
     compiled = next(iter(sorted(Path(__file__).parent.glob("_native*.so"))), None)
     if compiled is None:
         _log.info("reading and writing Kafka record by record: the native part was not compiled", fix="install where there is a C compiler")
@@ -91,7 +91,7 @@ def load_library() -> ctypes.CDLL | None:
 
 
 def usable_library() -> ctypes.CDLL | None:
-    """Return the native part if it may be used and is there."""
+    """Return the native part if it is enabled and available."""
     return load_library() if native_parts.is_enabled() else None
 
 
@@ -107,7 +107,7 @@ def _open_library(compiled: Path) -> ctypes.CDLL:
 
 
 def _librdkafka() -> str:
-    """Return where librdkafka is: beside the package confluent_kafka, else the system's."""
+    """Return the path of confluent_kafka's bundled librdkafka, else the system's."""
     import confluent_kafka
 
     beside = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
@@ -141,7 +141,7 @@ _open_clients: weakref.WeakSet[_Client] = weakref.WeakSet()
 
 
 class _Client:
-    """A client of librdkafka: closed once, at the latest when the process ends, as its threads must not outlive it."""
+    """A librdkafka client, closed once: at the latest when the process ends, because its threads must not outlive it."""
 
     def __init__(self, native: ctypes.CDLL, make: Callable[..., int | None], close: Callable[[int], None]) -> None:
         self._native, self._close, self._process = native, close, os.getpid()
@@ -162,9 +162,9 @@ class _Client:
         return self._handle
 
     def close(self) -> None:
-        """Leave the brokers; nothing queued is sent any more."""
+        """Disconnect; queued records are not sent."""
         handle, self._handle = self._handle, None
-        # A forked child has none of the client's threads: it could wait for them for ever.
+        # A forked child has none of the client's threads, so closing could wait for them for ever.
         if handle and self._process == os.getpid():
             self._close(handle)
 
@@ -189,45 +189,30 @@ def _c_array(kind: Any, items: list[Any]) -> Any:
 
 
 class NativeSource(_Client):
-    """
-    Connections to the brokers, through which any number of partitions are read.
-
-    Args:
-        native: :func:`usable`.
-        properties: librdkafka properties. What they say of queued records holds for each partition.
-    """
+    """Connections to the brokers, shared by consumers of any number of partitions; queue limits in *properties* hold for each partition."""
 
     def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str]) -> None:
-        # Of their handles, not of the consumers: where both are garbage, weak references are gone before either is closed.
+        # Handles, not weak references: if both are garbage, weak references are cleared before either object is closed.
         self._consumers: set[int] = set()
         super().__init__(native, lambda text: native.tg_source_new(*_c_properties(properties), text), native.tg_source_close)
 
     def open_consumer(self, topic: str, partition: int, headers: bool, rows: int) -> NativeConsumer:
-        """
-        Return a consumer of a partition; there is one at a time.
-
-        Args:
-            topic: Topic name.
-            partition: Partition number.
-            headers: Whether record headers are wanted.
-            rows: Most records taken at once.
-        """
+        """Return the consumer of a partition; only one may be open. *headers*: read record headers; *rows*: most records per fetch."""
         consumer = NativeConsumer(self, self._native, self._open, (topic, partition), headers, rows)
         self._consumers.add(consumer.handle)
         return consumer
 
     def has_consumer(self, consumer: int | None) -> bool:
-        """Return whether the consumer of this handle is open."""
         return consumer in self._consumers
 
     def close_consumer(self, consumer: int) -> None:
-        """Close the consumer of this handle, unless it is closed."""
+        """Close the consumer with this handle, unless it is closed already."""
         if consumer in self._consumers:
             self._consumers.remove(consumer)
             self._native.tg_consumer_close(consumer)
 
     def close(self) -> None:
-        """Leave the brokers; all partitions are left before, as librdkafka waits for them for ever."""
+        """Close all consumers, then disconnect: librdkafka waits for open consumers for ever."""
         if self._process == os.getpid():
             for consumer in list(self._consumers):
                 self.close_consumer(consumer)
@@ -235,7 +220,7 @@ class NativeSource(_Client):
 
 
 class NativeConsumer(_Client):
-    """Takes the records of one partition as columns; made by :meth:`NativeSource.consumer`."""
+    """Reads the records of one partition as columns; made by :meth:`NativeSource.open_consumer`."""
 
     def __init__(self, source: NativeSource, native: ctypes.CDLL, opened: int, of: tuple[str, int], headers: bool, rows: int) -> None:
         self.source, self._headers = source, headers
@@ -249,7 +234,7 @@ class NativeConsumer(_Client):
 
     @property
     def handle(self) -> int:
-        """The native part's name for it."""
+        """The pointer to the native part's consumer."""
         return super()._open
 
     @property
@@ -258,7 +243,7 @@ class NativeConsumer(_Client):
         return self.handle
 
     def assign(self, offset: int) -> None:
-        """Take from *offset* on."""
+        """Read from *offset* on."""
         error = self._native.tg_assign(self._open, offset)
         assert error == 0, f"assigning one partition cannot fail: {error}"
 
@@ -266,17 +251,16 @@ class NativeConsumer(_Client):
         self, end: int, rows_max: int, bytes_max: int, wait_ms: int, more_ms: int
     ) -> tuple[Records | None, bool, KafkaError | None, int]:
         """
-        Return the next records below *end*, or what came instead.
+        Return the next records below *end*.
 
         Args:
             end: The offset after the range.
-            rows: Most records.
-            octets: Most bytes, unless the first record alone has more; below 2**31.
-            wait_ms: How long to wait for the first record.
-            more_ms: How long to wait for more, each time.
+            bytes_max: Most bytes, unless the first record alone is larger; below 2**31.
+            wait_ms: Longest wait for the first record.
+            more_ms: Longest wait for each further record.
 
         Returns:
-            The records if any; whether one at or beyond *end* has come; the error that came next, and its offset.
+            The records, if any; whether a record at or beyond *end* has arrived; the next error and its offset.
         """
         piece = self._piece
         if self._native.tg_take(self._open, end, rows_max, bytes_max, wait_ms, more_ms, ctypes.byref(piece)):
@@ -295,7 +279,7 @@ class NativeConsumer(_Client):
 
 
 class _Block:
-    """Memory that columns point into; freed when none of them is left."""
+    """Memory shared by columns; freed with the last of them."""
 
     def __init__(self, native: ctypes.CDLL, address: int) -> None:
         self._native, self._address = native, address
@@ -312,20 +296,14 @@ def _arrow_column(column: _ReadColumn, rows: int, block: _Block) -> pa.Array:
 
 
 class NativeProducer(_Client):
-    """
-    Queues events by whole columns.
-
-    Args:
-        native: :func:`usable`.
-        properties: librdkafka properties.
-    """
+    """Queues events by whole columns."""
 
     def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str]) -> None:
         super().__init__(native, lambda text: native.tg_producer_new(*_c_properties(properties), text), native.tg_producer_close)
 
     @property
     def failed(self) -> KafkaError | None:
-        """The first error that a record or the producer as a whole met."""
+        """The first error of a record or of the producer as a whole."""
         code = self._native.tg_error(self._open)
         return KafkaError(code, self._native.tg_error_text(self._open).decode(errors="replace")) if code else None
 
@@ -341,19 +319,17 @@ class NativeProducer(_Client):
         first_row: int = 0,
     ) -> int:
         """
-        Queue the rows of columns from *at* on.
+        Queue rows of columns from *first_row* on.
 
         Args:
-            topic: Where to.
             value, key: Binary columns, or numpy columns of bytes objects.
-            partition: int32, where each row goes.
+            partition: int32, the partition of each row.
             stamp_ms: int64, Kafka timestamps.
             name: Name of the one header.
-            headers: Its values; None: there is no header.
-            at: First row.
+            headers: Its values; None: no header.
 
         Returns:
-            The first row not queued: the number of rows, or the one for which there was no room, or that :attr:`failed`.
+            The first row not queued: the number of rows, or the row for which there was no room or that :attr:`failed`.
         """
         width = 0 if headers is None else headers.type.byte_width
         block = None if headers is None else headers.buffers()[1].address + headers.offset * width
@@ -383,7 +359,9 @@ class NativeProducer(_Client):
         partition: int = _UNASSIGNED,
         stamp_ms: int = 0,
     ) -> bool:
-        """Queue one record with any headers, its *partition* and *stamp_ms* chosen by the client by default; False: there is no room."""
+        """
+        Queue one record with any headers; by default the client chooses *partition* and *stamp_ms*. Return False if the queue is full.
+        """
         names = _c_array(ctypes.c_char_p, [name.encode() for name, _ in headers])
         values = _c_array(ctypes.c_char_p, [octets for _, octets in headers])
         lengths = _c_array(ctypes.c_int64, [_length(octets) for _, octets in headers])
@@ -392,11 +370,10 @@ class NativeProducer(_Client):
         return queued <= 0
 
     def poll(self, wait_ms: int) -> None:
-        """Serve callbacks, waiting up to *wait_ms*."""
         self._native.tg_poll(self._open, wait_ms)
 
     def flush(self, wait_ms: int) -> int:
-        """Send without delay, wait up to *wait_ms* for acknowledgements; return how many records lack theirs."""
+        """Send without delay and wait up to *wait_ms* for acknowledgements; return the number of records without one."""
         left: int = self._native.tg_flush(self._open, wait_ms)
         return left
 
@@ -406,7 +383,7 @@ def _length(octets: bytes | None) -> int:
 
 
 def _written_column(column: Payload) -> tuple[_WrittenColumn, pa.Array]:
-    """Return a column as the native part takes it, and what must outlive that."""
+    """Return *column* as a C struct, and the Arrow column that must outlive it."""
     if isinstance(column, np.ndarray) or not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         column = to_arrow(column)
     valid, ends, octets = column.buffers()

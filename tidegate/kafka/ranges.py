@@ -1,9 +1,9 @@
 """
-Reading exact ranges of a Kafka partition, with a consumer that stays at its position between batches.
+Reading exact ranges of a Kafka partition, with a consumer that keeps its position between batches.
 
-Law: ``read(start, end)`` yields exactly the records with ``start <= offset < end`` that the partition holds, in offset
-order, however often and in whatever pieces it is asked. A new consumer costs 50 to 100 ms, so each worker process
-keeps one, through which it reads all its partitions; what was fetched of a partition beyond a range waits for the next one.
+Law: ``read(start, end)`` yields exactly the partition's records with ``start <= offset < end``, in offset order, however often and in
+whatever pieces it is called. A new consumer costs 50 to 100 ms, so each worker process keeps its connections for all partitions; records
+fetched beyond a range are kept for the next one.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ CHUNK_BYTES = 16 * 2**20
 PREFETCH_BYTES = 16 * 2**20
 # Most bytes fetched ahead in one worker, however many partitions it reads.
 PREFETCH_BYTES_ALL = 128 * 2**20
-# So many with PREFETCH_BYTES, with less as many fewer: a record occupies some 300 bytes beside its own.
+# Most records fetched ahead with PREFETCH_BYTES, fewer in proportion with less: a record takes some 300 bytes besides its own.
 _PREFETCH_EVENTS = 50_000
 _CHUNK_EVENTS_MAX = 100_000
-# A range that begins at most so many offsets ahead is reached by reading on.
+# A range that begins at most this many offsets ahead is reached by reading on instead of a seek.
 _NEAR = 50_000
 _WAIT_MS = 500
 _MORE_MS = 50
 _WARN_AFTER_S = 10.0
-# Silence after which a reader connects anew; each time it lasts on, twice as long, so that large records on slow lines come
-# through.
+# A reader reconnects after this silence, doubled each time, so that large records on slow lines still arrive.
 _RECONNECT_AFTER_S, _RECONNECT_AFTER_MAX_S = 20.0, 120.0
 
 _log = get_logger("kafka.reader")
@@ -53,12 +52,9 @@ class RangeReader:
     Reads ranges of one partition.
 
     Args:
-        properties: librdkafka properties, with ``bootstrap.servers``.
-        topic: Topic name.
-        partition: Partition number.
-        headers: Whether record headers are wanted.
+        headers: Whether record headers are read.
         prefetch_bytes: Most bytes fetched ahead.
-        alone: Whether it has connections of its own; else there is one reader of the partition in this process.
+        own_connections: Whether it has connections of its own; else this process has only one reader of the partition.
     """
 
     def __init__(
@@ -99,13 +95,12 @@ class RangeReader:
 
     def read(self, start: int, end: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Records]:
         """
-        Yield the range in pieces of at most *chunk* records, and of *chunk_bytes* bytes unless one record alone is larger.
-
-        Waits as long as the brokers do not answer.
+        Yield the range in pieces of at most *chunk* records, and of *chunk_bytes* bytes unless one record alone is larger. Waits as long as
+        the brokers do not answer.
 
         Raises:
             RefusedError: The range (or its topic) has been deleted, or it may not be read (TG-KAFKA-DENIED).
-            UnreachableError: The brokers do not let us in (TG-KAFKA-AUTH, TG-KAFKA-TLS).
+            UnreachableError: The brokers refuse the connection (TG-KAFKA-AUTH, TG-KAFKA-TLS).
         """
         if 0 <= self._position < start <= self._position + _NEAR:
             self._skip(start, chunk, chunk_bytes)
@@ -115,7 +110,7 @@ class RangeReader:
         yield from self._read_chunks(end, chunk, chunk_bytes)
 
     def _skip(self, start: int, chunk: int, chunk_bytes: int) -> None:
-        """Pass over what another worker has read meanwhile: most of it is fetched already, and a new start would wait for the broker."""
+        """Read past records that another worker has read: most are fetched already, and a seek would wait for the broker."""
         try:
             for _ in self._read_chunks(start, chunk, chunk_bytes):
                 pass
@@ -135,7 +130,7 @@ class RangeReader:
             if records is not None:
                 self._position = int(records.offset[-1]) + 1
             if is_beyond:
-                # What lies between the last record and `end` are holes: transaction markers or compacted records.
+                # Offsets between the last record and `end` are gaps: transaction markers or compacted records.
                 self._position = end
             now_s = time.monotonic()
             if records is not None:
@@ -151,8 +146,8 @@ class RangeReader:
                 warned_s = time.monotonic()
 
     def _reconnect(self) -> None:
-        # Every record of a range was there when the range was planned. If a broker lost its partitions and won them back, librdkafka
-        # at times fetches nothing more of them, which looks like a slow broker: so after a long silence the reader connects anew.
+        # Every record of a range existed when the range was planned. If a broker lost its partitions and regained them, librdkafka
+        # sometimes fetches nothing more, which looks like a slow broker: so the reader reconnects after a long silence.
         _log.warning("connecting anew", topic=self._topic, partition=self._partition, offset=self._position)
         self.close()
         if isinstance(self._consumer, NativeConsumer):
@@ -161,7 +156,6 @@ class RangeReader:
         self._consumer.assign(self._position)
 
     def close(self) -> None:
-        """Read no more."""
         self._own.close()
 
     def _handle_error(self, error: KafkaError, error_offset: int, end: int) -> None:
@@ -186,7 +180,7 @@ _sources: dict[Any, NativeSource] = {}
 
 
 def _shared_source(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool) -> NativeSource:
-    """Return this process's connections for such readers, made at first use."""
+    """Return this process's connections with these *properties*, made at first use."""
     name = headers, *sorted(properties.items())
     if name not in _sources:
         _sources[name] = NativeSource(library, properties)
@@ -194,7 +188,7 @@ def _shared_source(library: ctypes.CDLL, properties: Mapping[str, str], headers:
 
 
 def _forget_source(source: NativeSource) -> None:
-    """Have readers that connect from now on do so through others than these connections."""
+    """Make later readers open new connections instead of *source*."""
     for name in [name for name, known in _sources.items() if known is source]:
         del _sources[name]
 
@@ -213,7 +207,7 @@ def cached_reader(
 
 
 def drop_reader(properties: Mapping[str, str], topic: str, partition: int, headers: bool = False) -> None:
-    """Close this process's reader of a partition: after an error its position is unknown."""
+    """Close this process's reader of a partition, because its position is unknown after an error."""
     reader = _readers.pop((properties["bootstrap.servers"], topic, partition, headers), None)
     if reader is not None:
         reader.close()

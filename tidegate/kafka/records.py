@@ -1,8 +1,8 @@
 """
-Records of a partition as columns: what readers of ranges give, whichever way they came.
+Records of a partition as columns.
 
-Law: nothing is looked into and nothing is lost. Bytes stay bytes, null is not the same as zero bytes, and columns have one
-entry a record, in offset order.
+Law: nothing is interpreted and nothing is lost. Bytes stay bytes, null differs from zero bytes, and columns have one entry a record, in
+offset order.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ class Records:
     Records of one partition as columns, in offset order.
 
     Args:
-        offset: Their offsets, rising; holes are allowed.
-        timestamp_ms: Kafka's timestamps, milliseconds; -1 where a record has none.
+        offset: Rising offsets, possibly with gaps.
+        timestamp_ms: Kafka timestamps, milliseconds; -1 if a record has none.
         key: Keys, an Arrow binary column with nulls.
         value: Payloads, an Arrow binary column with nulls.
-        header: The value of each record's first header named ``tg``, null where there is none or it has no value. None
-            where the records were read without headers.
-        facts: The same of the header ``tf``.
+        header: The value of each record's first header ``tg``, null if absent; None if headers were not read.
+        facts: The same for header ``tf``.
     """
 
     offset: NDArray[np.int64]
@@ -40,7 +39,6 @@ class Records:
         return len(self.offset)
 
     def select(self, mask_of_rows: NDArray[np.bool_]) -> Records:
-        """Return the records that are *wanted*."""
         mask = pa.array(mask_of_rows)
         columns = [None if column is None else column.filter(mask) for column in (self.key, self.value, self.header, self.facts)]
         return Records(self.offset[mask_of_rows], self.timestamp_ms[mask_of_rows], *columns)

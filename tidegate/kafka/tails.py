@@ -17,10 +17,10 @@ TAIL_RECORDS = 1_000
 
 def has_ended(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> bool:
     """
-    Return whether every channel of *topic* ends in a final CTI; *ends* are the ends of all its partitions.
+    Return whether every channel of *topic* ends in a final CTI; *ends* has the end of every partition.
 
     Raises:
-        ProtocolError: A CTI there cannot be read; ``where`` names its record.
+        ProtocolError: A CTI cannot be read; ``where`` names its record.
     """
     return all(_partition_has_ended(properties, topic, partition, end, len(ends)) for (_, partition), end in ends.items())
 
@@ -40,18 +40,13 @@ def _partition_has_ended(properties: Mapping[str, str], topic: str, partition: i
 
 
 def final_ctis(records: Records, topic: str, partition: int) -> Iterator[Cti]:
-    """
-    Yield the final CTIs among *records* of an ordered partition.
-
-    Raises:
-        ProtocolError: A CTI cannot be read; ``where`` names its record.
-    """
+    """Yield the final CTIs among *records* of an ordered partition. Raises like :func:`ctis_of`."""
     return (cti for _, cti in ctis_of(records, topic, partition) if cti.c == INFINITY)
 
 
 def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int, Cti]]:
     """
-    Yield the (log offset, CTI) among *records* of an ordered partition, read with their headers.
+    Yield (offset, CTI) for each CTI among *records* of an ordered partition, read with headers.
 
     Raises:
         ProtocolError: A CTI cannot be read; ``where`` names its record.

@@ -1,8 +1,4 @@
-"""
-Why TLS fails: librdkafka reports every reason alike, so the same handshake is made once more with Python's own TLS.
-
-Nothing but a handshake is sent.
-"""
+"""The reason of a failed TLS handshake: librdkafka reports all reasons alike, so Python's TLS repeats the handshake; no data is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ _KAFKA_PORT = 9092
 
 
 def certificate_problem(properties: Mapping[str, str]) -> str:
-    """Return what is wrong with the certificate of the first broker asked, in words; empty if Python finds nothing wrong."""
+    """Return the problem with the certificate of the first broker in the list; empty if Python finds none."""
     try:
         context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem"))
         context.check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https") != "none"
@@ -28,7 +24,7 @@ def certificate_problem(properties: Mapping[str, str]) -> str:
 
 
 def speaks_tls(properties: Mapping[str, str]) -> bool:
-    """Return whether the first broker asked speaks TLS."""
+    """Return whether the first broker in the list speaks TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

@@ -1,9 +1,9 @@
 """
-Writing channels of an ordered topic: numbered events in order, and CTIs once the events below them are safe.
+Writing channels of an ordered topic: numbered events in order, and CTIs once the events below them are acknowledged.
 
-Law (spec section 4, writer): what reaches a partition is a prefix of what was handed over, whatever fails: the producer
-is idempotent and gapless and never gives up on a record. After any error it is thrown away. A CTI is sent only when
-the broker has acknowledged every event handed over before it.
+Law (spec section 4, writer): a partition always holds a prefix of the records queued for it, whatever fails: the producer is idempotent and
+gapless and never gives up on a record. After any error it is discarded. A CTI is sent only when the broker has acknowledged every event
+queued before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate.kafka.messages import MessageProducer
 from tidegate.kafka.native import NativeProducer
 from tidegate.observe.logs import get_logger
 
-# What records meet once the producer has failed for another reason.
+# Errors of records that only follow from an earlier failure of the producer.
 _CONSEQUENCES = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
 _WARN_AFTER_S = 10.0
 _FLUSH_MS = 1_000
@@ -48,14 +48,14 @@ _log = get_logger("kafka.writer")
 
 class Columns(NamedTuple):
     """
-    Events as they are handed to a producer, one entry an event.
+    Events for a producer, one entry an event.
 
     Args:
         value, key: Arrow binary columns, or numpy columns of bytes objects; None and null are null.
         partition: int32.
         stamp_ms: Kafka timestamps, milliseconds.
         name: Name of the header.
-        headers: Its values; None: there is no header.
+        headers: Its values; None: no header.
     """
 
     value: Payload
@@ -67,12 +67,7 @@ class Columns(NamedTuple):
 
 
 class GaplessProducer:
-    """
-    A producer that delivers everything in order or fails as a whole.
-
-    Args:
-        properties: librdkafka properties, with ``bootstrap.servers``; those the law fixes are set here.
-    """
+    """A producer that delivers everything in order or fails as a whole; it overrides *properties* with those that this needs."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties, self._topics = properties, set[str]()
@@ -81,12 +76,7 @@ class GaplessProducer:
         self._producer: NativeProducer | MessageProducer = MessageProducer(own) if library is None else NativeProducer(library, own)
 
     def send_columns(self, topic: str, events: Columns) -> None:
-        """
-        Queue events, waiting while the queue is full.
-
-        Raises:
-            TidegateError: A record was refused for good.
-        """
+        """Queue events, waiting while the queue is full. Raises TidegateError: a record was refused for good."""
         next_row, since_s = 0, self._start_sending(topic)
         while True:
             next_row = self._producer.send(topic, *events, next_row)
@@ -97,7 +87,7 @@ class GaplessProducer:
         self._raise_failure(topic)
 
     def send(self, topic: str, rows: Iterable[Row]) -> None:
-        """Queue a few records, each to its partition and with its headers, waiting while the queue is full."""
+        """Queue a few records with their partitions and headers, waiting while the queue is full."""
         since_s = self._start_sending(topic)
         for value, key, partition, stamp_ms, headers in rows:
             while not self._producer.send_one(topic, value, key, headers, partition, stamp_ms):
@@ -106,7 +96,7 @@ class GaplessProducer:
         self._raise_failure(topic)
 
     def send_plain(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers) -> None:
-        """Queue one record that is no part of a channel, wherever the partitioner puts it."""
+        """Queue one record outside of channels; the partitioner chooses its partition."""
         since_s = self._start_sending(topic)
         while not self._producer.send_one(topic, value, key, headers):
             since_s = self._wait_for_room(topic, since_s)
@@ -114,10 +104,7 @@ class GaplessProducer:
 
     def flush(self, topic: str) -> None:
         """
-        Return when the broker has acknowledged everything queued; as long as none answers, wait and say so.
-
-        Raises:
-            TidegateError: A record was refused for good.
+        Return when the broker has acknowledged everything queued; log while waiting. Raises TidegateError: a record was refused for good.
         """
         warned_s = time.monotonic()
         while left := self._producer.flush(_FLUSH_MS):
@@ -129,16 +116,16 @@ class GaplessProducer:
         self._raise_failure(topic)
 
     def discard(self) -> None:
-        """Forget everything queued; the producer is of no use afterwards."""
+        """Discard the queue; the producer cannot be used afterwards."""
         self._producer.close()
 
     def _start_sending(self, topic: str) -> float:
-        """Note where records go; return since when there may be no room for them."""
+        """Remember the topic; return the start of the wait for room, seconds."""
         self._topics.add(topic)
         return time.monotonic()
 
     def _wait_for_room(self, topic: str, since_s: float) -> float:
-        """Give the brokers a moment to take what has filled the queue since *since_s*; return since when it counts now."""
+        """Wait briefly while the queue is full; return the start of the wait, which is reset after each check of rights."""
         self._producer.poll(_ROOM_MS)
         self._raise_failure(topic)
         if time.monotonic() - since_s < _WARN_AFTER_S:
@@ -150,7 +137,7 @@ class GaplessProducer:
         failed = self._producer.failed
         if failed is not None:
             if is_denial(failed) or failed.code() in _CONSEQUENCES:
-                # What failed first may be a record for another topic, or the producer itself.
+                # The first failure may concern another topic, or the producer itself.
                 for written in (topic, *self._topics - {topic}):
                     raise_if_hopeless(self._properties, Right("Write", written))
             raise _record_error(failed, topic, self._properties)
@@ -166,19 +153,16 @@ def _record_error(error: KafkaError, topic: str, properties: Mapping[str, str]) 
 
 class ChannelWriter:
     """
-    Writes one input partition's channels of an ordered topic through a producer that others may share.
+    Writes the channels of one input partition through a producer that others may share.
 
     Args:
-        producer: Where records go.
-        topic: The ordered topic.
-        cti_bytes_max: A CTI whose body would be larger is split; well below the topic's ``max.message.bytes``.
+        cti_bytes_max: A CTI with a larger body is split; well below the topic's ``max.message.bytes``.
     """
 
     def __init__(self, producer: GaplessProducer, topic: str, cti_bytes_max: int = CTI_BYTES_MAX) -> None:
         self._producer, self._topic, self._cti_bytes_max = producer, topic, cti_bytes_max
 
     def write_events(self, released: Released) -> None:
-        """Queue released events in their order."""
         if not len(released):
             return
         headers = encode_event_header_column(
@@ -195,16 +179,13 @@ class ChannelWriter:
         self._producer.send_columns(self._topic, columns)
 
     def write_ctis(self, ctis: Iterable[Cti]) -> None:
-        """
-        Queue CTIs, the parts of each together; only after :meth:`GaplessProducer.flush` returned for the events below them.
-
-        The facts that a CTI carries stand in the header of its last part.
-        """
+        """Queue CTIs, the parts of each together; call it only after :meth:`GaplessProducer.flush` for the events below them."""
         rows: list[Row] = []
         for cti in ctis:
             stamp_ms = max(cti.largest_us // MILLISECOND_US, 1)
             parts = encode_ctis(cti, self._cti_bytes_max)
             rows += [(body, None, cti.output_partition, stamp_ms, [(HEADER_NAME, header)]) for header, body in parts]
+            # The header of a CTI's last part carries its facts.
             if cti.facts is not None:
                 rows[-1][-1].append((FACTS_HEADER_NAME, encode_facts(cti.facts)))
         self._producer.send(self._topic, rows)
@@ -222,7 +203,7 @@ def cached_producer(properties: Mapping[str, str]) -> GaplessProducer:
 
 
 def drop_producer(properties: Mapping[str, str]) -> None:
-    """Throw this process's producer away: after an error what it still holds must never be sent."""
+    """Discard this process's producer: after an error its queued records must never be sent."""
     producer = _producers.pop(properties["bootstrap.servers"], None)
     if producer is not None:
         producer.discard()

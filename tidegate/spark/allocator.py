@@ -1,11 +1,10 @@
 """
-Which memory allocator the workers run on: jemalloc where the machine has it.
+The memory allocator of the workers: jemalloc if the machine has it.
 
-Records are allocated by the thread that works and freed by librdkafka's, or the other way round, four pieces of memory an
-event. The C library's allocator takes a lock and sweeps its lists for each; jemalloc takes a third of the job's CPU less,
-and the C library a sixth less without lists of small pieces (docs/performance.md).
+One thread allocates a record and another (librdkafka's) frees it, four allocations an event. The C library then locks and sweeps its free
+lists for each. jemalloc saves a third of the job's CPU; the C library without its lists of small pieces a sixth (docs/performance.md).
 
-Law: results do not depend on it, what a user has preloaded or tuned stays, and nothing fails where there is no jemalloc.
+Law: results do not depend on the allocator, a user's preloaded or tuned one stays, and a missing jemalloc is no error.
 """
 
 from __future__ import annotations
@@ -14,21 +13,18 @@ import ctypes.util
 from collections.abc import Mapping
 
 _ALLOCATORS = "jemalloc", "tcmalloc", "mimalloc"
-# As many heaps as a worker has busy threads: one for each of librdkafka's threads would cost memory.
+# As many heaps as a worker has busy threads: one for each thread of librdkafka would cost memory.
 _JEMALLOC = "narenas:4"
-# Largest piece that is kept in lists which the frees of other threads must sweep up.
+# Largest piece kept in fast lists, which frees by other threads must sweep: none.
 _C_LIBRARY = "glibc.malloc.mxfast=0"
 
 
 def allocator_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """
-    Return what a worker's environment needs beyond *environment* for the best allocator there is.
-
-    jemalloc is named without a folder: each machine looks for it when a worker starts there.
-    """
+    """Return the variables to add to a worker's *environment* for the best allocator available."""
     before = environment.get("LD_PRELOAD", "")
     if any(name in before for name in _ALLOCATORS):
         return {}
+    # A name without a folder: each machine looks it up when a worker starts.
     if library := ctypes.util.find_library("jemalloc"):
         return {"LD_PRELOAD": f"{before} {library}".strip(), "MALLOC_CONF": environment.get("MALLOC_CONF", _JEMALLOC)}
     return {"GLIBC_TUNABLES": environment.get("GLIBC_TUNABLES", _C_LIBRARY)}

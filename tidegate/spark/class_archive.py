@@ -1,9 +1,9 @@
 """
-A class archive for Spark's JVM: what a start loads, parsed once and mapped into memory from then on.
+A class archive for Spark's JVM: the classes of a start, parsed once and then mapped into memory.
 
-Starting the JVM of a job costs about 8 CPU seconds, nearly half of it for reading 12,000 classes out of jars. The
-archive is made once per installation (``python -m tidegate.spark.class_archive``, which ``make install`` runs) and
-kept in the user's cache. Without it, or with one that does not fit, jobs start as before, only slower.
+Starting the JVM of a job costs about 8 CPU seconds, nearly half of it for reading 12,000 classes from jars. The archive is made once per
+installation (``python -m tidegate.spark.class_archive``, which ``make install`` runs) in the user's cache. Jobs also start without it, or
+with one that does not fit, but slower.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCHEMA = StructType([StructField("label", IntegerType())])
 
 
 class _OneBatchPlanner(RangePlanner):
-    """A planner of a single row, to walk Spark once through what every job does."""
+    """A planner of a single row: one run loads the classes that every job uses."""
 
     def initialOffset(self) -> dict[str, Any]:
         return {"at": 0}
@@ -62,9 +62,9 @@ class _CountingProcessor(StatefulProcessor):
 
 
 def _record_archive(target: Path) -> None:
-    """Run one batch of a job that does nothing, in a JVM that writes its archive when it ends."""
+    """Run one batch of an empty job, in a JVM that writes its archive when it ends."""
     with tempfile.TemporaryDirectory() as work:
-        # Strings of options replace each other: the job's own are given again, with the recording added.
+        # A setting replaces the job's own options, so these are repeated with the recording added.
         conf = {"spark.driver.extraJavaOptions": _recording_options(target)}
         settings = Settings(spark=SparkSettings.model_validate({"conf": conf, "master": "local[2]"}))
         spark = start_session(settings, "class-archive", Path(work))
@@ -79,7 +79,7 @@ def _recording_options(target: Path) -> str:
 
 
 def make_archive() -> Path | None:
-    """Make the archive unless it is there; return it, or None where the JVM could not write one. Never raises for that."""
+    """Make the archive unless it exists; return it, or None if the JVM could not write one."""
     archive = archive_path()
     if archive.exists():
         return archive

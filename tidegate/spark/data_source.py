@@ -1,8 +1,8 @@
 """
-Planners as Spark's data sources.
+Planners as Spark data sources.
 
-A planner hands out ranges, a few tiny rows a batch, so one task is enough for all of them; and it carries its plan
-inside the class it is registered as, because Spark shows a source's options in query plans and the plan holds secrets.
+A planner returns ranges, a few tiny rows a batch, so one task is enough. Its class carries the plan, because Spark shows a source's options
+in query plans and the plan contains secrets.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pyspark.sql.types import StructType
 from ordering.ticks import SECOND_US
 
 SOURCE_NAME = "tidegate_ranges"
-# Spark asks again that often while it is too early: it must be able to stop meanwhile.
+# Longest sleep in one call while it is too early: Spark must be able to stop meanwhile.
 _NAP_S = 0.1
-# Where nothing has come for so long, so much of it may pass until the next look: each look asks the brokers.
+# The sleep without new records grows by this share of the silence, because each call asks the brokers.
 _NAP_GROWTH = 0.05
 
 
@@ -35,24 +35,23 @@ class Ranges(InputPartition):
 
 
 class RangeHandOut(DataSourceStreamReader):
-    """What a task needs of a planner: it hands out the ranges it is given."""
+    """The part of a planner that a task needs: it returns the ranges it was given."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return nothing: ranges are planned beside the driver."""
         return []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """Return the ranges of a batch. Called in a task."""
         assert isinstance(partition, Ranges)
         return iter(partition.rows)
 
 
 class RangePlanner(ABC):
-    """Where a job starts, where its next batch ends (:meth:`plan_end`), and which ranges lie between, in Spark's words."""
+    """Decides the start of a job, the end of its next batch (:meth:`plan_end`), and the ranges between; method names are Spark's."""
 
     @abstractmethod
     def initialOffset(self) -> dict[str, Any]:
-        """Return where the job starts."""
+        """Return the start of the job."""
 
     @abstractmethod
     def prepareForTriggerAvailableNow(self) -> None:
@@ -60,7 +59,7 @@ class RangePlanner(ABC):
 
     @abstractmethod
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return where the next batch ends; *start* itself when there is nothing to do."""
+        """Return the end of the next batch; *start* itself if there is nothing to do."""
 
     @abstractmethod
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -69,10 +68,9 @@ class RangePlanner(ABC):
 
 class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
     """
-    A planner as Spark knows it. It is made when it is first asked for anything: where only reading is planned, never.
+    A planner in the shape that Spark calls, made at the first question: a process that only plans the read never makes it.
 
-    It also keeps the time between batches, by the monotonic clock: Spark's own trigger stands still for as long as
-    the wall clock is set back.
+    It also waits between batches, by the monotonic clock: Spark's own trigger stalls if the wall clock is set back.
 
     Args:
         make: Makes the planner.
@@ -88,15 +86,13 @@ class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
         return self._make()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where the job starts."""
         return self._planner.initialOffset()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the present end as the job's end."""
         self._planner.prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends; *start* itself when there is nothing to do, or it is too early."""
+        """Return the end of the next batch; *start* itself if there is nothing to do, or it is too early."""
         early_s = self._planned_s + self._trigger_s - time.monotonic()
         if early_s > 0:
             time.sleep(min(early_s, _NAP_S))
@@ -110,20 +106,19 @@ class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
         return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the ranges between two offsets."""
         return self._planner.partitions(start, end)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return no limit: planners cut batches themselves."""
+        """Return no limit: planners limit batches themselves."""
         return ReadAllAvailable()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Spark sends the planner to the task that hands ranges out; all else stays behind.
+        # Spark pickles the planner for the task that returns the ranges, which needs nothing of it.
         return RangeHandOut, ()
 
 
 def make_source(make: Callable[[], RangePlanner], row_schema: StructType, trigger_us: int = 0) -> type[DataSource]:
-    """Return the data source whose planner *make* makes; *trigger_us* is the least time between two batches, microseconds."""
+    """Return the data source class of a planner; *trigger_us* is the least time between two batches, microseconds."""
 
     class Source(DataSource):
         @classmethod

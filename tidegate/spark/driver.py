@@ -1,6 +1,4 @@
-"""
-Driving a running job: wait for it, stop it on a signal, and turn what Spark raises into one clear error.
-"""
+"""Driving a running job: wait for it, stop it on a signal, and turn Spark's exceptions into one clear error."""
 
 from __future__ import annotations
 
@@ -25,26 +23,26 @@ _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|e
 FAILURE_FILE = "failure.log"
 _STARTS_MAX = 12
 _NO_SPACE = "No space left on device"
-# What a call of a JVM that has ended raises.
+# Exceptions of a call to a JVM that has ended.
 _JVM_GONE = (Py4JNetworkError, ConnectionError)
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
 _PART = re.compile(r"  (where|fix|example): (.*)")
 
 
 class Stop:
-    """Becomes true when the process is asked to end (SIGTERM, SIGINT), or by :meth:`ask`."""
+    """Set if the process is asked to end (SIGTERM, SIGINT), or by :meth:`ask`."""
 
     def __init__(self) -> None:
         self.is_asked = False
 
     def ask(self, *_: Any) -> None:
-        """End the job after the batch under way."""
+        """End the job after the current batch."""
         self.is_asked = True
 
 
 @contextmanager
 def stop_on_signal() -> Iterator[Stop]:
-    """Give a :class:`Stop` that SIGTERM and SIGINT set; a second signal ends the process as usual."""
+    """Provide a :class:`Stop` that SIGTERM and SIGINT set; a second signal ends the process as usual."""
     stop = Stop()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -61,7 +59,7 @@ def stop_on_signal() -> Iterator[Stop]:
 
 
 class Query(Protocol):
-    """What is asked of a query that runs; Spark's own is one."""
+    """The interface of a running query; Spark's own fits."""
 
     @property
     def isActive(self) -> bool: ...
@@ -75,9 +73,9 @@ class DrivenQuery:
     One query to drive.
 
     Args:
-        name: What it is called where several are driven.
+        name: Its name in logs.
         start: Starts the query from its checkpoint.
-        folder: The job's checkpoint folder; if the query fails, Spark's whole report is left there.
+        folder: The job's checkpoint folder; if the query fails, Spark's full report is written there.
         on_failure: Called if this query fails.
     """
 
@@ -91,10 +89,10 @@ def drive(jobs: Sequence[DrivenQuery], stop: Stop, every_second: Callable[[], No
     """
     Start queries; return when all have ended by themselves or *stop* was asked for.
 
-    Where one fails the others are stopped. *on_tick* is called about once a second; what it raises stops them all too.
+    If one query fails, the others are stopped. *every_second* is called about once a second; an exception from it stops all queries too.
 
     Raises:
-        TidegateError: A query failed; an error raised on purpose in a worker comes back as it was raised.
+        TidegateError: A query failed; an error that a worker raised deliberately is raised again as it was.
     """
     running: list[_RunningQuery] = []
     try:
@@ -102,7 +100,7 @@ def drive(jobs: Sequence[DrivenQuery], stop: Stop, every_second: Callable[[], No
             running.append(_RunningQuery(job, stop))  # noqa: PERF401  (those that were started are stopped where the next one fails)
         unfinished = list(running)
         while unfinished and not stop.is_asked:
-            # One waits, the others are looked at once a second.
+            # Only the first waits for a second, so that all are checked once a second.
             unfinished = [each for place, each in enumerate(unfinished) if not each.has_ended(wait=place == 0)]
             every_second()
     finally:
@@ -112,7 +110,7 @@ def drive(jobs: Sequence[DrivenQuery], stop: Stop, every_second: Callable[[], No
 
 
 class _RunningQuery:
-    """A query that runs; started again where a Python process of it did not start in time."""
+    """A running query; it is started again if one of its Python processes did not start in time."""
 
     def __init__(self, job: DrivenQuery, stop: Stop) -> None:
         self._job, self._stop, self._starts = job, stop, 0
@@ -129,11 +127,11 @@ class _RunningQuery:
     def has_ended(self, wait: bool) -> bool:
         """Return whether the query has ended by itself; *wait* up to a second for that."""
         try:
-            # Spark takes whole seconds here, and answers at once where the query is no longer active.
+            # awaitTermination takes whole seconds, but returns at once if the query is no longer active.
             return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))
         except (PySparkException, Py4JError, *_JVM_GONE) as error:
             if self._stop.is_asked:
-                # A service manager signals all processes of a job, the JVM and the workers too.
+                # A service manager signals all processes of a job, also the JVM and the workers, so their errors are expected.
                 get_logger("spark").info("the batch under way was cut off: the next start runs it again", job=self._job.name)
                 return True
             self._restart_or_raise(error)
@@ -141,14 +139,14 @@ class _RunningQuery:
             return False
 
     def stop(self) -> None:
-        """End the query; what it has not finished is run again at the next start."""
+        """End the query; the next start runs its unfinished batch again."""
         with suppress(PySparkException, Py4JError, *_JVM_GONE):
             self._query.stop()
 
     def _restart_or_raise(self, error: Exception) -> None:
-        """Return if starting again is safe and may help; else raise the job's error."""
+        """Return if a restart is safe and may help; else raise the job's error."""
         text = str(error)
-        # Spark gives a Python process ten seconds to start, which a busy machine may not keep.
+        # Spark gives a Python process ten seconds to start, which may be too short on a busy machine.
         if SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.is_asked:
             raised = self._job_error(error, text)
             self._job.on_failure()
@@ -158,7 +156,7 @@ class _RunningQuery:
         )
 
     def _job_error(self, error: Exception, text: str) -> TidegateError:
-        """Write Spark's report if there is room for it; return the error to raise."""
+        """Write Spark's report if the disk has room; return the error to raise."""
         report = self._job.folder / FAILURE_FILE
         try:
             report.write_text(scrub(text))
@@ -176,10 +174,10 @@ class _RunningQuery:
 
 
 def error_from_text(text: str, report: str) -> TidegateError:
-    """Return the TidegateError that a Spark failure's text carries, or one that says Spark failed and where its *report* is."""
+    """Return the TidegateError in a Spark failure's text, or one that says that Spark failed and names the *report*."""
     codes = _CODE.findall(text)
     if codes:
-        # Python prints what an error was raised from before the error itself.
+        # Python prints the cause of an error first, so the last code is the error itself.
         name, code, what, parts = codes[-1]
         kinds = {kind.__name__: kind for kind in _error_classes(TidegateError)}
         return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
@@ -210,7 +208,7 @@ def error_from_text(text: str, report: str) -> TidegateError:
 
 
 def _error_classes(root: type[TidegateError]) -> Iterator[type[TidegateError]]:
-    """Yield the kinds of error that can be made anew from their text."""
+    """Yield the error classes that can be recreated from text."""
     if root.__init__ is TidegateError.__init__:
         yield root
     for kind in root.__subclasses__():

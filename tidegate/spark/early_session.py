@@ -1,8 +1,8 @@
 """
-Spark started beside everything else: its JVM takes seconds, in which a job that comes back can look at its topics.
+A Spark session started in the background: its JVM takes seconds, in which a resuming job can look at its topics.
 
-Law: the job's own output still goes to the terminal. If the job is refused meanwhile, nothing waits for Spark: its JVM ends with
-the process.
+Law: the job's own output still goes to the terminal. If the job is refused meanwhile, it does not wait for Spark: the JVM ends with the
+process.
 """
 
 from __future__ import annotations
@@ -20,23 +20,17 @@ from tidegate.spark.session import end_session, start_session
 
 
 def separate_stderr() -> None:
-    """
-    Give this program's words a file descriptor of their own.
-
-    What children write to standard error is sent to a file while Spark starts (:mod:`tidegate.spark.session`), and that of
-    this process is theirs.
-    """
+    """Give this program's stderr a file descriptor of its own: descriptor 2 is redirected to a file while Spark's children start."""
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
 
 
 class EarlySession:
     """
-    A Spark session in the making; a context manager that stops it at the end.
+    A starting Spark session, as a context manager that stops it at the end.
 
     Args:
-        settings: All settings.
-        job: Name of the job, for Spark's own tools.
-        folder: Where Spark's log goes, made when missing.
+        job: Name of the job in Spark's own tools.
+        folder: Folder of Spark's log, made when missing.
     """
 
     def __init__(self, settings: Settings, job: str, folder: Path) -> None:
@@ -45,12 +39,7 @@ class EarlySession:
         self._started: Future[SparkSession] = self._executor.submit(start_session, settings, job, folder)
 
     def get(self) -> SparkSession:
-        """
-        Return the session once it has started.
-
-        Raises:
-            TidegateError: Java is missing or Spark does not start.
-        """
+        """Wait for the session and return it. Raises TidegateError: Java is missing or Spark does not start."""
         return self._started.result()
 
     def __enter__(self) -> EarlySession:

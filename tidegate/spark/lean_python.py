@@ -1,10 +1,9 @@
 """
-The Python that Spark starts its helpers with, on this machine: the running one, less an archive that makes it slow.
+The Python program for Spark's helper processes on this machine: the running one, without an archive that slows it down.
 
-Spark puts its own copy of PySpark, an archive without compiled modules, before the installed package. Each process then
-compiles what it imports, 0.8 CPU seconds of it, and a start needs half a dozen of them.
-
-Law: nothing else changes. Where the program cannot be written Spark gets the running Python as it is.
+Spark puts its own copy of PySpark, an archive without compiled modules, before the installed package. Each process then compiles its
+imports, 0.8 CPU seconds, and a start needs half a dozen processes. Law: nothing else changes. If the program cannot be written, Spark gets
+the running Python.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ exec '{python}' "$@"
 
 
 def lean_python() -> str:
-    """Return the path of the program, made when missing."""
+    """Return the path of the program, written if missing."""
     text = _PROGRAM.format(python=sys.executable)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
     program = cache / f"python-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,7 +1,7 @@
 """
-What Spark's own checkpoint says: which batches it has planned and finished, and where each ended.
+Spark's own checkpoint: its planned and finished batches, and the offset at the end of each.
 
-Spark documents neither the folders nor the files (:mod:`tidegate.spark.privates`).
+Spark does not document its folders and files (:mod:`tidegate.spark.privates`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidegate.spark.privates import COMMITS_FOLDER, OFFSETS_FOLDER
 
 
 def checkpoint_state(folder: Path) -> Literal["empty", "pending", "settled"]:
-    """Return whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned."""
+    """Return whether Spark has planned no batch (empty), has a batch to finish (pending), or has finished all batches (settled)."""
     planned, done = last_batches(folder)
     if planned < 0:
         return "empty"
@@ -22,15 +22,15 @@ def checkpoint_state(folder: Path) -> Literal["empty", "pending", "settled"]:
 
 
 def last_batches(folder: Path) -> tuple[int, int]:
-    """Return the numbers of the last batch that Spark has planned and of the last one it has finished; -1 for none."""
+    """Return the numbers of the last planned and the last finished batch; -1 for none."""
     planned, done = (_last_batch(folder / "spark" / name) for name in (OFFSETS_FOLDER, COMMITS_FOLDER))
     return planned, done
 
 
 def read_offset(folder: Path, batch: int) -> dict[str, Any] | None:
-    """Return the source's offset at the end of a planned batch, None if Spark has deleted it or cannot be understood."""
+    """Return the source's offset at the end of a planned batch; None if Spark has deleted it or its file is not understood."""
     try:
-        # Spark writes a version, its own properties, and then the offset of each source on a line of its own.
+        # Line 1 is a version, line 2 Spark's own properties, then one line for the offset of each source.
         stored = json.loads((folder / "spark" / OFFSETS_FOLDER / str(batch)).read_text().splitlines()[2])
     except (OSError, ValueError, IndexError):
         return None

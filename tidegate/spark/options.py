@@ -1,7 +1,7 @@
 """
-What Spark and its JVM are started with: the options that results, speed and safety depend on, each with its reason.
+The options of Spark and its JVM that results, speed and safety depend on, with reasons.
 
-``[spark.conf]`` may override them, but for the few that a job sets after them.
+``[spark.conf]`` may override them, except for a few that a job sets afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyspark
 from ordering.errors import TidegateError
 from tidegate.spark.privates import FILE_MANAGER, STATE_STORE
 
-# Not the JVM's own folder for temporary files: Spark 4.3 lowers the letters of socket paths, and 108 of them is the most.
+# Not the JVM's own temporary folder: Spark 4.3 changes socket paths to lower case, and limits them to 108 characters.
 SOCKETS = "/tmp"
 
 _LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
@@ -45,11 +45,11 @@ FIXED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
-    # On a TCP port the JVM takes whoever connects for its own worker: the first four bytes of a scraper's request are then a
-    # length of a gigabyte, which ends the job. The server of the state does not authenticate either.
+    # On a TCP port the JVM takes any connection for its own worker: the first four bytes of a scraper's request would be a length of a
+    # gigabyte, which ends the job. The state server does not authenticate either.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.unix.domain.socket.dir": SOCKETS,
-    # Only some kinds of worker get this option, and those that do would need a daemon of their own.
+    # Only some kinds of worker get this option, and those would need a separate daemon.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.python.daemon.module": "tidegate.spark.worker_daemon",
     "spark.python.daemon.killWorkerOnFlushFailure": "true",
@@ -59,20 +59,20 @@ FIXED = {
     "spark.cleaner.periodicGC.interval": "5min",
 }
 LOCAL_CHECKPOINT = {
-    # The other manager asks a program, readlink, about each file, and Hadoop's local files have checksums of their own.
+    # The default manager runs a program, readlink, for each file; Hadoop's local files have their own checksums.
     "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Else every user of the machine could send objects to the driver's ports. Spark makes a secret of its own.
+    # Otherwise every user of the machine could send objects to the driver's ports. Spark generates the secret.
     "spark.authenticate": "true",
 }
 
 
 def local_conf() -> dict[str, str]:
-    """Return what a job on one machine adds: loopback only, and a folder for sockets that is this user's whatever the umask."""
+    """Return the extra options of a job on one machine: loopback only, and a socket folder private to this user."""
     try:
         sockets = tempfile.mkdtemp(prefix="tidegate-", dir=SOCKETS)
     except OSError as error:
@@ -87,7 +87,7 @@ def local_conf() -> dict[str, str]:
 
 
 def archive_path() -> Path:
-    """Return where the archive of this installation's Spark and Java is, or would be."""
+    """Return the path of the class archive for this installation of Spark and Java, whether it exists or not."""
     java = os.environ.get("JAVA_HOME", "") or "java"
     name = f"{Path(pyspark.__file__).parent}|{pyspark.__version__}|{java}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
@@ -95,6 +95,6 @@ def archive_path() -> Path:
 
 
 def archive_option() -> str:
-    """Return the JVM option that uses the archive; empty where there is none."""
+    """Return the JVM option for the class archive; empty if there is none."""
     archive = archive_path()
     return f"-XX:SharedArchiveFile={archive} -Xshare:auto" if archive.exists() else ""

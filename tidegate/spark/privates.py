@@ -1,8 +1,8 @@
 """
-Every use of PySpark and Spark that their documentation does not promise, with what it is for and what to do if it is gone.
+Every use of PySpark and Spark that is not documented by them, with its purpose.
 
-A new Spark version may change any of these without a word: tests/tidegate/spark/test_privates.py looks for each one in the
-installed Spark and fails if the version is not the one that this file was checked with.
+A new Spark version may change any of these without notice: tests/tidegate/spark/test_privates.py looks for each one in the installed Spark,
+and fails if its version is not the checked one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def start_jvm(conf: Mapping[str, str]) -> None:
     """
     Start the JVM with *conf* on its command line, before there is a session.
 
-    The public builder would put every property there, secrets too, where all users of the machine can read them.
+    The public builder would put every property there, also secrets, where all users of the machine can read them.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -34,7 +34,7 @@ def start_jvm(conf: Mapping[str, str]) -> None:
 
 
 def stop_jvm(timeout_s: float) -> None:
-    """End the JVM and wait for it: only at its end does it write a class archive. ``stop`` of a session leaves it running."""
+    """End the JVM and wait for it: it writes a class archive only at its end, and ``stop`` of a session leaves it running."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -44,29 +44,29 @@ def stop_jvm(timeout_s: float) -> None:
 
 
 def load_state_library(session: SparkSession) -> None:
-    """Have the JVM unpack and load its state store's library, a quarter of a second, before the first batch asks for it."""
+    """Load the state store's library in the JVM, which takes a quarter of a second, before the first batch needs it."""
     jvm: Any = session._jvm
     with suppress(Exception):  # the first batch meets and reports the same error
         jvm.org.rocksdb.RocksDB.loadLibrary()
 
 
 def silence_accumulator_server(server: Any) -> None:
-    """Have Spark's server for accumulators print no traceback when its JVM was killed: the job reports that itself."""
+    """Suppress the traceback of Spark's accumulator server after its JVM was killed: the job reports that itself."""
     if server is not None:
         server.handle_error = lambda request, address: None
 
 
 def accumulator_server(session: SparkSession) -> Any:
-    """Return the server that counts accumulators in the driver, None where there is none."""
+    """Return the driver's server for accumulators, None if there is none."""
     return getattr(session.sparkContext, "_accumulatorServer", None)
 
 
-# PySpark imports this, and pandas with it, once there is a session.
+# PySpark imports this module, and pandas with it, when it creates a session.
 LATE_IMPORT = "pyspark.testing.utils"
 
 
 def import_late_modules() -> None:
-    """Import beside the start of the JVM what PySpark imports after it."""
+    """Import the modules that PySpark imports after the start of the JVM, in parallel with that start."""
 
     def run() -> None:
         with suppress(Exception):  # PySpark's own import reports what is wrong
@@ -77,7 +77,8 @@ def import_late_modules() -> None:
 
 # ----- Python processes that the JVM starts
 
-# The JVM runs this program to look for data sources in every installed package, 1 s at each start. It skips that if there is none.
+# The JVM runs this program to find data sources in every installed package, 1 s at each start; it skips the search if the program does not
+# exist.
 LOOKUP_PROGRAM_VARIABLE = "PYSPARK_DRIVER_PYTHON"
 NO_LOOKUP_PROGRAM = "no-lookup-of-data-sources"
 
@@ -89,7 +90,7 @@ BATCH_PROPERTY = "streaming.sql.batchId"
 
 
 def batch_of_task() -> dict[str, int]:
-    """Return ``batch``, the number of the micro-batch that this Spark task belongs to; empty outside of one."""
+    """Return ``batch``, the micro-batch number of this Spark task; empty outside of one."""
     from pyspark import TaskContext
 
     task = TaskContext.get()

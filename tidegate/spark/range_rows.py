@@ -1,5 +1,5 @@
 """
-Ranges as Spark carries them from planner to stage: a frozen dataclass, written as a row and read back.
+Ranges on their way from planner to stage: a frozen dataclass, written as a Spark row and read back.
 
 Law: the schema is derived from the dataclass, and ``read_row(kind, write_row(a_range))`` equals ``a_range``.
 """
@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, BooleanType, DataType, IntegerType, Lon
 
 Kind = TypeVar("Kind")
 
-# Spark hashes 32-bit integers otherwise than 64-bit ones, and labels are chosen by the hash of the former.
+# Spark hashes 32-bit integers differently from 64-bit ones; labels are chosen for the 32-bit hash.
 Label = Annotated[int, IntegerType()]
 Pairs = tuple[tuple[int, int], ...]
 
@@ -31,7 +31,7 @@ _HINTS: dict[type, dict[str, Any]] = {}
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    # Evaluating annotations takes longer than all the rest, and there is a row for each partition and batch.
+    # Evaluating annotations dominates the cost, and there is a row for each partition and batch.
     if kind not in _HINTS:
         _HINTS[kind] = get_type_hints(kind, include_extras=True)
     return _HINTS[kind]
@@ -43,13 +43,13 @@ def schema_of(kind: type) -> StructType:
 
 
 def write_row(a_range: Any) -> tuple[Any, ...]:
-    """Return the row of a dataclass: its fields in their order, pairs as one flat list."""
+    """Return the fields of a dataclass in order, pairs as one flat list."""
     hints = _hints(type(a_range)).values()
     return tuple(_flatten(value) if hint == Pairs else value for value, hint in zip(astuple(a_range), hints, strict=True))
 
 
 def read_row(kind: type[Kind], row: Any) -> Kind:
-    """Return the dataclass that was written as *row*, which has its fields as attributes: plain values or numpy's."""
+    """Return the dataclass written as *row*, which has its fields as attributes: plain values or numpy's."""
     return kind(**{name: _read(hint, getattr(row, name)) for name, hint in _hints(kind).items()})
 
 

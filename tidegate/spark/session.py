@@ -1,8 +1,8 @@
 """
-The Spark session both jobs run in, set up so that results do not depend on Spark.
+The Spark session of both jobs, configured so that results do not depend on Spark.
 
-Spark schedules, keeps state and checkpoints; it never sees a single event. Its own watermark is not used (it is a
-maximum over all partitions and moves per batch), nor its timers: the source's offset is the only clock.
+Spark schedules tasks, keeps state and writes checkpoints; it never sees a single event. Its watermark is not used (a maximum over all
+partitions, moved per batch), nor are its timers: the source's offset is the only clock.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ OnReports = Callable[[list[Report]], None]
 
 def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     """
-    Start Spark for one job; ``[spark.conf]`` may override what is not fixed by the design.
+    Start Spark for one job; ``[spark.conf]`` may override settings that the design does not fix.
 
-    The JVM and the Python workers write what they have to say into ``spark.log`` in *folder*; :class:`WorkerLog` brings
-    the jobs' own events from there to the terminal.
+    The JVM and the Python workers write to ``spark.log`` in *folder*; :class:`WorkerLog` copies the jobs' own events from there to the
+    terminal.
 
     Raises:
-        TidegateError: Java is missing, or Spark does not start or has no room for its sockets.
+        TidegateError: Java is missing, Spark does not start, or it has no room for its sockets.
     """
-    # On a cluster workers run on other machines, which have no program of ours.
+    # Workers on other machines of a cluster do not have our program.
     python = lean_python() if settings.spark.master.startswith("local") else sys.executable
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ[LOOKUP_PROGRAM_VARIABLE] = NO_LOOKUP_PROGRAM
     # Each of librdkafka's threads would otherwise keep a heap of its own that never shrinks.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     allocator = allocator_environment(os.environ) if settings.spark.allocator == "auto" else {}
-    # Workers know no settings but those of their stage: what holds for a whole process goes by its environment.
+    # Workers know only the settings of their stage; settings of a whole process go through its environment.
     os.environ[NATIVE_SWITCH] = settings.kafka.native
     spark = settings.spark
     conf = {
@@ -76,7 +76,7 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
         "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {archive_option()}".strip(),
         **FIXED,
         **(LOCAL_CHECKPOINT if "://" not in spark.checkpoint_dir else {}),
-        # A standalone cluster gives the first application all its cores, and the next one waits for ever without a word.
+        # A standalone cluster would give the first application all its cores, and the next would wait for ever silently.
         **(local_conf() if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
     }
@@ -105,25 +105,25 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
 
 
 def _warm_worker(spark: SparkSession) -> None:
-    """Have Spark start a Python worker: that imports for a second, in which the first batch is planned."""
+    """Start a Python worker early: it imports for a second, while the first batch is planned."""
     with suppress(Exception):  # the job itself reports what is wrong
         spark.sparkContext.parallelize([0], 1).count()
 
 
 def end_session(spark: SparkSession) -> None:
-    """Stop Spark; where its JVM has ended already there is nothing left to stop."""
+    """Stop Spark, ignoring a JVM that has already ended."""
     with suppress(Py4JError, ConnectionError):
         spark.stop()
 
 
 def _public(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return what everybody may read on the JVM's command line; it gets the secrets once it runs."""
+    """Return the settings without secrets, for the JVM's command line, which everybody may read; secrets follow when it runs."""
     return {key: value for key, value in conf.items() if not is_secret_key(key) and not has_password(value)}
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A job's one stateful stage: its name in Spark, its checkpoint folder, and whether it ends at the present end."""
+    """A job's one stateful stage: its name in Spark, its checkpoint folder, and whether it stops at the present end."""
 
     name: str
     checkpoint: str
@@ -137,10 +137,8 @@ def start_stage(
     Start planner -> shuffle by ``label`` -> *processor* -> driver.
 
     Args:
-        spark: The session.
-        source: Hands out ranges, with a column ``label``.
+        source: Yields ranges with a column ``label``.
         processor: Takes the ranges of one label and returns reports.
-        stage: Names and end.
         on_reports: Called in the driver with the reports of each batch.
     """
     spark.dataSource.register(source)
@@ -161,7 +159,7 @@ def start_stage(
 
 @contextmanager
 def _redirect_stderr(file: Path) -> Iterator[None]:
-    """Let child processes started meanwhile write their standard error to *file*."""
+    """Let child processes started within the ``with`` block write their stderr to *file*."""
     kept = os.dup(2)
     with file.open("ab") as log:
         os.dup2(log.fileno(), 2)

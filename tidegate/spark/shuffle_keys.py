@@ -1,7 +1,7 @@
 """
 Keys that Spark's hash partitioning spreads evenly.
 
-Law: the keys of the first numbers never change, however many there are; so a stage may get more of them while it runs.
+Law: the first keys are the same for every count, so a running stage may add keys.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 def even_labels(count: int, tasks: int) -> list[int]:
     """
-    Return *count* distinct keys that Spark's hash partitioning spreads evenly over *tasks* shuffle partitions.
+    Return *count* distinct keys that Spark's hash spreads evenly over *tasks* shuffle partitions.
 
-    Spark hashes keys, and small ones unevenly: 0, 1, 2, 3 over two partitions fall 1, 1, 0, 1.
+    Plain small numbers are spread unevenly: 0, 1, 2, 3 over two partitions fall 1, 1, 0, 1.
     """
     labels: list[int] = []
     candidate = 0

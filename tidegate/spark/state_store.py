@@ -1,8 +1,8 @@
 """
-The state of a stateful stage: in Spark's store as a small head and chunks, and in the worker's memory.
+The state of a stateful stage: a small head and chunks in Spark's store, and the object in the worker's memory.
 
-Law: ``load`` returns the value whose ``save`` Spark has committed last. The worker that saved it still has it in memory; a nonce
-in the store distinguishes it from an older or failed attempt. Only what a batch changed is written.
+Law: ``load`` returns the value that Spark committed last. The worker that saved it still has it in memory; a nonce in the store tells it
+from an older or failed attempt. Only the changes of a batch are written.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tidegate.spark.deferred import Deferred
 
 Value = TypeVar("Value")
 
-# What a stateful stage returns: one JSON object a key and batch.
+# The output of a stateful stage: one JSON object per key and batch.
 REPORT_SCHEMA = "report string"
 
 _NONCE_BYTES = 16
 # The cell of the head; chunks have numbers from 0 up. Part p of chunk n is in cell n + p * _PART.
 _HEAD = -1
 _PART = 2**40
-# A chunk with more bytes is stored in several cells: Spark's JVM, whose heap is small, has each cell in memory some six times while it
-# is stored, for two tasks at a time.
+# A larger chunk is stored in several cells: Spark's JVM, whose heap is small, has each cell in memory some six times while it is stored,
+# for two tasks at a time.
 PART_BYTES = 2**23
 _in_memory: dict[tuple[str, int], tuple[bytes, object, dict[int, int]]] = {}
 
@@ -38,23 +38,23 @@ class StateStore(Generic[Value]):
     The state of one key of a stateful stage.
 
     Args:
-        handle: Spark's handle, as ``init`` of a processor gets it.
-        job: Name of the job, unlike any other's on this machine: its checkpoint.
+        handle: Spark's handle, as passed to ``init`` of a processor.
+        job: The job's checkpoint, which is unique on this machine.
     """
 
     def __init__(self, handle: StatefulProcessorHandle, job: str) -> None:
         self._job = job
-        # One variable for all: Spark derives the encoders of each one again in every task.
+        # One state variable for everything: Spark derives the encoders of each variable again in every task.
         self._cells = handle.getMapState("cells", "number bigint", "octets binary")
-        # Of each chunk that is in several cells: in how many.
+        # The number of cells of each chunk that has several.
         self._parts: dict[int, int] = {}
 
     def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:
         """
-        Return the value last saved for *number*, or a *new* one. Until it is saved again it is not kept in memory.
+        Return the value last saved for *number*, or a *new* one, and drop it from memory until it is saved again.
 
         Args:
-            number: What the value belongs to: a roster number or a bucket.
+            number: The owner of the value: a roster number or a bucket.
             new: Makes the value before the first record.
             restore: Makes it from head and chunks.
         """
@@ -68,7 +68,7 @@ class StateStore(Generic[Value]):
         return restore(head[_NONCE_BYTES:], self._chunks())
 
     def _chunks(self) -> dict[int, bytes]:
-        # Cell by cell: Spark's iterator over values would bring hundreds of them in one message.
+        # Cell by cell: Spark's iterator over values would send hundreds of them in one message.
         cells: dict[int, list[int]] = {}
         for cell in sorted(int(name[0]) for name in self._cells.keys()):  # noqa: SIM118 - it is no dictionary
             if cell != _HEAD:
@@ -82,7 +82,7 @@ class StateStore(Generic[Value]):
         return bytes(stored[0])
 
     def save(self, number: int, value: Value, delta: Delta) -> None:
-        """Save the value by what has changed of it."""
+        """Save a value by writing its changes."""
         for chunk in delta.delete:
             self._remove(chunk, range(self._parts.pop(chunk, 1)))
         for chunk, octets in delta.put.items():
@@ -92,7 +92,7 @@ class StateStore(Generic[Value]):
             self._remove(chunk, range(parts, self._parts.pop(chunk, 1)))
             if parts > 1:
                 self._parts[chunk] = parts
-        # Random, but in no result: a batch that is run again may have another.
+        # Random, but not part of any result: a repeated batch may have another nonce.
         nonce = uuid.uuid4().bytes
         self._cells.updateValue((_HEAD,), (nonce + delta.head,))
         _in_memory[self._job, number] = nonce, value, self._parts
@@ -104,7 +104,7 @@ class StateStore(Generic[Value]):
 
 @cache
 def _freeze_imports() -> None:
-    """Keep what this process has imported out of the collection after every task; once is enough."""
+    """Exclude imported modules from the garbage collection after every task; once per process."""
     gc.collect()
     gc.freeze()
 
@@ -114,8 +114,8 @@ class StageProcessor(StatefulProcessor):
     A job's stateful stage as Spark calls it.
 
     Args:
-        stage: Makes the stage: something with ``reports(rows, store)`` that takes the ranges of one key and yields JSON, and
-            ``complete()``, called once after the last key of a task and before Spark commits any of its state.
+        stage: Makes the stage, an object with ``reports(rows, store)``, which takes the ranges of one key and yields JSON, and
+            ``complete()``, called after the last key of a task and before Spark commits its state.
         job: The job's checkpoint.
     """
 
@@ -124,23 +124,22 @@ class StageProcessor(StatefulProcessor):
         self._stage: Any = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the state. Called once per task, and once beside the driver, where nothing else is needed."""
+        """Open the state. Called once per task, and once beside the driver, which needs nothing else."""
         self._store: StateStore[Any] = StateStore(handle, self._job)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        """Hand the ranges of one key to the stage."""
         import pandas as pd
 
         if self._stage is None:
             self._stage = self._make_stage()
         _freeze_imports()
-        # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
+        # Python's cycle collector would run all the time over millions of short-lived objects and find nothing.
         gc.disable()
         ranges = [planned for frame in rows for planned in frame.itertuples(index=False)]
         yield pd.DataFrame({"report": list(self._stage.reports(ranges, self._store))})
         gc.collect(0)
 
     def close(self) -> None:
-        """Let the stage end its task; readers and producers outlive it. What this raises fails the task, uncommitted."""
+        """End the task's work; readers and producers stay open. An exception here fails the task before its commit."""
         if self._stage is not None:
             self._stage.complete()

@@ -1,8 +1,8 @@
 """
-The process that Spark forks its Python workers from, with everything heavy already imported.
+The process from which Spark forks its Python workers, with all heavy modules already imported.
 
-Each worker would otherwise spend a second of CPU on the same imports, and keep its own copy of them in memory. And after
-every task a worker collects garbage: what was imported is set apart, else that alone costs 50 ms of CPU a task.
+Otherwise each worker would spend a second of CPU on these imports and keep its own copy in memory. Frozen imports also save 50 ms of CPU a
+task, because a worker collects garbage after every task.
 """
 
 from __future__ import annotations

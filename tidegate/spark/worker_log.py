@@ -1,4 +1,4 @@
-"""What planner and workers log: they are processes without a terminal, so the driver logs their events again."""
+"""Log events of the planner and workers: these processes have no terminal, so the driver logs their events again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ WORKER_LOG_BYTES_MAX = 16 * 2**20
 
 
 class WorkerLog:
-    """Follows ``spark.log`` and says again what planner and workers logged: they are processes without a terminal."""
+    """Follows ``spark.log`` in a folder and logs the events of planner and workers again."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / WORKER_LOG
         self._position = self._file.stat().st_size if self._file.exists() else 0
 
     def follow(self) -> None:
-        """Log the events that came since the last call."""
+        """Log the events since the last call."""
         if not self._file.exists():
             return
         with self._file.open("rb") as log:
@@ -33,7 +33,7 @@ class WorkerLog:
             if line.startswith(b'{"'):
                 self._log_event(line)
         if self._position > WORKER_LOG_BYTES_MAX:
-            # Spark's workers write a few lines a batch, for ever; all of them append, so the file may be cut under them.
+            # The file would grow for ever by a few lines a batch. All writers append, so it may be truncated under them.
             os.truncate(self._file, 0)
             self._position = 0
 
