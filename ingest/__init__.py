@@ -1,1 +1,1 @@
-"""The ingest job: raw topics in, ordered topics out. Only the command line and tests come in."""
+"""The ingest job: raw topics in, ordered topics out. Only the command line and tests import it."""

@@ -46,7 +46,7 @@ def ingest(
     logs.configure(settings.logging.format, settings.logging.level)
     names = list(dict.fromkeys(names))
     folders = [checkpoint_folder(settings, f"ingest-{settings.input(name).ordered_topic}") for name in names]
-    # What Spark has to say of all inputs goes where the first one keeps its checkpoint.
+    # All inputs share one Spark session: its log lies in the first input's checkpoint folder.
     worker_log = WorkerLog(folders[0])
     comes_back = any(checkpoint_state(folder) != "empty" for folder in folders)
     title = f"ingest {' '.join(names)}"
@@ -55,7 +55,8 @@ def ingest(
         def start_spark() -> EarlySession:
             return running.enter_context(EarlySession(settings, title.replace(" ", "-"), folders[0]))
 
-        # A job that comes back is waited for; a new one may turn out to be refused.
+        # If a job is restarted, Spark starts while it is prepared, to save time. A new job may still be refused, so Spark starts
+        # afterwards.
         spark = start_spark() if comes_back else None
         from ingest import job
         from tidegate.checkpoint.output_start import parse_start

@@ -1,8 +1,8 @@
 """
-The time of another input, for an input that imports its CTIs: how far the CTIs of its ordered topic have come.
+The frontier of another input, followed by the CTIs of its ordered topic, for an input that imports them.
 
-Law: the imported frontier only rises, is a promise of every channel of the other input, and is never the end of its stream: once
-that has ended, its time stands still here.
+Law: the imported frontier only rises, and every channel of the other input has promised it. Final CTIs do not count: when the other input
+ends, its imported time stands still.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.tails import ctis_of
 
-# How far before the end a first look starts, and one that fell far behind.
+# The first read starts this many records before the end; so does one that is more than LEAP_RECORDS behind.
 TAIL_RECORDS = 50_000
-# How far behind the end that is.
 LEAP_RECORDS = 500_000
 _LOOK_S = 0.5
 _PREFETCH_BYTES = 2**20
@@ -40,31 +39,29 @@ class ImportedInput:
 
 class CtiFrontier:
     """
-    The least time of all channels of an ordered topic, by CTIs alone.
-
-    An event that a CTI promises stands before the CTI in the log (spec section 4, writer). So each CTI counts when it is met, as
-    for a reader that starts beyond every event.
+    The frontier over all channels of an ordered topic, by its CTIs alone. The events that a CTI promises stand before it in the log (spec
+    section 4), so a CTI counts as soon as it is read, without its events.
     """
 
     def __init__(self, partitions: int) -> None:
         self._readers = [PartitionReader(partition, partitions, start_us=INFINITY) for partition in range(partitions)]
 
     def accept_ctis(self, partition: int, ctis: list[tuple[int, Cti]]) -> None:
-        """Accept the (log offset, CTI) met in a partition, rising; final CTIs are ignored."""
+        """Accept (log offset, CTI) pairs of a partition, offsets rising; final CTIs are ignored."""
         finite_ctis = [(offset, cti) for offset, cti in ctis if cti.c != INFINITY]
         self._readers[partition].accept(Log(_NOTHING, _NOTHING, _NOTHING, _NOTHING, finite_ctis))
 
     @property
     def c_us(self) -> int | None:
-        """The frontier of every channel of the newest roster, microseconds; None before each has a CTI."""
+        """The least c over the channels of the newest roster, microseconds; None until each has a CTI."""
         least = min(reader.frontier for reader in self._readers)
         return least if least >= TICK_MIN else None
 
 
 class ImportedFrontier:
     """
-    Follows the CTIs of another input's ordered topic. Each look reads on from where the last one ended, so no CTI is missed; far
-    behind the end it leaps forward, since newer CTIs say all that older ones do.
+    Follows the CTIs of another input's ordered topic; each read continues where the last one ended. Far behind the end it skips ahead,
+    since newer CTIs include the promises of older ones.
     """
 
     def __init__(self, properties: Mapping[str, str], admin: Admin, imported: ImportedInput) -> None:
@@ -74,7 +71,7 @@ class ImportedFrontier:
         self._position: dict[int, int] = {}
 
     def read_frontier(self) -> int | None:
-        """Return the other input's time, microseconds, None while it is not known; TidegateError if the topic cannot be read."""
+        """Return the other input's frontier, microseconds, None if it is unknown; TidegateError if the topic cannot be read."""
         topic, deadline_s = self._imported.topic, time.monotonic() + _LOOK_S
         ends = self._admin.ends([(topic, partition) for partition in range(self._imported.partitions)])
         for (_, partition), end in sorted(ends.items()):
@@ -86,7 +83,7 @@ class ImportedFrontier:
         return self._frontier.c_us
 
     def forget_positions(self) -> None:
-        """Start the next look near the topic's end: after an error the positions may be wrong."""
+        """Start the next read near the topic's end: after an error the positions may be wrong."""
         self._position.clear()
 
     def _start_of(self, partition: int, end: int) -> int:

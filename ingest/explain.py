@@ -1,9 +1,9 @@
 """
-Explanations of records of a raw topic: what ingest decided about each, and which other record caused it (spec section 7).
+Explanations of records of a raw topic: what ingest decided about each one, and which other record caused it (spec section 7).
 
-Law: an explanation is what the job decided, for it is decided again by the same code from the same log and the same journaled facts
-(:mod:`ordering.proof.explain`). It takes a walk from the beginning of the partition, since any earlier record may have set a
-watermark. Watermarks set by records that retention has deleted are not known.
+Law: an explanation is what the job decided, since the same code decides again from the same log and journaled facts
+(:mod:`ordering.proof.explain`). Any earlier record may have set a watermark, so the walk starts at the beginning of the partition.
+Watermarks set by records that retention has deleted are unknown.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ CHUNK_RECORDS = 2_000
 
 class ExplainingWalk(RangeWalk):
     """
-    Walks an input partition as its stage did, and writes nothing. *facts* are those of the journal, imports included; *offsets* the
-    records to explain. ``unusable`` are those of them that were no events: offset and reason.
+    Walks an input partition as its stage did, but writes nothing. *facts* are the journal's, imports included; *offsets* are the records to
+    explain. ``unusable`` gives the reason for each of them that is not an event, by offset.
     """
 
     def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], offsets: frozenset[int]) -> None:
@@ -62,9 +62,8 @@ class ExplainingWalk(RangeWalk):
 
     def explanations(self, start: int, end: int, on_records: Callable[[int], None]) -> Iterator[Explanation]:
         """
-        Yield an explanation of each requested record that was judged or is still held when the walk ends.
-
-        The walk goes from *start* to *end* and stops when all is explained; *on_records* is called with how many records were walked.
+        Walk from *start* to *end*, or until all is explained; yield an explanation of each requested record, also of those still held at
+        the end. *on_records* is called with the number of records in each piece.
         """
         open_offsets = set(self._offsets)
         reader = RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis)

@@ -40,7 +40,7 @@ _log = get_logger("ingest")
 
 
 def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:
-    """Return the inputs *names*, each once, behind the one whose CTIs it imports; SettingError if there is no such input."""
+    """Return the inputs *names*, each once and after the input whose CTIs it imports; SettingError if an input is unknown."""
     ordered: dict[str, None] = {}
 
     def add(name: str) -> None:
@@ -56,13 +56,13 @@ def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:
 
 def prepare(settings: Settings, name: str, until_end: bool, start: Start | None = None) -> tuple[IngestPlan, Recovery]:
     """
-    Survey topics, journal and checkpoint, decide how the input *name* goes on, and apply that; return the plan and where it goes on.
+    Survey topics, journal and checkpoint, decide how the input *name* continues, and apply that; return the plan and where it continues.
 
     Raises:
-        SettingError: A schema file, or what the event time is computed from, cannot be used.
+        SettingError: A schema file or the expression of the event time cannot be used.
         UnreachableError: Kafka or Redis does not answer.
-        RefusedError: A topic is missing or not as it must be, the checkpoint belongs to other settings, topics or another start, or
-            what must be read is gone.
+        RefusedError: A topic is missing or wrong, the checkpoint belongs to other settings, topics or another start, or needed records are
+            gone.
     """
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
@@ -83,7 +83,7 @@ def _warn_of_weak_time(chosen: InputSettings, survey: Survey) -> None:
 
 
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:
-    """Start the job; *on_reports* is called in the driver with the reports of each batch."""
+    """Start the job; the driver calls *on_reports* with the reports of each batch."""
     processor = StageProcessor(Deferred("ingest.stage.processor:IngestStage", plan), plan.checkpoint)
     stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
@@ -91,10 +91,10 @@ def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports:
 
 
 def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
-    """Return the source of the job's ranges, named apart from those of other inputs in the same session."""
+    """Return the data source of the job's ranges; its name differs from those of other inputs in the same session."""
     own_name = f"{SOURCE_NAME}_{plan.settings.name}"
 
-    # It travels to processes that need nothing of the plan: nothing of it may stand in here.
+    # Spark pickles this class for processes that do not need the plan: its body must not capture it.
     class Source(make_source(Deferred("ingest.planner.planner:Planner", plan), RANGE_SCHEMA, trigger_us)):  # type: ignore[misc]
         @classmethod
         def name(cls) -> str:
@@ -104,7 +104,7 @@ def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
 
 
 def make_end_lookup(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
-    """Return what asks the brokers for the ends of partitions, and refuses topics that are not those the job began with."""
+    """Return a function that asks the brokers for ends of partitions, and refuses a topic that is not the one the job began with."""
     admin = Admin(plan.kafka, ANSWER_S)
     identity = TopicIdentity(plan)
 

@@ -1,9 +1,9 @@
 """
-The source's offset: how far each input partition is planned, and the facts in force there.
+The source's offset: how far each input partition is planned, and the facts in force there. Spark logs it before the batch runs.
 
-Spark writes an offset to its log before the batch runs. Law: everything that a replay of the batch must repeat is in the
-offset: positions, estimates, imported CTIs, when a range was first planned, and which partitions joined when. Spark compares
-offsets as text, so equal offsets are equal text: JSON of integers with sorted keys, without what is 0 or empty.
+Law: the offset holds everything that a replay of the batch must repeat: positions, estimates, imported CTIs, when a range was first
+planned, and which partitions joined when. Spark compares offsets as text, so equal offsets must be equal text: JSON of integers with sorted
+keys, without entries that are 0 or empty.
 """
 
 from __future__ import annotations
@@ -34,28 +34,26 @@ class PlannedPosition:
     import_us: int = 0
     # Journaled imports (position, c in microseconds) inside the range that ends here.
     imports: Marks = ()
-    # (first position, microseconds): when the records of that range were first planned, each up to the next. If ingest stamps records this
-    # is their arrival; else implausible timestamps are recognized by it.
+    # (first position, microseconds): when the records from there on were first planned. If ingest stamps records this is their arrival;
+    # else it serves to recognize implausible timestamps.
     spans: Marks = ()
     # Whether the journal did not know, when that range was planned, that it is judged.
     is_unclosed: bool = False
-    # The base from which a partition without records counts, if it was settled here; 0 for none.
+    # The base of a partition without records (the frontier it starts from), if it was settled here; 0 for none.
     base_us: int = 0
-    # How many facts the journal held where records had been judged without them.
+    # How many facts the journal held for records that had been judged without them.
     conflicts: int = 0
-    # How many moments were lifted because a clock had gone back.
+    # How many moments were raised because a clock had gone back.
     clamped: int = 0
 
     def marks_with_end(self) -> Marks:
-        """Return the estimates for the range that ends here and for its end."""
         return _with_end(self.marks, self.next_offset, self.frontier_us)
 
     def imports_with_end(self) -> Marks:
-        """Return the imports for the range that ends here and for its end."""
         return _with_end(self.imports, self.next_offset, self.import_us)
 
     def raise_time(self, frontier_us: int) -> PlannedPosition:
-        """Return the end of an empty range here, at which the arrival frontier has been raised."""
+        """Return the end of an empty range at this position, with a raised arrival frontier."""
         return PlannedPosition(self.next_offset, frontier_us, import_us=self.import_us)
 
     def to_json(self) -> dict[str, Any]:
@@ -77,14 +75,14 @@ def _with_end(marks: Marks, position: int, value: int) -> Marks:
 
 
 class Join(NamedTuple):
-    """How an input partition joined: its roster number, and J in microseconds: its events below J are out of order."""
+    """How an input partition joined: its roster number, and J in microseconds; its events below J are out of order."""
 
     number: int
     joined_us: int
 
 
 def sort_by_roster(partitions: Iterable[Partition], joins: Mapping[Partition, Join]) -> tuple[Partition, ...]:
-    """Return *partitions* in the order of their roster numbers: the first ones as they sort, then as they joined."""
+    """Return *partitions* in roster order: the initial ones sorted, then the others as they joined."""
     return tuple(sorted(partitions, key=lambda partition: (joins[partition].number if partition in joins else -1, partition)))
 
 
@@ -106,7 +104,7 @@ class Offset:
     partitions: Mapping[Partition, PlannedPosition]
     # Whether the input has ended.
     is_final: bool = False
-    # Those that joined while the ordered topic was written already: roster number and J (spec section 4).
+    # The partitions that joined after the ordered topic was begun (spec section 4).
     joins: Mapping[Partition, Join] = field(default_factory=dict)
 
     @property
@@ -128,9 +126,7 @@ class Offset:
         return cls(positions, bool(stored["final"]), joins)
 
     def ranges_to(self, end: Offset) -> Iterator[tuple[Partition, PlannedPosition, PlannedPosition]]:
-        """
-        Yield the ranges between this offset and *end*: partition, where it starts, where it ends; one that joins ends where it starts.
-        """
+        """Yield partition, start and end of each range between this offset and *end*; a partition that joins there has an empty range."""
         for partition, last in sorted(end.partitions.items()):
             first = self.partitions.get(partition, last)
             if first != last or end.is_final != self.is_final or partition not in self.partitions:

@@ -1,4 +1,4 @@
-"""A range of one input partition: what the planner hands to the stage. Records stay in Kafka."""
+"""A range of one input partition, which the planner hands to the stage. The records stay in Kafka."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class IngestRange:
     # First offset, and the one after the last.
     start: int
     end: int
-    # From here on as in PlannedPosition; estimates and imports with those at the end of the range.
+    # The fields below are as in PlannedPosition; estimates and imports include those at the end of the range.
     marks: Pairs = ()
     imports: Pairs = ()
     planned_ms: int = 0

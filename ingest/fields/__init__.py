@@ -1,9 +1,8 @@
 """
-Fields that ingest reads from payloads, which are passed on untouched: event time, end of the span, substream key. The stage
-and ``tidegate local`` may come in.
+Reads event time, end and substream key from payloads, which pass through unchanged. The stage and ``tidegate local`` may import it.
 
-Law: what a payload gives depends on that payload alone, never on its neighbours in a batch. A payload that cannot be read is a
-result, never an exception.
+Law: the result for a payload depends on that payload alone, never on others in the batch. A payload that cannot be read is a result, never
+an exception.
 """
 
 from ingest.fields.columns import Fields

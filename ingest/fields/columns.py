@@ -1,4 +1,4 @@
-"""What is read of a column of payloads in any format: times, keys, and which payloads give none."""
+"""The fields read from a column of payloads in any format: times, keys, and which payloads are unusable."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Fields:
     """
     What was read of a column of payloads.
 
-    ``well_formed``: the payload is of its format; ``timed``: its event time is valid; ``readable``: so are all times that an event
-    needs. ``substream`` holds key bytes as a dictionary column (None without OVER). ``end_us`` are the ends of intervals.
-    ``start_us`` is, for an end edge, the time of its start edge, and ``NEVER`` for a start edge; an end edge's event time is its end.
-    ``reasons`` says in a word why a payload is not well formed; the default is "malformed".
+    ``well_formed``: the payload is valid in its format; ``timed``: its event time is valid; ``readable``: all times that the event's shape
+    needs are valid. ``substream`` holds key bytes (None without OVER), ``end_us`` the ends of intervals. ``start_us`` is, for an end edge,
+    the time of its start edge, and ``NEVER`` for a start edge; the event time of an end edge is its end. ``reasons``: by row, why it is not
+    well formed; by default "malformed".
     """
 
     event_time_us: Ticks
@@ -38,7 +38,6 @@ class Fields:
     reasons: Mapping[int, str] = field(default_factory=dict)
 
     def mark_unusable(self, rows: NDArray[np.bool_], reason: str) -> None:
-        """Make *rows* unusable for this *reason*."""
         if rows.any():
             self.readable &= ~rows
             self.well_formed = self.well_formed & ~rows
@@ -63,12 +62,12 @@ class Column(Protocol):
 
 @dataclass(slots=True)
 class ExtractedFields:
-    """What a format gave of a column of payloads."""
+    """What a format's reader extracted from a column of payloads."""
 
     well_formed: Mask
-    # The fields asked for: of time, end and over those that are set.
+    # The requested ones of ``time``, ``end`` and ``over``.
     columns: Mapping[str, Column]
-    # Why some are not well formed, in a word.
+    # By row: one word that says why it is not well formed.
     reasons: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -79,7 +78,7 @@ class FieldSource(Protocol):
 
 
 def assemble_fields(extracted: ExtractedFields, unit: str, shape: Shape) -> Fields:
-    """Return what an ingest job needs of what was *extracted*: times in *unit*, and the span of an event of that *shape*."""
+    """Return the *extracted* columns as an ingest job needs them: times in *unit*, and the span of an event of that *shape*."""
     ok, columns = extracted.well_formed, extracted.columns
     substream = columns["over"].keys() if "over" in columns else None
     if "time" not in columns:

@@ -1,9 +1,9 @@
 """
 Field paths in JSON payloads: the common and fast case.
 
-One parser (DuckDB's) reads each payload on its own. A path is exact in its spelling. Of members with equal names the first counts;
-a superfluous comma is accepted, and NaN and Infinity count as null. Plain objects, on which no two parsers differ, are read by
-:mod:`tidegate.json_columns.plain_json` if it was compiled.
+DuckDB's parser reads each payload on its own. Names match exactly; of members with equal names the first counts; a superfluous comma is
+accepted; NaN and Infinity count as null. Plain objects, on which no two parsers differ, are read by :mod:`tidegate.json_columns.plain_json`
+if it was compiled.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
 
 
 class JsonPaths:
-    """Extracts fields from JSON payloads; *paths* are theirs, by name."""
+    """Extracts fields, given as *paths* by name, from JSON payloads."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._names = tuple(paths)
-        # TRY turns what one row cannot give - bad UTF-8, broken JSON - into NULL for that row alone.
+        # TRY gives NULL for the one row that has bad UTF-8 or broken JSON, instead of an error for all rows.
         columns = [f"TRY(json_extract(text, '{_json_path(path)}')) AS \"{name}\"" for name, path in paths.items()]
         chosen = ", ".join([*columns, "text IS NOT NULL AND json_valid(text) AS ok"])
         self._sql = f"SELECT {chosen} FROM (SELECT TRY(decode(value)) AS text FROM payloads)"
-        # Nested members, and names that JSON may write in several ways, are for the one parser.
+        # Nested members, and names that JSON can escape in several ways, are left to DuckDB.
         plain = all(len(path) == 1 and _PLAIN_NAME.fullmatch(path[0]) for path in paths.values())
         self._chosen = [path[0] for path in paths.values()] if plain else None
 
@@ -61,11 +61,11 @@ class JsonPaths:
         return ExtractedFields(ok, {name: JsonTexts(text) for name, text in zip(self._names, texts, strict=True)})
 
     def _extract_plain(self, payloads: pa.Array) -> PlainTexts | None:
-        """Return what plain objects give; None if too few payloads are plain, or nothing can read them."""
+        """Return the texts of plain objects; None if too few payloads are plain, or the compiled reader is missing."""
         library = plain_json.library() if native_parts.is_enabled() and self._chosen is not None else None
         if library is None or self._chosen is None:
             return None
-        # Two fields may be the same member, which is taken once.
+        # Two fields may be the same member, which is read once.
         members = list(dict.fromkeys(self._chosen))
         plain_rows = plain_json.read_texts(library, payloads, members)
         if plain_rows is None or len(plain_rows.other_rows) > len(payloads) // 4:
@@ -81,7 +81,7 @@ class JsonPaths:
 
 @dataclass(frozen=True, slots=True)
 class JsonTexts:
-    """A field as the JSON text of each payload's value, null if there is none."""
+    """A field as the JSON text of each payload's value; null if there is none."""
 
     raw: pa.Array
 
@@ -100,7 +100,7 @@ class JsonTexts:
 
 
 def as_binary(payloads: object) -> pa.Array:
-    """Return payloads as one binary array, whatever they come in."""
+    """Return payloads, in any kind of column, as one binary array."""
     if isinstance(payloads, pa.ChunkedArray):
         return _single_chunk(payloads)
     if isinstance(payloads, pa.Array):
@@ -119,7 +119,7 @@ def _single_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _scalar_values(raw: pa.Array) -> pa.Array:
-    """Turn JSON texts of scalars into plain values: integers where all are, else text."""
+    """Turn JSON texts of scalars into plain values: integers if all are integers, else text."""
     text = raw.cast(pa.string())
     quoted = pc.starts_with(text, '"')
     if not pc.any(quoted).as_py():

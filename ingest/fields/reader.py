@@ -1,4 +1,4 @@
-"""The reader of one input's fields: which source its format and its event time ask for."""
+"""The reader of an input's fields: the format and the event time decide which source it uses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ from tidegate.settings.tables.inputs import InputSettings
 
 class FieldReader:
     """
-    Reads event time, end and substream key from payloads.
+    Reads event time, end and substream key from payloads; QueryError if the event time cannot be computed from a payload.
 
     Args:
         timestamp_by: Field path or expression of the event time; None: the arrival time is used.
         timestamp_format: How times are written: auto, iso, s, ms, us or ns.
-        over: Field path of the substream key, if there is one.
         end: Field path of the end of the span, unless events are points.
         types: Declared types of fields, for an expression.
-
-    Raises:
-        QueryError: The event time cannot be computed from a payload.
     """
 
     def __init__(
@@ -54,7 +50,7 @@ class FieldReader:
         )
 
     def read(self, values: object) -> Fields:
-        """Return the fields of a column of payloads, null if there is none."""
+        """Return the fields of a column of payloads; a null row has no payload."""
         return assemble_fields(self._source.extract(as_binary(values)), self._format, self._shape)
 
 
@@ -62,13 +58,13 @@ def _event_time_expr(text: str, types: Mapping[str, str]) -> Expr:
     path = plain_path(text)
     if path is not None:
         return Field(path)
-    # What reads SQL is slow to import, and few inputs need it.
+    # The SQL parser is slow to import, and few inputs need it.
     from tidegate.expressions.binding.input_schema import InputSchema
     from tidegate.expressions.binding.setting_expressions import bind_event_time, path_of
 
     bound = bind_event_time(text, "timestamp_by", InputSchema("input", fields=types))
     path = path_of(bound)
-    # A declared type is the query's affair where the event time is a field and nothing more.
+    # If the event time is just a field, its declared type matters only to queries.
     return bound if path is None else Field(path)
 
 

@@ -1,8 +1,7 @@
 """
 Fields as typed values: from readers of CSV and Avro, and from expressions over the payload.
 
-A datetime is a time whatever ``timestamp_format`` says; text and numbers are times as it says. Values of one column may be of
-different kinds.
+A datetime is a time by itself; ``timestamp_format`` says how text and numbers are read. One column may hold values of several kinds.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class ReaderSource:
         self._leaves = tuple(dict.fromkeys(leaf for expr in exprs.values() for leaf in expr.leaves() if isinstance(leaf, Field)))
 
     def extract(self, payloads: pa.Array) -> ExtractedFields:
-        """Return which *payloads* are of the format, and their fields; a row in which an expression fails has no value."""
+        """Extract the fields; a row in which an expression fails has no value."""
         extracted = self._reader.extract(payloads, self._leaves)
         leaves: dict[Expr, Variant] = {field: column for field, column in extracted.columns.items()}  # noqa: C416 - Expr, not Field
         computed, _ = evaluate(tuple(self._exprs.values()), leaves, len(payloads))

@@ -1,8 +1,8 @@
 """
-Catching up: a journal that answers (again) learns what was judged meanwhile, and is given back the facts that it lost.
+Catching up: when the journal answers (again), it learns which records were judged meanwhile and gets back the facts that it lost.
 
-Law: nothing is asked of a journal before it knows of every partition what this planner knows. Facts that another job
-journaled where records were judged without them are reported and counted; they cannot be reconciled.
+Law: no call goes to a journal before it knows, of every partition, what this planner knows. If another job journaled facts for records that
+were judged without them, this is reported and counted; it cannot be repaired.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ordering.ticks import INFINITY
 
 
 class JournaledFacts(NamedTuple):
-    """What the journal holds of a partition from the job's position on: the first open position, and facts as (position, value)."""
+    """The journal's facts of a partition from the job's position on: the first open position, and (position, value) of each kind."""
 
     closed: int
     estimates: list[tuple[int, int]]
@@ -36,7 +36,7 @@ class JournaledFacts(NamedTuple):
 
 
 class CatchUp:
-    """Brings the journal and what a planner knows together."""
+    """Brings the journal and a planner's facts into agreement."""
 
     def __init__(self, plan: IngestPlan, known: KnownFacts, log: FilteringBoundLogger) -> None:
         self._plan, self._known, self._log = plan, known, log
@@ -44,22 +44,21 @@ class CatchUp:
         self._conflicts: dict[Partition, int] = {}
 
     def pop_conflicts(self, partition: Partition) -> int:
-        """Return how many conflicts of a partition were found since the last call."""
         return self._conflicts.pop(partition, 0)
 
     def forget_comparisons(self) -> None:
-        """Compare every partition again: the connection was lost."""
+        """Compare every partition again, after the connection was lost."""
         self._compared.clear()
 
     def compare_new(self, journal: RedisJournal) -> None:
-        """Compare the partitions not compared since the journal was reached: give back what it lacks, remember what it holds."""
+        """Compare the partitions not compared since the connection was opened: give back what the journal lacks, remember what it holds."""
         known = self._known
         new = [partition for partition in known.positions if partition not in self._compared]
         if not new:
             return
         journaled, has_forgotten = self._read(journal, new)
         behind = [p for p in new if journaled[p].closed < known.positions[p].next_offset and not known.is_fresh(p)]
-        # Before anything is given back: afterwards our own facts could not be distinguished from those of others.
+        # Look for conflicts before giving facts back: afterwards our own could not be distinguished from those of others.
         for partition in behind:
             self._find_conflicts(journal, partition, journaled[partition].closed)
         self._report_loss(behind, journaled)
@@ -75,12 +74,12 @@ class CatchUp:
         known.uncertain -= set(new)
 
     def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
-        """Give a journal that has lost facts back all that is known here; *keys* are those that it is about to be asked for."""
+        """Give all that is known here to a journal that has lost facts; *keys* are those of the calls that follow."""
         self._give_back(journal, self._known.positions)
         self._give_back_joins(journal, keys)
 
     def _read(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, JournaledFacts], bool]:
-        """Return what the journal holds from the job's positions on, and whether it is another journal than this planner knew."""
+        """Return the journal's facts from the job's positions on, and whether the journal has lost facts that this process had seen."""
         known = self._known
         calls: list[Call] = []
         for partition in partitions:
@@ -100,10 +99,10 @@ class CatchUp:
         return {partition: JournaledFacts(*part) for partition, part in zip(partitions, parts, strict=True)}, has_forgotten
 
     def _find_conflicts(self, journal: RedisJournal, partition: Partition, closed: int) -> None:
-        """Look for facts where records were judged without them: another job, or a driver that should be gone, was at work."""
+        """Count facts of records that were judged without them: another job, or a driver that should be gone, journaled them."""
         known = self._known
         unclosed_from = known.unclosed.get(partition)
-        # A driver that has only Spark's offset does not know what was in force at its predecessor's position.
+        # A driver that knows only Spark's offset does not know the facts at its predecessor's position: it starts behind that.
         start = closed + 1 if unclosed_from is None else unclosed_from
         end = known.positions[partition].next_offset
         conflicts = 0
@@ -144,7 +143,7 @@ class CatchUp:
             below = 0 if known.is_fresh(partition) else max(position.next_offset, known.closed.get(partition, 0))
             closing = [Fact(FactKind.CLOSED, below, 0)]
             contradicted = journal.restore(known.key(partition), memory.facts(imports=False) + closing)
-            # Verdicts may differ by a moment without any harm; an arrival may not.
+            # Verdicts may differ slightly without harm; arrival stamps may not.
             self._report_conflicts(partition, contradicted if known.stamps_arrivals else 0)
             if self._plan.imported is not None:
                 journal.restore(known.import_key(partition), memory.facts(imports=True) + closing)
@@ -153,6 +152,6 @@ class CatchUp:
     def _give_back_joins(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
         for key, fact in self._known.joins.items():
             journal.restore(key, [fact])
-        # Even an empty restore makes the journal known again to this connection.
+        # Even an empty restore updates the era and the writes that this connection has seen, so the calls that follow are accepted.
         for key in dict.fromkeys(keys):
             journal.restore(key, [])

@@ -1,14 +1,14 @@
 """
-The journal as the planner uses it: every question that a planner has for the journal goes through here.
+The planner's access to the journal.
 
-Law: what a call returns is in force and durable, so it may be planned; what the journal did not answer for is not in
-force for this planner. A journal that does not answer never ends the job. Meanwhile:
+Law: what a call returns is in force and durable, so it may be planned; a fact that the journal did not confirm is not in force for this
+planner. A journal that does not answer never ends the job. Meanwhile:
 
-- no estimate is made, and if ingest stamps arrivals nothing is planned at all;
-- otherwise records are planned that nobody had judged or estimated before: which facts are in force there is known. That
-  they are judged is remembered in Spark's offset, and the journal learns it first when it answers again;
-- what others may have judged (a replay) waits, and so does a partition for which an answer was lost: a fact may be in force
-  there that this planner never received.
+- no estimate is made, and if ingest stamps arrivals nothing is planned;
+- otherwise only records are planned that nobody had judged or estimated before: all their facts are known. Spark's offset remembers that
+  they are judged, and the journal learns this first when it answers again;
+- a replay of records that others may have judged waits. So does a partition for which an answer was lost: a fact may be in force that this
+  planner never received.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ordering.ticks import INFINITY, MINUTE_US
 
 _TRIM_US = 10 * MINUTE_US
 
-# (partition, position, time in microseconds): what is to be in force just before the record at that position is judged.
+# (partition, position, microseconds): a time proposed to be in force just before the record at that position is judged.
 Proposal = tuple[Partition, int, int]
 ReadStarts = Callable[[Collection[Partition]], Mapping[Partition, int]]
 
@@ -48,7 +48,7 @@ class JournalClient:
         self._trim_due_us = 0
 
     def begin_pass(self, positions: Mapping[Partition, PlannedPosition], read_starts: ReadStarts) -> None:
-        """Begin a pass at *positions*, Spark's offset: let the journal catch up, and now and then forget facts that no log can need."""
+        """Begin a pass at *positions*, Spark's offset: let the journal catch up, and now and then forget facts of deleted records."""
         self._known.move_to(positions)
         now_us = time.monotonic_ns() // 1000
         if self.is_available() and now_us >= self._trim_due_us:
@@ -56,11 +56,11 @@ class JournalClient:
             self._trim(read_starts(positions.keys()))
 
     def is_available(self) -> bool:
-        """Return whether the journal answers; one that does not is asked once a second."""
+        """Return whether the journal answers; if it does not, it is asked again once a second."""
         return self._connection.open() is not None
 
     def select_plannable(self, positions: Mapping[Partition, PlannedPosition]) -> dict[Partition, PlannedPosition]:
-        """Return those of *positions* that may be planned on: all, or without the journal those of which every fact is known."""
+        """Return those of *positions* that may be planned: all, or without the journal those whose facts are all known."""
         if self.is_available():
             return dict(positions)
         if self._known.stamps_arrivals or self._plan.settings.journal_outage == "pause":
@@ -68,11 +68,7 @@ class JournalClient:
         return {p: position for p, position in positions.items() if self._known.is_complete(p, position.next_offset)}
 
     def close_ranges(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> dict[Partition, RangeFacts]:
-        """
-        Close the positions about to be judged; return the facts of each range, RefusedError if stamps of judged records are lost.
-
-        A range whose facts cannot be known without the journal is missing: it must not be planned.
-        """
+        """Close ranges about to be judged; return their facts (a range left out must not be planned), RefusedError if stamps are lost."""
         now_us = time.time_ns() // 1000
         calls: list[Call] = []
         for partition, start in starts.items():
@@ -97,11 +93,12 @@ class JournalClient:
         return self._propose(FactKind.ESTIMATE, self._known.key, proposals)
 
     def journal_imports(self, proposals: Sequence[Proposal]) -> dict[Partition, int]:
-        """Journal imported CTIs; return those in force: none if the position is closed, or no answer came."""
         return self._propose(FactKind.IMPORT, self._known.import_key, proposals)
 
     def settle_base(self, partition: Partition, frontier_us: int) -> int | None:
-        """Propose the frontier from which a partition without any record starts; return the one in force, None without an answer."""
+        """
+        Propose the base of a partition without any record, the frontier it starts from; return the one in force, None without an answer.
+        """
         answers = self._connection.ask([Propose(FactKind.BASE, self._known.key(partition), 0, frontier_us)])
         if answers is None:
             return None
@@ -110,12 +107,12 @@ class JournalClient:
         return base_us
 
     def share_silences(self, silences: Mapping[Partition, Silence]) -> dict[Partition, Silence]:
-        """Write since when partitions are silent; return what the journal knows of that, nothing without an answer."""
+        """Journal since when partitions are silent; return the journal's entries, nothing without an answer."""
         answers = self._connection.ask([RecordSilence(self._known.key(partition), silence) for partition, silence in silences.items()])
         return dict(zip(silences, answers or [], strict=False))
 
     def read_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, Join] | None:
-        """Return which of *partitions* (with their topic's id) once joined this ordered topic, and when; None without an answer."""
+        """Return which of *partitions* (with their topic's id) have joined this ordered topic before, and when; None without an answer."""
         joins: dict[Partition, Join] = {}
         for partition, topic_id in partitions.items():
             self._known.add_topic(partition[0], topic_id)
@@ -127,7 +124,7 @@ class JournalClient:
         return joins
 
     def journal_join(self, partition: Partition, topic_id: str, join: Join) -> bool:
-        """Journal when a partition joined; return whether the journal has it: else call again."""
+        """Journal when a partition joined; return False if the journal did not answer: call again."""
         self._known.add_topic(partition[0], topic_id)
         key = self._plan.join_key(partition, topic_id)
         self._known.joins[key] = Fact(FactKind.JOIN, *join)
@@ -135,7 +132,7 @@ class JournalClient:
 
     def _propose(self, kind: FactKind, key: Callable[[Partition], JournalKey], proposals: Sequence[Proposal]) -> dict[Partition, int]:
         partitions = {partition for partition, _, _ in proposals}
-        # A server that is gone already cannot have done anything. One that goes while it is asked may have: its answer is lost.
+        # A server that was gone before the call has done nothing. One that fails during the call may have: the partitions stay uncertain.
         if not partitions or not self._connection.is_answering():
             return {}
         uncertain_before = set(self._known.uncertain)

@@ -1,8 +1,7 @@
 """
-The connection of a planner to the journal: lost and found again without ending the job.
+A planner's connection to the journal, lost and found again without ending the job.
 
-Law: a journal that fails is asked again after a while. Each time it answers again it catches up before it is asked for
-anything else.
+Law: a journal that fails is asked again after a while. Each time it answers again it catches up before any other call.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _RETRY_S = 1.0
 
 
 class JournalConnection:
-    """One connection, opened when it is needed; *consequence* is what the job does without it, for the log."""
+    """A connection opened on first use; *consequence* is what the job does without it, for the log."""
 
     def __init__(self, settings: RedisSettings, catch_up: CatchUp, consequence: str, log: FilteringBoundLogger) -> None:
         self._settings, self._catch_up, self._consequence, self._log = settings, catch_up, consequence, log
@@ -34,7 +33,7 @@ class JournalConnection:
         self._seen_writes: SeenWrites = {}
 
     def open(self) -> RedisJournal | None:
-        """Return the journal, up to date; None if it does not answer."""
+        """Return the journal, caught up; None if it does not answer."""
         if self._journal is None and time.monotonic() < self._retry_s:
             return None
         try:
@@ -49,7 +48,7 @@ class JournalConnection:
         return journal
 
     def ask(self, calls: Sequence[Call]) -> list[Any] | None:
-        """Do *calls*; None without an answer. A journal that has lost facts is given them back first."""
+        """Execute *calls*; None without an answer. A journal that has lost facts gets them back first."""
         journal = self.open() if calls else None
         if journal is None:
             return None
@@ -65,7 +64,7 @@ class JournalConnection:
             return None
 
     def is_answering(self) -> bool:
-        """Return whether the server answers at this moment: it is asked in any case."""
+        """Return whether the server answers right now: it is always asked."""
         journal = self.open()
         if journal is None:
             return False

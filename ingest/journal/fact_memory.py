@@ -1,8 +1,8 @@
 """
-Facts that a planner received or made, so that it can give them back to a journal that lost them.
+Facts that a planner received or made, kept to give them back to a journal that lost them.
 
-Law: at each position the newest value counts, as in the journal. Of each kind a limited number is remembered; beyond it
-those at the lowest positions are forgotten, which the ordered topic holds.
+Law: at each position the largest estimate or import counts, as in the journal, and the newest moment. A limited number of each kind is
+kept; beyond it those at the lowest positions are forgotten, which the ordered topic holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from ingest.offsets import Marks, PlannedPosition
 from ordering.protocol.facts import Fact, FactKind
 
-# Per partition and kind, some megabytes: idle estimates of hours at the default cadence, if a record follows each of them.
+# Per partition and kind; some megabytes. Enough for hours of idle estimates at the default cadence, if a record follows each.
 FACTS_MAX = 20_000
 
 
@@ -51,29 +51,27 @@ class FactMemory:
             self.is_incomplete = True
 
     def remember_planned(self, planned: PlannedPosition) -> None:
-        """Remember the facts in Spark's offset."""
         self.remember(FactKind.ESTIMATE, planned.marks_with_end())
         self.remember(FactKind.IMPORT, planned.imports_with_end())
         self.remember(self.span_kind, planned.spans)
 
     def between(self, kind: FactKind, start: int, end: int) -> Marks:
-        """Return the facts of a kind with start <= position < end, positions rising; of moments the one in force at *start* too."""
+        """Return the facts with start <= position < end, positions rising; of moments also the one in force at *start*."""
         table = self._kinds[kind]
         first = max(bisect_right(table.positions, start) - 1, 0) if kind.is_span else bisect_left(table.positions, start)
         return tuple((position, table.values[position]) for position in table.positions[first : bisect_left(table.positions, end)])
 
     def last(self, kind: FactKind) -> tuple[int, int] | None:
-        """Return the fact of a kind at the highest position."""
         table = self._kinds[kind]
         return (table.positions[-1], table.values[table.positions[-1]]) if table.positions else None
 
     def facts(self, imports: bool) -> list[Fact]:
-        """Return the imports, or all other facts: the journal has a key for each."""
+        """Return the imports, or all other facts: they have separate keys in the journal."""
         kinds = [kind for kind in FactKind if (kind is FactKind.IMPORT) == imports]
         return [Fact(kind, *mark) for kind in kinds for mark in self._kinds[kind].values.items()]
 
     def forget_below(self, position: int) -> None:
-        """Forget what no log can need again. The moment in force at *position* stays, and so does what has no position."""
+        """Forget facts below *position*, except the moment in force there and facts without a position."""
         for kind in (FactKind.ESTIMATE, FactKind.IMPORT, self.span_kind):
             table = self._kinds[kind]
             table.drop(max(bisect_right(table.positions, position) - 1, 0) if kind.is_span else bisect_left(table.positions, position))

@@ -1,8 +1,8 @@
 """
 What one planner knows without asking the journal: Spark's offset, and the facts that it received or made.
 
-Law: a partition may be planned on without the journal only from a position that nobody has closed, and only if no answer
-about it was lost. Only then is every fact in force there known here.
+Law: without the journal a partition may be planned only from a position that nobody has closed, and only if no answer about it was lost.
+Only then is every fact in force known here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ordering.ticks import INFINITY
 
 
 class RangeFacts(NamedTuple):
-    """What a range must repeat."""
+    """The facts that every replay of a range must repeat."""
 
     # Estimates and imports in the range, those at its start included.
     marks: Marks
@@ -28,7 +28,7 @@ class RangeFacts(NamedTuple):
     spans: Marks
     # Whether the journal does not know yet that the range is judged.
     is_unclosed: bool = False
-    # How many moments were lifted because a clock had gone back.
+    # How many moments were raised because a clock had gone back.
     clamped: int = 0
 
 
@@ -40,15 +40,18 @@ class KnownFacts:
         self.stamps_arrivals = plan.settings.arrival == "ingest"
         self.span_kind = plan.settings.span_kind
         self.positions: Mapping[Partition, PlannedPosition] = {}
+        # The first open position in the journal, as last known.
         self.closed: dict[Partition, int] = {}
+        # Where the ranges begin that were judged without the journal.
         self.unclosed: dict[Partition, int] = {}
+        # Partitions about which an answer of the journal was lost.
         self.uncertain: set[Partition] = set()
         self.joins: dict[JournalKey, Fact] = {}
         self._topic_ids = dict(plan.topic_ids)
         self._memory: dict[Partition, FactMemory] = {}
 
     def move_to(self, positions: Mapping[Partition, PlannedPosition]) -> None:
-        """Take over where the job stands; of a partition met for the first time also the facts in its position."""
+        """Take over the job's positions; of a partition seen for the first time also the facts in its position."""
         self.positions = positions
         for partition, position in positions.items():
             if partition not in self._memory:
@@ -61,7 +64,7 @@ class KnownFacts:
         return self._plan.journal_key(partition, self._topic_ids[partition[0]])
 
     def import_key(self, partition: Partition) -> JournalKey:
-        """Return the key of imports; in a job without imports the partition's own, under which none are found."""
+        """Return the key of imports; in a job without imports the partition's own key, which holds none."""
         if self._plan.imported is None:
             return self.key(partition)
         return self._plan.import_key(partition, self._topic_ids[partition[0]])
@@ -70,7 +73,7 @@ class KnownFacts:
         return self._memory.setdefault(partition, FactMemory(self.span_kind))
 
     def is_fresh(self, partition: Partition) -> bool:
-        """Return whether nothing of a partition has been judged yet: then nothing below its start needs to be closed."""
+        """Return whether nothing of a partition has been judged: then nothing below its start needs to be closed."""
         position = self.positions[partition]
         if partition in self._plan.starts:
             return position.next_offset == self._plan.starts[partition].next_offset

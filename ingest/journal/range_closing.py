@@ -1,7 +1,7 @@
 """
 Closing ranges: before records are judged, their positions are closed in the journal and the facts in force are read.
 
-Law: after a position is closed no fact below it changes, so every replay of the range finds the facts of the first run.
+Law: once a position is closed no fact below it changes, so every replay of the range finds the facts of the first run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Call, Close, PlanningTime, Read
 
-# A verdict stays in force until it is one part in so many of ``arrival_max_ahead`` old: so most ranges need no new one.
+# A verdict stays in force for this part of ``arrival_max_ahead`` (1/1000), so most ranges need no new one.
 _VERDICT_SHARE = 1000
 
 
@@ -26,7 +26,7 @@ class RangeClosing:
         self._plan, self._known = plan, known
 
     def calls(self, partition: Partition, start: int, end: int, now_us: int) -> list[Call]:
-        """Return the calls that close a range and read its facts, equally many for each range."""
+        """Return the calls that close a range and read its facts; every range has the same number of calls."""
         key, last, kind = self._known.key(partition), end - 1, self._known.span_kind
         moment = PlanningTime(kind, now_us, self._slack_us)
         calls: list[Call] = [Close(key, end, moment), Read(FactKind.ESTIMATE, key, start, last), Read(kind, key, start, last)]
@@ -56,7 +56,7 @@ class RangeClosing:
         return known.range_facts(partition, start, end, clamped=clamped)
 
     def close_later(self, partition: Partition, start: int, end: int, now_us: int) -> RangeFacts:
-        """Return the facts of a range that was never judged before, without the journal; remember that it is not closed there."""
+        """Return the facts of a range that was never judged, without the journal; remember that the journal has not closed it."""
         known, memory = self._known, self._known.memory(partition)
         last = memory.last(known.span_kind)
         if last is None or last[1] < now_us - self._slack_us:

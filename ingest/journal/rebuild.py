@@ -1,10 +1,9 @@
 """
-The journal rebuilt from the ordered topic that was written with it.
+Rebuilding the journal from the ordered topic that was written with it.
 
-Law: the facts that took effect in the topic's events are in the ``tf`` headers of its CTIs (PROTOCOL.md). So a journal that
-was lost and rebuilt equals the lost one, except for facts below what the raw topic still holds, and facts at positions from which
-on nobody who wrote to this topic has judged a record. If retention has deleted CTIs, no fact is missing from the position of the
-first CTI left.
+Law: the ``tf`` headers of CTIs hold the facts that took effect in the topic's events (PROTOCOL.md). So a rebuilt journal equals the lost
+one, except for facts below what the raw topic still holds, and facts at positions beyond the last record judged for this topic. If
+retention has deleted CTIs, no fact is missing from the position of the first remaining CTI on.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class TopicFacts:
     merged: FactMerger = field(default_factory=FactMerger)
     # Kafka partition and mark of its topic.
     origin: tuple[int, int] | None = None
-    # Of each output partition whose beginning is gone: the position in its first CTI left.
+    # By output partition whose beginning is gone: the position in its first remaining CTI.
     first_positions: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -55,7 +54,7 @@ class TopicFacts:
 
 
 def read_topic_facts(plan: IngestPlan, admin: Admin) -> dict[int, TopicFacts]:
-    """Walk the whole ordered topic; return its facts by roster number."""
+    """Read the whole ordered topic; return its facts by roster number."""
     topic = plan.settings.ordered_topic
     outputs = [(topic, number) for number in range(plan.output_partitions)]
     starts, ends = admin.starts(outputs), admin.ends(outputs)
@@ -84,7 +83,7 @@ def _accept_records(facts_by_number: dict[int, TopicFacts], records: Records, to
 
 
 def roster_members(partitions: Sequence[Partition], facts_by_number: Mapping[int, TopicFacts]) -> tuple[Partition, ...]:
-    """Return those of *partitions* that the topic knows, in the order of their roster numbers."""
+    """Return *partitions* in the topic's roster order; a roster number that the topic does not identify gets one of the others."""
     by_mark = {(partition, topic_mark(topic)): (topic, partition) for topic, partition in partitions}
     known = {number: by_mark[topic_facts.origin] for number, topic_facts in facts_by_number.items() if topic_facts.origin in by_mark}
     others = iter(sorted(set(partitions) - set(known.values())))
@@ -93,19 +92,19 @@ def roster_members(partitions: Sequence[Partition], facts_by_number: Mapping[int
 
 
 def journal_keys(plan: IngestPlan, partition: Partition) -> dict[JournalKey, tuple[FactKind, ...]]:
-    """Return the journal's keys of an input partition, and which kinds of facts each has."""
+    """Return the journal keys of an input partition, and which kinds of facts each holds."""
     own = tuple(kind for kind in FactKind if kind not in (FactKind.IMPORT, FactKind.JOIN))
     keys = {plan.journal_key(partition): own, plan.join_key(partition, plan.topic_ids[partition[0]]): (FactKind.JOIN,)}
     return keys | ({plan.import_key(partition): (FactKind.IMPORT, FactKind.CLOSED)} if plan.imported is not None else {})
 
 
 def has_lost(plan: IngestPlan, journal: Journal, judged: Mapping[Partition, int]) -> bool:
-    """Return whether the journal has not closed the positions below those in *judged*."""
+    """Return whether some position below those in *judged* is still open in the journal."""
     return any(journal.first_open(plan.journal_key(partition)) < position for partition, position in judged.items())
 
 
 def rebuild_journal(plan: IngestPlan, admin: Admin, journal: Journal) -> dict[int, TopicFacts]:
-    """Rebuild the journal from the ordered topic. The roster is that of *plan* if partitions have joined, else that of the topic."""
+    """Rebuild the journal from the ordered topic; the roster is the plan's if partitions have joined, else the topic's."""
     facts_by_number = read_topic_facts(plan, admin)
     plan = plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, facts_by_number))
     rebuilt = restore_facts(plan, journal, facts_by_number)
@@ -118,7 +117,7 @@ def rebuild_journal(plan: IngestPlan, admin: Admin, journal: Journal) -> dict[in
 
 
 def check_complete(plan: IngestPlan, facts_by_number: Mapping[int, TopicFacts], needed: Mapping[Partition, int]) -> None:
-    """Raise RefusedError (TG-JOURNAL-LOST) if the rebuilt facts are not all that judging from the positions *needed* on rests on."""
+    """Raise RefusedError (TG-JOURNAL-LOST) if facts from the positions *needed* on may be missing after a rebuild."""
     for number, partition in enumerate(plan.partitions):
         topic_facts = facts_by_number.get(number)
         if topic_facts is not None and topic_facts.complete_from > needed[partition]:
@@ -133,16 +132,16 @@ def check_complete(plan: IngestPlan, facts_by_number: Mapping[int, TopicFacts], 
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What was given back, or would be."""
+    """What a rebuild gave back, or would give back."""
 
     # How many facts of each kind the journal lacked, by input partition.
     missing: dict[Partition, Counter[str]] = field(default_factory=dict)
-    # How many it had otherwise: those stay as they are.
+    # How many facts it holds with another value, by input partition; those stay.
     contradicted: dict[Partition, int] = field(default_factory=dict)
 
 
 def restore_facts(plan: IngestPlan, journal: Journal, facts_by_number: Mapping[int, TopicFacts], dry_run: bool = False) -> RebuildReport:
-    """Give the journal the facts of the topic; see :meth:`ordering.protocol.journal.Journal.restore`."""
+    """Restore the topic's facts in the journal; see :meth:`ordering.protocol.journal.Journal.restore`."""
     report = RebuildReport()
     for number, topic_facts in facts_by_number.items():
         if number >= len(plan.partitions):

@@ -1,19 +1,18 @@
 """
-The journal in Redis or Valkey: each call is one atomic script, and one round trip however many partitions it is for.
+The journal in Redis or Valkey: each call is one atomic script in one round trip, for any number of partitions.
 
-Law: it behaves as the model in ``tests/support/journals.py``, also under several processes, and what a call returned is
-on the server's disk, so a crash of the server takes none of it back. Every script writes, even one that only reads:
-the server's promise about its disk covers what *this* connection wrote, and all that was written before it.
+Law: it behaves as the model in ``tests/support/journals.py``, also under several processes. What a call returned is on the server's disk,
+so a crash of the server loses none of it. Every script writes, even one that only reads: the server confirms its disk only for what *this*
+connection wrote, and all that was written before it.
 
-A server that lost what it had confirmed - emptied, or brought back from an older copy - is noticed at the next call: the
-facts of a partition are of an *era*, a word made up by their first writer, and their writes are counted.
+If the server has lost what it confirmed (it was emptied, or restored from an older copy), the next call notices: the facts of a partition
+carry an *era*, a random word of their first writer, and a count of writes.
 
-Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION``, a hash (closed, base, join, silence, era, writes), and below it, for
-each kind that has many facts, a hash from position to value and a sorted set of positions: ``:estimates`` with
-``:positions``, ``:imports`` with ``:import_positions``, ``:stamps`` with ``:stamp_positions``, ``:verdicts`` with
-``:verdict_positions``; for each ordered topic ``tidegate:{TOPIC}:fingerprint:TOPIC_ID``, what shapes its events. Numbers are 19
-decimal digits with leading zeros, compared as text: a script's own numbers are floating point and would round
-microseconds after the year 2255.
+Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION``, a hash (closed, base, join, silence, era, writes), and below it, for each kind that has
+many facts, a hash from position to value and a sorted set of positions: ``:estimates`` with ``:positions``, ``:imports`` with
+``:import_positions``, ``:stamps`` with ``:stamp_positions``, ``:verdicts`` with ``:verdict_positions``; for each ordered topic
+``tidegate:{TOPIC}:fingerprint:TOPIC_ID``, the settings that shape its events. Numbers are 19 decimal digits with leading zeros, compared as
+text: Lua's numbers are floating point and would round microseconds after the year 2255.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ _NAMES = {
 # Era and count of writes of each partition's facts, as last seen.
 SeenWrites = dict[JournalKey, tuple[str, int]]
 _LAST = 2**63 - 1
-# So many facts are given back or forgotten in one go: a script blocks the server.
+# Most facts that one script restores or forgets: a script blocks the server.
 _AT_ONCE = 2_000
 
 
 class _ScriptCall(NamedTuple):
-    """A call as the script takes it, and how its answer is read."""
+    """A call as arguments of the script, and the function that reads its answer."""
 
     name: str
     key: JournalKey
@@ -83,11 +82,10 @@ class RedisJournal(Journal):
     The :class:`~ordering.protocol.journal.Journal` of ingest jobs. Not picklable: open one in each process that needs it.
 
     Args:
-        client: A client that answers (:func:`tidegate.redis_client.connect`).
-        address: The server as it may be shown.
-        disk_timeout_us: How long the server may take to confirm that a call is on its disk, microseconds; 0: do not ask,
-            because every write is on disk before it is answered, or because durability was given up.
-        seen_writes: How others of the same process last saw the server, so that a loss in between is noticed; kept up to date.
+        address: The server's address for errors, without secrets.
+        disk_timeout_us: How long the server may take to confirm that a call is on its disk, microseconds; 0: do not ask, because every
+            write is on disk before it is answered, or durability was given up.
+        seen_writes: How others of this process last saw the server, so that a loss in between is noticed; kept up to date.
     """
 
     def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int, seen_writes: SeenWrites | None = None) -> None:
@@ -106,13 +104,13 @@ class RedisJournal(Journal):
         client = connect(settings)
         with translate_errors(settings.address):
             _refuse_eviction(client, settings.address)
-            # The answer about the disk must come before the client gives up on the call.
+            # The disk's confirmation must come before the client gives up on the call.
             return cls(
                 client, settings.address, answer_timeout_us(settings) * 4 // 5 if _must_confirm_disk(client, settings) else 0, seen_writes
             )
 
     def execute(self, calls: Sequence[Call]) -> list[Any]:
-        """See :meth:`ordering.protocol.journal.Journal.execute`. A long ``Forget`` is done in several goes."""
+        """See :meth:`ordering.protocol.journal.Journal.execute`. A long ``Forget`` runs several scripts."""
         calls_asked = [_script_calls(call) for call in calls]
         answers = iter(self._run_calls([ask for asks in calls_asked for ask in asks]))
         answered = [[next(answers) for _ in asks] for asks in calls_asked]
@@ -134,28 +132,23 @@ class RedisJournal(Journal):
         return sort_facts(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
 
     def read_silence(self, key: JournalKey) -> Silence | None:
-        """Return since when a partition is known to be silent."""
         silence: Silence | None = self._run_calls(
             [_ScriptCall("look", key, ("silence",), lambda text: _parse_silence(text) if text else None)]
         )[0]
         return silence
 
     def check(self) -> None:
-        """Ask the server for any answer, else raise UnreachableError; nothing is written."""
+        """Raise UnreachableError if the server does not answer; nothing is written."""
         with translate_errors(self._address):
             self._client.ping()
 
     def has_facts(self, key: JournalKey) -> bool:
-        """Return whether a partition has any entry; unlike all other calls this one leaves no trace."""
+        """Return whether a partition has any entry; this call writes nothing."""
         with translate_errors(self._address):
             return bool(self._client.exists(_redis_key(key)))
 
     def read_or_set_fingerprint(self, topic: str, topic_id: str, settings: str, begins_anew: bool) -> tuple[str, bool]:
-        """
-        Return the fingerprint of an ordered topic, and whether it is *settings*, set by this call.
-
-        A fingerprint that is there stays, unless *begins_anew*: nothing has been written to the topic yet.
-        """
+        """Return a topic's fingerprint, and whether this call set it. An existing one stays unless *begins_anew*: the topic is empty."""
         name = f"tidegate:{{{topic}}}:fingerprint:{topic_id}"
         known_settings, is_first = self._run_script(_FINGERPRINT_SCRIPT, [name], [settings, "anew" if begins_anew else ""])
         return str(known_settings), bool(is_first)
@@ -298,7 +291,7 @@ def _refuse_eviction(client: redis.Redis, address: str) -> None:
 
 
 def _must_confirm_disk(client: redis.Redis, settings: RedisSettings) -> bool:
-    """Return whether to ask for the disk after each call; refuse or warn where the server can lose what it answered."""
+    """Return whether to wait for the disk after each call; refuse or warn if the server can lose what it answered."""
     if settings.journal_durability == "memory":
         get_logger("ingest.journal").warning(
             "a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory"

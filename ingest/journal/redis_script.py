@@ -1,12 +1,12 @@
 """
-The journal's one script: a list of calls, done by the server in one go.
+The journal's script: the server executes a list of calls atomically.
 
-Law: nothing is written if the journal is not the one the caller knows (its *era* is another, or it has seen fewer *writes*): it
-was emptied or brought back from an older copy, and what was lost must be given back first. Otherwise every call is done, and each
-key's era and count of writes are answered; so every call writes, even one that only reads.
+Law: nothing is written if the journal is not the one that the caller knows (another *era*, or fewer *writes*): it was emptied or restored
+from an older copy, and lost facts must be given back first. Otherwise every call is executed, and each key's era and count of writes are
+returned; so every call writes, even one that only reads.
 
-The arguments are flat text: the era for keys without one, whether facts are being given back, each key's era and writes as the
-caller knows them, then each call as its name, the number of its key and its own arguments.
+The arguments are flat text: the era for keys without one, whether facts are being restored, each key's era and writes as the caller knows
+them, then each call as its name, the number of its key and its own arguments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-The fingerprint of an ordered topic: the journal remembers it, for a start that finds the topic without its checkpoint.
+The fingerprint of an ordered topic, kept in the journal for a start that finds the topic without its checkpoint.
 
-Law: events judged under two settings, or of two topics of one name, never mix in an ordered topic.
+Law: events judged under different settings, or from different topics of one name, never mix in an ordered topic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = get_logger("ingest.journal")
 class TopicOrigin:
     """How an ordered topic was begun."""
 
-    # The first offset of each input partition it was begun from; empty: not known.
+    # The first offset of each input partition that it was begun from; empty: not known.
     starts: Mapping[Partition, int]
     # Its output start; None: not known.
     start: Start | None
@@ -48,16 +48,12 @@ def check_fingerprint(
     has_checkpoint: bool,
 ) -> TopicOrigin:
     """
-    Compare what shapes the ordered topic's events with what the journal remembers; write it if the topic is begun now.
+    Compare the fingerprint of a topic with the journal's, or write it if the topic is begun now; return how the topic was begun, if known.
 
     Args:
-        fingerprint: The settings that shape its events, and the ids of the raw topics.
-        start: The output start with which it is begun, if it is begun now.
-        has_events: Whether anything was written to it.
-        has_checkpoint: Whether its checkpoint is there: then that is compared, not the journal.
-
-    Returns:
-        How it was begun, as far as that is known.
+        fingerprint: The settings that shape the topic's events, and the ids of the raw topics.
+        start: The output start, if the topic is begun now.
+        has_checkpoint: Whether its checkpoint exists: then that is compared, not the journal.
 
     Raises:
         RefusedError: It was made under other settings, or from topics that were deleted and made again.

@@ -1,8 +1,8 @@
 """
-Which topics a job reads and writes, by id: a topic deleted and made again under its name is another one.
+The topics that a job reads and writes, by id: a topic deleted and made again under its name is another one.
 
-Law: positions, numbers and journal of one topic are never applied to another. At a start the ids are compared with those
-the checkpoint is bound to; while a job runs, by the planner before it plans a range, and by the driver every few seconds.
+Law: positions, numbers and journal of one topic are never applied to another. A start compares the ids with those that the checkpoint is
+bound to. While a job runs, the planner compares them before it plans a range, and the driver every few seconds.
 """
 
 from __future__ import annotations
