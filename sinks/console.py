@@ -1,4 +1,4 @@
-"""Results on the console, to be looked at: one line each, as they become final."""
+"""Results on the console: one line each, as they become final."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from sinks.base import sort_rows
 
 class ConsoleSink:
     """
-    The :class:`~sinks.base.Sink` that prints.
-
-    What is printed cannot be taken back or replaced: after a crash a sheet may be printed twice. It is there for trying
-    queries out.
+    The :class:`~sinks.base.Sink` that prints, for trying queries out. After a crash a sheet may be printed twice.
 
     Args:
         span_us: Length of a span, microseconds.
-        name: What stands before each line; empty: nothing.
-        stream: Where lines go.
+        name: Written before each line, unless empty.
     """
 
     def __init__(self, span_us: int, name: str = "", stream: TextIO | None = None) -> None:
@@ -28,7 +24,6 @@ class ConsoleSink:
         self._stream = stream or sys.stdout
 
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
-        """See :meth:`sinks.base.Sink.publish`."""
         before = f"{self._name}  " if self._name else ""
         for row in sort_rows(rows, span_start_us, self._span_us):
             self._stream.write(f"{before}{format_tick(row.system_us)}  {row.value.decode('utf-8', 'replace')}\n")

@@ -1,9 +1,9 @@
 """
 Results as files: one NDJSON or Parquet file for each sheet, named by its span and partition.
 
-Law: a file appears whole or not at all (written beside, synced, renamed), and the bytes of a file are a function of
-its sheet's rows alone (for Parquet: and of the pyarrow version, which writes its own name into each file). Names sort
-by time: ``2001-01-01T00-00-00Z.p00003.ndjson``. Files whose names begin with a dot are unfinished; readers skip them.
+Law: a file appears whole or not at all (written beside, synced, renamed), and its bytes depend on its sheet's rows alone (for
+Parquet also on the pyarrow version, which writes its own name into each file). Names sort by time:
+``2001-01-01T00-00-00Z.p00003.ndjson``. Files whose names begin with a dot are unfinished; readers skip them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _ROW_GROUP_ROWS = 1 << 20
 
 class FileSink:
     """
-    The :class:`~sinks.base.Sink` that writes files into one folder, made when missing.
+    The :class:`~sinks.base.Sink` that writes files into one folder, created if missing.
 
     Args:
-        folder: Where the files go. One query writes it.
+        folder: Folder of the files; only one query writes it.
         file_format: ``ndjson`` or ``parquet``.
-        span_us: Length of a span, microseconds. Another length names other files: use a new folder for it.
+        span_us: Length of a span, microseconds. Another length gives other file names: use a new folder for it.
         schema: For Parquet: the columns, one for each field of the JSON objects; None: :data:`RAW_SCHEMA`.
     """
 
@@ -74,11 +74,11 @@ class FileSink:
             ) from error
 
     def path(self, span_start_us: int, partition: int) -> Path:
-        """Return where the sheet of *partition* and the span starting at *span_start_us* (microseconds) is published."""
+        """Return the file of the sheet of *partition* and the span that starts at *span_start_us*, microseconds."""
         return self._folder / f"{self._file_time(span_start_us)}.p{partition:05d}.{self._format}"
 
     def _file_time(self, tick: int) -> str:
-        """Write a time for a file name, always with the same digits for the same span length, so that names sort by time."""
+        """Write a time for a file name; the number of digits depends on the span length alone, so that names sort by time."""
         seconds = format_tick(tick - tick % SECOND_US).removesuffix("Z").replace(":", "-")
         digits = 0 if self._span_us % SECOND_US == 0 else 3 if self._span_us % MILLISECOND_US == 0 else 6
         return seconds + (f".{tick % SECOND_US:06d}"[: digits + 1] if digits else "") + "Z"
@@ -86,7 +86,7 @@ class FileSink:
     def _parquet(self, rows: list[Row], target: Path) -> bytes:
         table = _raw_table(rows) if self._schema is None else _typed_table(rows, self._schema, target)
         out = io.BytesIO()
-        # Every choice that a later pyarrow could make differently is written down.
+        # Every option that a later pyarrow could choose differently is given.
         pa.parquet.write_table(
             table,
             out,
@@ -105,7 +105,7 @@ class FileSink:
 
 
 def _ndjson(rows: list[Row]) -> bytes:
-    # A line break in JSON can only be white space between tokens: inside text it is written as \n.
+    # In JSON a line break can only be white space between tokens: inside of text it is written as \n.
     return b"".join(row.value.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for row in rows)
 
 
@@ -133,10 +133,11 @@ def _typed_table(rows: list[Row], schema: pa.Schema, target: Path) -> pa.Table:
 
 
 def _write_file(target: Path, content: bytes) -> None:
-    """Put *content* at *target* in one step, surviving a power cut, whoever else does the same."""
+    """Put *content* at *target* in one step. This survives a power cut and other writers of the same file."""
     for attempt in range(_RENAME_ATTEMPTS):
         for leftover in target.parent.glob(f".{target.name}.*.tmp"):
-            leftover.unlink(missing_ok=True)  # of a writer that was killed here
+            # Left by a writer that was killed here.
+            leftover.unlink(missing_ok=True)
         beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         with beside.open("wb") as file:
             file.write(content)
@@ -145,9 +146,11 @@ def _write_file(target: Path, content: bytes) -> None:
         try:
             beside.rename(target)
             break
-        except FileNotFoundError:  # another writer of this sheet took ours for a leftover; its bytes are the same
+        except FileNotFoundError:
+            # Another writer of this sheet took our file for a leftover; its bytes are the same.
             if attempt == _RENAME_ATTEMPTS - 1:
                 raise
+    # A rename survives a power cut only after the folder was synced.
     _sync_folder(target.parent)
 
 

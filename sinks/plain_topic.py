@@ -1,11 +1,10 @@
 """
-Results in a plain topic, for consumers who know nothing of us: one transaction for each sheet.
+Results in a plain topic, for consumers that know nothing of Tidegate: one transaction for each sheet.
 
-Law: a consumer with ``isolation.level=read_committed`` sees the rows of every sheet once, in order within (partition, key)
-and never a part of a sheet. What makes it so: the transaction that holds a sheet's rows also moves a consumer group's
-offset - for the sheet's partition, to the number of the next span - so whether a sheet is there is one fact with its rows,
-and it is asked before a sheet is published. The producer's transactional id belongs to (topic, partition): a writer that was
-thought dead is fenced off by the broker.
+Law: a consumer with ``isolation.level=read_committed`` sees the rows of every sheet once, in order within (partition, key), and never
+a part of a sheet. The transaction with a sheet's rows also moves a consumer group's offset for the sheet's partition to the number of
+the next span. So the rows and the record that they are published are one fact, which is read before a sheet is published. The
+producer's transactional id belongs to (topic, partition): the broker fences off a writer that was thought dead.
 
 A sheet is published once its span is final, so this topic is behind the ordered one by up to a span (``file_span``).
 """
@@ -28,9 +27,8 @@ class PlainTopicSink:
     The :class:`~sinks.base.Sink` that writes into a plain topic.
 
     Args:
-        properties: librdkafka properties.
         topic: The topic; it has at least as many partitions as there are sheets of a span.
-        span_us: Length of a span, microseconds. Another length numbers spans in another way: use a new topic for it.
+        span_us: Length of a span, microseconds. Another length changes the numbers of spans: use a new topic for it.
     """
 
     def __init__(self, properties: Mapping[str, str], topic: str, span_us: int) -> None:
@@ -39,7 +37,7 @@ class PlainTopicSink:
 
     @property
     def group(self) -> str:
-        """The consumer group whose offsets say which spans are published."""
+        """The consumer group whose offsets record which spans are published."""
         return f"{self._topic}.published"
 
     @cached_property
@@ -48,12 +46,7 @@ class PlainTopicSink:
         return Consumer({**self._properties, **own})
 
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
-        """
-        See :meth:`sinks.base.Sink.publish`.
-
-        Raises:
-            SinkError: The broker does not take them (TG-SINK-TOPIC).
-        """
+        """See :meth:`sinks.base.Sink.publish`; a broker that does not accept the rows raises SinkError (TG-SINK-TOPIC)."""
         ordered = sort_rows(rows, span_start_us, self._span_us)
         number = span_start_us // self._span_us
         if not ordered:
@@ -64,12 +57,13 @@ class PlainTopicSink:
                 return
             producer.begin_transaction()
             for row in ordered:
+                # The client takes a timestamp of 0 for the current time.
                 self._queue(producer, row.key, row.value, max(row.system_us // MILLISECOND_US, 1))
             offset = [TopicPartition(self._topic, partition, number + 1)]
             producer.send_offsets_to_transaction(offset, self._consumer.consumer_group_metadata(), _ANSWER_S)
             producer.commit_transaction(_ANSWER_S)
         except KafkaException as error:
-            # What the transaction has come to is for the next producer to find out.
+            # The next producer finds out whether the transaction was committed.
             self._producers.pop(partition, None)
             raise SinkError(
                 f"{self._topic} does not take results: {error.args[0].str()}",
@@ -79,7 +73,6 @@ class PlainTopicSink:
             ) from error
 
     def close(self) -> None:
-        """Let go of the broker."""
         self._producers.clear()
         if "_consumer" in self.__dict__:
             self._consumer.close()
@@ -90,7 +83,7 @@ class PlainTopicSink:
         if producer is None:
             own = {"transactional.id": f"{self._topic}-{partition}", "partitioner": "murmur2", "compression.type": "lz4", "log_level": 2}
             producer = Producer({**self._properties, **own})
-            # Fences off whoever wrote this partition before, and ends what it had begun.
+            # Fences off an earlier writer of this partition, and ends its open transaction.
             producer.init_transactions(_ANSWER_S)
             self._producers[partition] = producer
         return producer
@@ -106,4 +99,5 @@ class PlainTopicSink:
                 producer.produce(self._topic, value, key or None, timestamp=stamp_ms)
                 return
             except BufferError:
+                # The local queue is full: wait for deliveries.
                 producer.poll(0.1)

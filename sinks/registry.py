@@ -1,8 +1,8 @@
 """
-Which sinks an output has: those of its settings, and those that other packages offer by entry point.
+The sinks of an output: those of its settings, and those that other packages provide by entry point.
 
-A package offers a sink as ``name = "package.module:make"`` under ``tidegate.sinks``; ``make(context)`` returns a
-:class:`~sinks.base.Sink`. It is made where results are written, in a worker, once for each job there.
+A package provides a sink as ``name = "package.module:make"`` under ``tidegate.sinks``; ``make(context)`` returns a
+:class:`~sinks.base.Sink`. It is called in the worker that writes results, once for each job.
 """
 
 from __future__ import annotations
@@ -25,13 +25,8 @@ ENTRY_POINT_GROUP = "tidegate.sinks"
 @dataclass(frozen=True)
 class SinkContext:
     """
-    What a sink learns about its output.
-
-    Args:
-        output: The output's name.
-        span_us: Length of a span, microseconds.
-        options: ``sink_options`` of the output.
-        kafka: librdkafka properties, secrets included.
+    The fields that a sink gets about its output: ``span_us`` is the length of a span, microseconds, ``options`` are its ``sink_options``,
+    ``kafka`` are librdkafka properties, secrets included.
     """
 
     output: str
@@ -41,12 +36,7 @@ class SinkContext:
 
 
 def make_sinks(output: OutputSettings, kafka: Mapping[str, str]) -> list[Sink]:
-    """
-    Return the sinks of an output beside its ordered topic.
-
-    Raises:
-        SinkError: No installed package has a sink of that name (TG-SINK-UNKNOWN).
-    """
+    """Return the sinks of an output beside its ordered topic; raise SinkError (TG-SINK-UNKNOWN) if no package has a sink of that name."""
     sinks: list[Sink] = []
     if output.files is not None:
         sinks.append(FileSink(output.files, output.file_format, output.file_span_us))

@@ -1,5 +1,4 @@
 """
-How a running job is seen: logs, metrics, progress in Redis, the recovery report, watermark delay, and the console of commands.
-
-Kafka, payloads, checkpoints, Spark, sinks, jobs and commands may come in.
+What operators see of a running job: logs, metrics, progress in Redis, recovery report, watermark delay, console of commands.
+Kafka, payloads, checkpoints, Spark, sinks, jobs and commands may import it.
 """

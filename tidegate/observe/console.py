@@ -1,8 +1,8 @@
 """
-How a command answers the person who typed it: errors in words with an exit code, tables, a live line, JSON.
+What a command writes to the terminal: errors in words with an exit code, tables, a live line, JSON.
 
-Law: a :class:`~ordering.errors.TidegateError` never reaches the terminal as a traceback. It is written on standard
-error, for people or, if the command was given ``--format json``, as one JSON object; standard output stays the data's.
+Law: a :class:`~ordering.errors.TidegateError` never reaches the terminal as a traceback. It is written to standard error as text
+or, if the command was given ``--format json``, as one JSON object. Standard output has data only.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Format(StrEnum):
 
 
 def run_command(command: Command) -> None:
-    """Run one command function as a program of its own: what ``python -m ingest`` does."""
+    """Run one command function as a program of its own, as ``python -m ingest`` does."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(report_errors(command))
     app()
 
 
 def report_errors(command: Command) -> Command:
-    """Wrap a command function: check whose packages were imported, then run it and report its errors."""
+    """Wrap a command function: check that the imported packages are the installed ones, then run it and report its errors."""
 
     @functools.wraps(command)
     def wrapped(*args: object, **kwargs: object) -> None:
@@ -61,7 +61,7 @@ def report_errors(command: Command) -> Command:
 
 
 def report_error(error: TidegateError, *, as_json: bool) -> None:
-    """Write *error* on standard error."""
+    """Write *error* to standard error."""
     if as_json:
         print(json.dumps({"error": error.as_dict() | {"exit_code": error.exit_code}}), file=sys.stderr)
         return
@@ -76,7 +76,7 @@ def report_error(error: TidegateError, *, as_json: bool) -> None:
 
 
 def table_console() -> Console:
-    """Return where tables are printed: standard output; into a pipe nothing is cut or broken, for grep wants whole lines."""
+    """Return a console for tables on standard output; into a pipe no line is cut or broken, since grep needs whole lines."""
     from rich.console import Console
 
     console = Console()
@@ -92,9 +92,8 @@ def wants_json(arguments: Sequence[str]) -> bool:
 @contextmanager
 def live_line(console: Console, title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """
-    Show one live line on a terminal: call what this gives with the text, and with how much of *total* is done.
-
-    Where there is no terminal the line is logged instead, every ten seconds if it has changed.
+    Show one live line on a terminal: call the yielded function with the text, and with how much of *total* is done.
+    Without a terminal the line is logged instead, every ten seconds if it has changed.
     """
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -117,6 +116,6 @@ def live_line(console: Console, title: str, total: int | None = None) -> Iterato
 
 
 def print_json(fields: dict[str, Any]) -> None:
-    """Print one JSON object a line on standard output, for programs."""
+    """Print one JSON object as a line on standard output."""
     sys.stdout.write(json.dumps(fields, separators=(",", ":"), sort_keys=True) + "\n")
     sys.stdout.flush()

@@ -1,9 +1,9 @@
 """
-A question to a running job: a watching command wants more than the job's reports say.
+A question from a watching command to a running job, for figures that the job's reports leave out.
 
-The command puts the question into Redis (:meth:`~tidegate.observe.progress_store.ProgressStore.ask`); the driver, which
-talks to Redis anyway, leaves it as a small file in the checkpoint folder, which the workers share, and a stage looks for that
-file once a range. Expensive figures are computed only while questions keep coming.
+The command puts the question into Redis (:meth:`~tidegate.observe.progress_store.ProgressStore.ask_details`). The driver, which reads
+Redis anyway, copies it into a small file in the checkpoint folder, which the workers share; a stage reads that file once for each
+range. Expensive figures are computed only while questions keep coming.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ import time
 from pathlib import Path
 
 QUESTION_FILE = "asked.json"
-# A question counts for so long.
+# How long a question is valid.
 QUESTION_VALID_S = 10
 
 
 def leave_question(folder: Path, text: str) -> None:
-    """Leave the question *text*, as it stands in Redis, for the stages of a job."""
+    """Leave the question *text*, as Redis has it, for the stages of a job."""
     question = {**json.loads(text), "until_ms": time.time_ns() // 1_000_000 + QUESTION_VALID_S * 1_000}
+    # Written beside and renamed: a stage never reads half a question.
     draft = folder / f"{QUESTION_FILE}.new"
     draft.write_text(json.dumps(question))
     draft.replace(folder / QUESTION_FILE)
 
 
 class Question:
-    """What a stage looks at: the question in *folder*, if there is one that still counts."""
+    """A stage's view of the question in *folder*, if there is one that is still valid."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / QUESTION_FILE
@@ -34,7 +35,7 @@ class Question:
         self._question: dict[str, int] = {}
 
     def substreams(self) -> int | None:
-        """Return how many substreams of each partition are asked for; None: nothing is asked."""
+        """Return how many substreams of each partition are asked for; None if there is no valid question."""
         try:
             changed_ns = self._path.stat().st_mtime_ns
             if changed_ns != self._seen_ns:

@@ -1,9 +1,9 @@
 """
-Logging: one event a line, for people on a terminal, as JSON for programs.
+Logging: one event a line, as text on a terminal, as JSON for programs.
 
-Law: nothing that :mod:`tidegate.secret_masking` knows as secret leaves through here, neither from our own events
-nor from those of libraries, nor inside a traceback. Field names are the glossary's. Whoever works on a range binds what
-it is with :func:`bound`, and every event logged meanwhile bears it, whichever module logs it.
+Law: no secret known to :mod:`tidegate.secret_masking` is ever logged, neither from our own events nor from those of libraries, nor
+inside a traceback. Field names are the glossary's. Code that works on a range binds its fields with :func:`bind_fields`: all events
+logged in that block carry them, whichever module logs them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOISY = {"py4j": logging.CRITICAL, "pyspark": logging.WARNING, "urllib3": loggi
 
 def configure(form: str, level: str = "info", stream: TextIO | None = None) -> None:
     """
-    Send this process's events of *level* and above to *stream* (standard error). Call it again to change it.
+    Send this process's events of *level* and above to *stream* (standard error). A further call replaces these choices.
 
     *form* is ``console``, ``json``, or ``auto``: console on a terminal, JSON elsewhere.
     """
@@ -48,12 +48,13 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
         processors=[structlog.stdlib.filter_by_level, *_shared_processors(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,  # a later configure must reach loggers made at import
+        # A later configure must reach loggers made at import.
+        cache_logger_on_first_use=False,
     )
 
 
 def configure_worker() -> None:
-    """In a planner or worker process: write events as JSON lines, which the driver's ``WorkerLog`` picks up."""
+    """Write the events of a planner or worker process as JSON lines, which the driver's ``WorkerLog`` reads."""
     configure("json")
 
 
@@ -79,13 +80,13 @@ LoggerName = Literal[
 
 
 def get_logger(name: LoggerName = "tidegate", **bound: Any) -> FilteringBoundLogger:
-    """Return a logger whose events carry *bound*; usable before :func:`configure`, which then shapes its output."""
+    """Return a logger whose events carry *bound*; it may be created before :func:`configure`, whose output settings it then follows."""
     return cast(FilteringBoundLogger, structlog.stdlib.get_logger(name, **bound))
 
 
 @contextmanager
 def bind_fields(**fields: Any) -> Iterator[None]:
-    """Have every event that this thread logs in the block bear *fields*, unless it names them otherwise itself."""
+    """Add *fields* to every event that this thread logs in the block, unless the event has its own."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
 
@@ -102,7 +103,7 @@ def _shared_processors() -> list[Processor]:
 
 
 def _final_processors(console: bool, out: TextIO) -> list[Processor]:
-    """Format exceptions to text *before* scrubbing, so that a secret in a traceback is met as well."""
+    # Exceptions become text before scrubbing, so that secrets in a traceback are masked too.
     processors: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.UnicodeDecoder(), scrub_event]
     if console:
         return [*processors, structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="time")]
@@ -110,13 +111,13 @@ def _final_processors(console: bool, out: TextIO) -> list[Processor]:
 
 
 def _spread_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Show a TidegateError given as ``error=`` by its parts: programs look for the code, people for the fix."""
     error = event.get("error")
     if isinstance(error, TidegateError):
+        # By its parts: programs look for the code, people for the fix.
         event["error"] = error.as_dict()
     return event
 
 
 def scrub_event(_logger: WrappedLogger, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Mask every secret in an event, in names, values, message and traceback."""
+    """Mask every secret in an event: in names, values, message and traceback."""
     return {scrub(str(name)): scrub_value(name, value) for name, value in event.items()}

@@ -1,10 +1,8 @@
 """
-Metrics: what Prometheus fetches from a job (spec section 7); docs/metrics.md lists them.
+Metrics of a job for Prometheus (spec section 7); docs/metrics.md lists them.
 
-Prometheus asks from a thread of its own: what it iterates over is a copy, or replaced as a whole.
-
-Law: counts are those since the ordered topic was begun, kept with the state, so they only rise and a restart takes nothing from
-them. Gauges are computed when they are fetched: a delay grows while nothing happens. Every name begins with ``tidegate_``.
+Law: a counter counts from the beginning of the ordered topic and is kept with the state, so it only rises and survives a restart.
+A gauge is computed when it is fetched: a delay grows while nothing happens. Every name begins with ``tidegate_``.
 """
 
 from __future__ import annotations
@@ -72,8 +70,6 @@ _QUERY_COUNTERS = (
 
 @dataclass(slots=True)
 class _Input:
-    """One input of this process, as its stage last reported it."""
-
     name: str
     tolerances: Tolerances
     reports: dict[Partition, Mapping[str, Any]] = field(default_factory=dict)
@@ -83,19 +79,17 @@ class _Input:
     def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
         for report in reports:
             partition = str(report["topic"]), int(report["partition"])
+            # Prometheus iterates in a thread of its own: mappings are replaced, never changed.
             self.reports = {**self.reports, partition: report}
             for step, spent in report.get("seconds", {}).items():
                 self.seconds[partition, step] = self.seconds.get((partition, step), 0.0) + spent
 
     def lag(self, partition: Partition) -> int:
-        """Return how many offsets the partition is behind its end, as it was seen last."""
         return max(self.ends.get(partition, 0) - int(self.reports[partition]["next_offset"]), 0)
 
 
 @dataclass(slots=True)
 class _Query:
-    """One query of this process."""
-
     name: str
     reports: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     lags: Mapping[Partition, int] = field(default_factory=dict)
@@ -108,7 +102,7 @@ class Metrics(Collector):
     Args:
         port: TCP port; 0 publishes nothing.
         host: The address it listens on.
-        now_us: The clock on the wall, microseconds.
+        now_us: The wall clock, microseconds.
 
     Raises:
         SettingError: The port is taken.
@@ -128,28 +122,25 @@ class Metrics(Collector):
                 raise SettingError(what, code="TG-SETTING-PORT", where="metrics.port", fix="name a free one") from None
 
     def add_input(self, name: str, reorder_us: int, late_us: int | None) -> None:
-        """Begin to publish an input: its name and the tolerances of its watermark, microseconds."""
+        """Begin to publish an input, with the tolerances of its watermark, microseconds."""
         self._inputs[name] = _Input(name, Tolerances(reorder_us, late_us))
 
     def accept_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Take the reports of an input's stage."""
         self._inputs[name].accept_reports(reports)
 
     def set_ends(self, name: str, ends: Mapping[Partition, int]) -> None:
-        """Set the ends of an input's partitions."""
         self._inputs[name].ends = dict(ends)
 
     def accept_query_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Take the reports of a query's stage."""
         query = self._queries.setdefault(name, _Query(name))
         query.reports = {**query.reports, **{int(report["bucket"]): report for report in reports}}
 
     def set_query_lags(self, name: str, lags: Mapping[Partition, int]) -> None:
-        """Set how many records of each partition a query has still to read."""
+        """Set how many records of each partition a query has not read yet."""
         self._queries.setdefault(name, _Query(name)).lags = dict(lags)
 
     def collect(self) -> Iterator[Metric]:
-        """Return everything known now; called when Prometheus fetches the metrics."""
+        """Return all metrics; called when Prometheus fetches them."""
         yield from self._counters()
         yield from self._gauges()
         yield from self._query_metrics()
@@ -168,7 +159,7 @@ class Metrics(Collector):
             reason_counts = {
                 count.removeprefix(_DEAD_LETTER): value for count, value in report["totals"].items() if count.startswith(_DEAD_LETTER)
             }
-            # Also the reasons that were not met: Prometheus sees no increase in a number that was not there before.
+            # Reasons with a count of 0 are published too: Prometheus sees no increase in a number that appears for the first time.
             for reason, value in sorted((dict.fromkeys(REASONS, 0) | reason_counts).items()):
                 unreadable.add_metric([*labels, reason], value)
         yield unreadable

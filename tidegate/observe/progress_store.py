@@ -1,13 +1,12 @@
 """
-Progress of a running job, kept in Redis for whoever wants to look: ``tidegate status``, ``tidegate watermarks``, planners.
+Progress of a running job, kept in Redis for ``tidegate status``, ``tidegate watermarks`` and planners.
 
-One hash for each ordered topic, ``tidegate:{ORDERED_TOPIC}:progress``: a field ``topic/partition`` for each input partition
-with the last report of its stage, a field ``job`` about the job as a whole, and a field ``replay``, how fast it or a run before
-it has caught up. All values are JSON.
+Each ordered topic has one hash, ``tidegate:{ORDERED_TOPIC}:progress``. Its fields, all JSON: ``topic/partition`` for each input
+partition, with the last report of its stage; ``job`` about the whole job; ``replay``, how fast this run or an earlier one caught up.
 
-Law: a job never waits for this and never fails by it. What is published is kept in memory, the newest of each field, and
-written by a thread of its own, at most once a second; what Redis did not take is written when it answers again. What is read
-is therefore what was so up to a second ago, or longer where ``at_ms`` of the job says so: no result may depend on it.
+Law: a job never waits for Redis here and never fails because of it. The newest value of each field is kept in memory and written by
+a thread of its own, at most once a second; values that Redis did not accept are written when it answers again. So a value read is up
+to a second old, or older if ``at_ms`` of the job says so: no result may depend on it.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from tidegate.observe.recovery_report import Replay
 from tidegate.redis_client import connect, translate_errors
 from tidegate.settings.tables.redis import RedisSettings
 
-# Least time between two writes of one job.
+# Minimum time between two writes of one job.
 WRITE_EVERY_S = 1.0
-# A job without news writes its field `job` this often, and reads then what is asked.
+# If nothing changes, a job writes its field `job` this often, and reads the questions to it.
 HEARTBEAT_S = 2.0
-# A job that has not written for longer is gone, or cannot reach Redis.
+# A job that has not written for this long is gone, or cannot reach Redis.
 SILENT_AFTER_S = 15.0
 
 _JOB, _REPLAY = "job", "replay"
@@ -43,25 +42,24 @@ _log = get_logger("progress")
 
 
 def question_key(ordered_topic: str) -> str:
-    """Return the key under which the job that writes *ordered_topic* is asked for more (:mod:`tidegate.observe.detail_requests`)."""
+    """Return the key of questions to the job that writes *ordered_topic* (:mod:`tidegate.observe.detail_requests`)."""
     return f"tidegate:{{{ordered_topic}}}:asked"
 
 
 def progress_key(ordered_topic: str) -> str:
-    """Return the key under which the job that writes *ordered_topic* publishes."""
+    """Return the key of the progress of the job that writes *ordered_topic*."""
     return f"tidegate:{{{ordered_topic}}}:progress"
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
     """
-    What a job has published.
+    The published progress of a job.
 
     Args:
-        ordered_topic: The topic it writes.
         job: About the job: ``input``, ``state`` (starting, replaying, live, stopped), ``started_ms``, ``at_ms``, and more.
-        partitions: The last report of each input partition, by (topic, partition). Of a query: by ("bucket", number).
-        replay: How fast this run or one before it has caught up; None if none had enough records.
+        partitions: The last report of each input partition, by (topic, partition); for a query by ("bucket", number).
+        replay: How fast this run or an earlier one caught up; None if none read enough records.
     """
 
     ordered_topic: str
@@ -70,64 +68,45 @@ class JobProgress:
     replay: Replay | None = None
 
     def is_alive(self, now_ms: int) -> bool:
-        """Return whether the job runs, as far as can be seen at the wall clock *now_ms*, milliseconds."""
+        """Return whether the job seems to run, at the wall clock *now_ms*, milliseconds."""
         return self.job.get("state") != "stopped" and now_ms - int(self.job.get("at_ms", 0)) < SILENT_AFTER_S * 1000
 
     def last_arrival_us(self, topic: str, partition: int, next_offset: int) -> int | None:
-        """
-        Return the arrival frontier, microseconds, of an input partition walked exactly up to *next_offset*.
-
-        None where what is published belongs to another position.
-        """
+        """Return the arrival frontier, microseconds, of an input partition if its report was made exactly at *next_offset*, else None."""
         report = self.partitions.get((topic, partition), {})
         return int(report["arrival_us"]) if report.get("next_offset") == next_offset else None
 
 
 class ProgressStore:
-    """Reads what jobs have published; *settings* say where. One connection, made at first use."""
+    """
+    Reads the progress of jobs over one connection, made at first use.
+
+    The methods that read or write raise UnreachableError if Redis does not answer, and RefusedError if it does not permit the command.
+    """
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
         self._client: redis.Redis | None = None
 
     def read(self, ordered_topic: str) -> JobProgress | None:
-        """
-        Return what the job that writes *ordered_topic* has published, None if nothing.
-
-        Raises:
-            UnreachableError: Redis does not answer.
-            RefusedError: It does not let us read.
-        """
+        """Return the progress of the job that writes *ordered_topic*, or None if it has never published."""
         with translate_errors(self._settings.address):
             fields: Any = self._connection().hgetall(progress_key(ordered_topic))
         return _parse_progress(ordered_topic, fields) if fields else None
 
     def ask_details(self, ordered_topic: str, substreams: int) -> None:
-        """
-        Ask the job for more about each partition, and about so many of its *substreams*, for the next seconds.
-
-        Raises:
-            UnreachableError: Redis does not answer.
-            RefusedError: It does not let us write.
-        """
+        """Ask the job for details of each partition and of this many *substreams*; the question is valid for some seconds."""
         with translate_errors(self._settings.address):
             self._connection().set(question_key(ordered_topic), _json({"substreams": substreams}), ex=QUESTION_VALID_S)
 
     def ordered_topics(self) -> list[str]:
-        """
-        Return the topics whose jobs have ever published, sorted.
-
-        Raises:
-            UnreachableError: Redis does not answer.
-            RefusedError: It does not let us read.
-        """
+        """Return the topics whose jobs have ever published, sorted."""
         before, after = progress_key("*").split("*")
         with translate_errors(self._settings.address):
             keys = list(self._connection().scan_iter(match=f"{before}*{after}", count=1_000))
         return sorted(str(key).removeprefix(before).removesuffix(after) for key in keys)
 
     def close(self) -> None:
-        """Leave Redis."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -150,7 +129,7 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
 
 @dataclass(slots=True)
 class _Pending:
-    """What is still to be written: the newest of everything."""
+    """The newest values that are still to be written."""
 
     job: dict[str, Any] = field(default_factory=dict)
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -160,15 +139,14 @@ class _Pending:
 
 class ProgressPublisher:
     """
-    Publishes the progress of one job; a context manager, at whose end the state becomes ``stopped``.
+    Publishes the progress of one job; at the end of its context the state becomes ``stopped``.
 
     Args:
-        settings: Where Redis is.
         ordered_topic: The topic that the job writes, or the name of an output that is no topic.
-        job: What is known about the job at its start, such as ``input="flights"``.
         folder: The job's checkpoint folder, where questions to its stages are left; None: questions are not read.
-        every_s: Least time between two writes, seconds.
+        every_s: Minimum time between two writes, seconds.
         wall_ms: The wall clock, milliseconds.
+        **job: Fields known at the start of the job, such as ``input="flights"``.
     """
 
     def __init__(
@@ -204,7 +182,7 @@ class ProgressPublisher:
         self._thread.join(_CLOSE_WAIT_S)
 
     def publish(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Take the reports of one batch: of an ingest stage (``topic``, ``partition``) or of a query's (``bucket``)."""
+        """Publish the reports of one batch: of an ingest stage (``topic``, ``partition``) or of a query's (``bucket``)."""
         at_ms = self._wall_ms()
         with self._changed:
             for report in reports:
@@ -213,7 +191,7 @@ class ProgressPublisher:
             self._changed.notify()
 
     def update_job(self, **about: Any) -> None:
-        """Set fields of ``job``, leaving the others: ``state="live"``, ``recovery={...}``."""
+        """Set fields of ``job``, such as ``state="live"``; the other fields stay."""
         with self._changed:
             if any(self._pending.job.get(name, _MISSING) != value for name, value in about.items()):
                 self._pending.job.update(about)
@@ -221,7 +199,7 @@ class ProgressPublisher:
                 self._changed.notify()
 
     def keep_replay(self, replay: Replay) -> None:
-        """Keep how fast the job has caught up: later runs do not take it back, until they have caught up themselves."""
+        """Keep how fast the job has caught up; later runs replace it once they have caught up themselves."""
         with self._changed:
             self._pending.replay = replay
 
@@ -237,11 +215,12 @@ class ProgressPublisher:
                     fields[_REPLAY] = _json(asdict(self._pending.replay))
             if not self._write(fields):
                 with self._changed:
+                    # A report that came meanwhile is newer and wins.
                     self._pending.reports = {**reports, **self._pending.reports}
             if ending:
                 return
             with self._changed:
-                # Not to be woken by news: this is what bounds how often is written.
+                # New reports do not end this wait: it bounds how often Redis is written.
                 self._changed.wait_for(lambda: self._is_ending, self._every_s)
 
     def _write(self, fields: dict[Any, Any]) -> bool:
@@ -249,6 +228,7 @@ class ProgressPublisher:
             if self._client is None:
                 self._client = connect(self._settings)
             with translate_errors(self._settings.address):
+                # One round trip for writing and for reading the question.
                 exchange = self._client.pipeline(transaction=False)
                 exchange.hset(progress_key(self._topic), mapping=fields)
                 exchange.get(question_key(self._topic))

@@ -1,9 +1,9 @@
 """
-The recovery report: what a start has resumed or replays, how much lies ahead, and when it will have caught up.
+The recovery report: where a start continues, how much lies ahead, and when the job will have caught up.
 
-Law (spec section 6): every start of a job says how it goes on, from where and with how much ahead; until all of that is
-behind it, it says how fast it goes and how long it will take: what is behind, divided by how much faster records are read
-than they come. A job has caught up when it has walked past the ends that were seen one look before the last.
+Law (spec section 6): every start of a job reports where it continues and how much lies ahead. Until the job has caught up, it
+reports its rate and the time left: the records behind, divided by the rate of reading minus the rate of arriving. A job has caught up
+once its positions have reached the newest ends it knows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ordering.ticks import SECOND_US, format_duration, format_tick
 
 # How often the driver asks the brokers for the ends.
 POLL_EVERY_S = 2.0
-# The span of the past that a rate is measured over.
+# The time over which a rate is measured.
 _RATE_WINDOW_S = 30.0
-# A rate over a shorter span is not reported.
+# A rate over a shorter time is not reported.
 _RATE_SPAN_MIN_S = 0.5
 # A replay of fewer records says nothing about the next one.
 _REPLAY_RECORDS_MIN = 10_000
@@ -36,29 +36,28 @@ Answer = TypeVar("Answer")
 
 
 class RecoveryKind(StrEnum):
-    """How a job goes on."""
+    """Where a job continues."""
 
-    # Nothing was there: it begins at the beginning.
+    # No earlier state: from the beginning.
     NEW = "new"
-    # Nothing was there: it begins at an output start time.
+    # No earlier state: from an output start time.
     START = "start"
     # From the last batch that Spark has finished.
     CHECKPOINT = "checkpoint"
-    # The checkpoint was lost: from the last CTI of each channel of the topic it writes.
+    # The checkpoint was lost: from the last CTI of each channel of the topic that the job writes.
     CTIS = "ctis"
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """
-    Where a job goes on.
+    The point where a job continues.
 
     Args:
-        how: What it goes on from.
         starts: Next offset of each input partition.
-        ends: Where each ended when the job was started.
-        batch: The last batch that was finished; None without a checkpoint.
-        repeats: Whether the batch after it was under way when the job ended: it is run again, and writes the same.
+        ends: End offset of each input partition when the job was started.
+        batch: The last finished batch; None without a checkpoint.
+        repeats_batch: Whether the batch after it had begun when the job ended: it is run again, and writes the same.
         start_us: Output start time of the run, microseconds, if it has one.
     """
 
@@ -75,7 +74,7 @@ class Recovery:
         return sum(max(end - self.starts.get(partition, 0), 0) for partition, end in self.ends.items())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what is known at the start, for logs and programs."""
+        """Return the fields for logs and programs."""
         return {
             "how": self.kind.value,
             "in_words": self.describe(),
@@ -86,7 +85,7 @@ class Recovery:
         }
 
     def describe(self) -> str:
-        """Return in a few words what the job goes on from."""
+        """Return in a few words where the job continues."""
         since = "" if self.start_us is None else f" (output start {format_tick(self.start_us)})"
         match self.kind:
             case RecoveryKind.CHECKPOINT if self.batch == -1:
@@ -102,10 +101,10 @@ class Recovery:
 @dataclass(frozen=True, slots=True)
 class Replay:
     """
-    How fast a job has replayed, for whoever wants to know how long the next replay takes.
+    How fast a job has replayed; the next replay's duration can be estimated from it.
 
     Args:
-        records: How many records it has read from the end of its first batch until it had caught up.
+        records: How many records the job read from the end of its first batch until it had caught up.
         seconds: How long that took.
         start_s: Seconds from the start of the job to the end of its first batch.
     """
@@ -116,12 +115,11 @@ class Replay:
 
     @property
     def rate(self) -> float:
-        """Records a second."""
         return self.records / self.seconds
 
 
 class _Rate:
-    """How fast a number rises, over the last half minute."""
+    """The rate at which a number rises, over the last half minute."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
@@ -140,13 +138,7 @@ class _Rate:
 
 
 class CatchUp:
-    """
-    Follows a job until it has caught up.
-
-    Args:
-        recovery: Where it goes on.
-        clock_s: A clock that does not go back, seconds.
-    """
+    """Follows a job until it has caught up; *clock_s* is a clock that never goes back, in seconds."""
 
     def __init__(self, recovery: Recovery, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.recovery, self._clock_s = recovery, clock_s
@@ -155,13 +147,13 @@ class CatchUp:
         self._read_rate, self._arrival_rate = _Rate(), _Rate()
         self._arrival_rate.record(self._began_s, sum(self._ends.values()))
         self._first_batch: tuple[float, int] | None = None
-        # How fast it has replayed so far; None if that was too little.
+        # None until enough records were read to measure it.
         self.replay: Replay | None = None
         # Seconds from the start until the job had caught up; None while it has not.
         self.caught_up_s: float | None = 0.0 if recovery.ahead == 0 else None
 
     def advance(self, positions: Positions) -> None:
-        """Record the next offsets that a batch has come to."""
+        """Record the next offsets after a batch."""
         # One thread reports batches, another polls: each replaces mappings whole, so that neither iterates over a changing one.
         self._positions = {**self._positions, **positions}
         # The first batch pays for cold workers: the rate counts from its end.
@@ -175,6 +167,7 @@ class CatchUp:
 
     def set_ends(self, ends: Positions) -> None:
         """Set the ends that the brokers have reported."""
+        # Checked before the new ends replace the old ones: under load new ends are always ahead.
         self._note_caught_up()
         self._ends = {**self._ends, **ends}
         self._arrival_rate.record(self._clock_s(), sum(self._ends.values()))
@@ -185,39 +178,38 @@ class CatchUp:
 
     @property
     def ends(self) -> Positions:
-        """The ends that were seen last."""
         return self._ends
 
     @property
     def partitions(self) -> list[tuple[str, int]]:
-        """The input partitions that are known by now: those of the start, and those that have joined."""
+        """The known input partitions: those of the start, and those that have joined."""
         return sorted(self._positions)
 
     @property
     def lags(self) -> Positions:
-        """How many offsets of each partition lie between where the job is and the end that was seen last."""
+        """How many offsets of each partition lie between the job's position and the newest known end."""
         return {partition: max(end - self._positions.get(partition, 0), 0) for partition, end in self._ends.items()}
 
     @property
     def behind(self) -> int:
-        """How many offsets lie between where the job is and the ends that were seen last."""
+        """How many offsets lie between the job's positions and the newest known ends."""
         return sum(self.lags.values())
 
     @property
     def rate(self) -> float | None:
-        """Records read a second; None while nothing can be said."""
+        """Records read a second; None if too little was read to say."""
         return self._read_rate.per_s
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until the job has caught up if all goes on so; None while nothing can be said, or at this rate never."""
+        """Seconds until the job has caught up at the rates measured; None if they are unknown, or if it would never catch up."""
         if self.behind == 0:
             return 0.0
         gains = (self.rate or 0.0) - (self._arrival_rate.per_s or 0.0)
         return self.behind / gains if gains > 0 else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what is known by now, for programs: times in seconds, None for what cannot be said."""
+        """Return all fields for programs: times in seconds, None if unknown."""
         rate, eta_s, caught_up_s = self.rate, self.eta_s, self.caught_up_s
         return {
             **self.recovery.as_dict(),
@@ -238,7 +230,7 @@ class CatchUp:
 
 
 def duration_in_words(seconds: float) -> str:
-    """Write a span of time as people say it, no finer than a second."""
+    """Write a duration, rounded to seconds, at least one."""
     return format_duration(max(round(seconds), 1) * SECOND_US)
 
 
@@ -247,8 +239,7 @@ class Poller(Generic[Answer]):
     Repeats a question in a thread of its own, so that the job does not wait for a broker that does not answer.
 
     Args:
-        look: The question. A :class:`~ordering.errors.RefusedError` is an answer that ends the watch; other failures are asked
-            again.
+        ask: The question. A :class:`~ordering.errors.RefusedError` is an answer and ends the polling; after other failures it asks again.
         every_s: Seconds between two questions.
     """
 
@@ -267,12 +258,7 @@ class Poller(Generic[Answer]):
         self._end.set()
 
     def newest_answer(self) -> Answer | None:
-        """
-        Return the newest answer, if it is newer than the last one returned.
-
-        Raises:
-            RefusedError: That was the answer.
-        """
+        """Return the newest answer if it was not returned before, else None; raise RefusedError if that was the answer."""
         if self._refusal is not None:
             raise self._refusal
         return self._answers.pop() if self._answers else None

@@ -1,6 +1,4 @@
-"""
-A running job's recovery, reported to its log and to Redis until the job has caught up, and its lag after that.
-"""
+"""A running job's recovery, reported to its log and to Redis until the job has caught up; after that, its lag."""
 
 from __future__ import annotations
 
@@ -12,19 +10,16 @@ from structlog.typing import FilteringBoundLogger
 from tidegate.observe.progress_store import ProgressPublisher
 from tidegate.observe.recovery_report import CatchUp, Poller, Positions, Recovery, duration_in_words
 
-# Asks where partitions end.
+# Asks the brokers for the ends of partitions.
 AskEnds = Callable[[Sequence[tuple[str, int]]], Positions]
 
 
 class RecoveryWatch:
     """
-    Watches one job; a context manager, at whose end the brokers are no longer asked.
+    Watches one job; at the end of its context it stops asking the brokers.
 
     Args:
-        recovery: Where the job goes on.
-        look: Asks the brokers where given partitions end; refuses where a topic is not what it was.
-        published: Where the job publishes how it stands.
-        log: Where it is logged.
+        ask_ends: Asks the brokers for the ends of given partitions; raises RefusedError if a topic was deleted or made again.
     """
 
     def __init__(self, recovery: Recovery, ask_ends: AskEnds, publisher: ProgressPublisher, log: FilteringBoundLogger) -> None:
@@ -45,14 +40,14 @@ class RecoveryWatch:
         self._poller.__exit__(*error)
 
     def advance(self, positions: Positions) -> None:
-        """Record the next offsets that a batch has come to."""
+        """Record the next offsets after a batch."""
         self._batches += 1
         self.catch_up.advance(positions)
         self._publish()
 
     def poll(self) -> str:
         """
-        Take the newest ends; return in a few words how far behind the job is. Called about once a second.
+        Use the newest ends; return in a few words how far behind the job is. Called about once a second.
 
         Raises:
             RefusedError: A topic was deleted, or made again.

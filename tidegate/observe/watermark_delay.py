@@ -1,14 +1,14 @@
 """
-Watermark delay: how far a partition's time stands behind the clock on the wall, and how much of it comes from what.
+Watermark delay: how far a partition's watermark is behind the wall clock, and how much of that each cause explains.
 
-Law: the parts are not negative and add up to the delay, or to nothing where the watermark is ahead of the clock. They are taken
-in a fixed order, each as much as its cause can account for and as is left:
+Law: the parts are not negative and add up to the delay, or to 0 if the watermark is ahead of the clock. They are computed in a fixed
+order; each is as large as its cause allows and as the delay still has left:
 
-- **sink**: what the last batch waited for its destination to take and acknowledge what was written.
-- **pipeline**: what it took to read, judge and compute it.
-- **reader_behind**: how far the newest arrival that was read lies behind the clock, while records wait to be read.
-- **silence**: the same while none wait: nothing has arrived since.
-- **reorder**, **late**: the tolerance by which the watermark stays behind on purpose, whichever it is that holds it.
+- **sink**: the time in which the last batch waited for its destination to accept and acknowledge its output.
+- **pipeline**: the time it took to read, judge and compute the batch.
+- **reader_behind**: how far the newest arrival that was read is behind the clock, while records wait to be read.
+- **silence**: the same, while no record waits: nothing has arrived since.
+- **reorder**, **late**: the tolerance by which the watermark stays behind on purpose; only the one that determines it counts.
 - **source**: the rest: events were that old when they arrived.
 """
 
@@ -26,20 +26,20 @@ _SINK = ("write", "acknowledge")
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """By how much an input's watermark stays behind on purpose, microseconds; ``late_us`` None: late is off."""
+    """The tolerances of an input's watermark, microseconds; ``late_us`` None: late is off."""
 
     reorder_us: int
     late_us: int | None
 
 
 def delay_us(report: Mapping[str, Any], now_us: int) -> int | None:
-    """Return how far the watermark in a stage's report stands behind the clock; None before the first record and at the end."""
+    """Return the watermark delay in a stage's report; None before the first record and at the end."""
     watermark_us = int(report.get("watermark_us", report["c"]))
     return None if watermark_us in (NEVER, INFINITY) else now_us - watermark_us
 
 
 def _time_spent_us(report: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how long a stage's last walk wrote, and how long it did everything else, microseconds."""
+    """Return how long a stage's last batch wrote, and how long it did everything else, microseconds."""
     spent = {name: round(seconds * SECOND_US) for name, seconds in report.get("seconds", {}).items()}
     sink = sum(spent.get(name, 0) for name in _SINK)
     return sink, sum(spent.values()) - sink
@@ -47,13 +47,13 @@ def _time_spent_us(report: Mapping[str, Any]) -> tuple[int, int]:
 
 def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, now_us: int) -> dict[str, int]:
     """
-    Return the parts of the watermark delay, microseconds, by cause; empty where there is no delay to speak of.
+    Return the parts of the watermark delay, microseconds, by cause; empty before the first record and at the end.
 
     Args:
         report: The last report of an input partition's stage.
-        tolerances: Those of its input.
+        tolerances: The tolerances of its input.
         lag: How many records wait to be read.
-        now_us: The clock on the wall.
+        now_us: The wall clock.
     """
     delay = delay_us(report, now_us)
     if delay is None:
@@ -71,6 +71,7 @@ def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, no
     }
     parts, left = dict.fromkeys(CAUSES, 0), max(delay, 0)
     for cause, most in wanted.items():
+        # The time since the newest arrival includes the last batch, which sink and pipeline already explain.
         within = most if cause not in ("reader_behind", "silence") else most - parts["sink"] - parts["pipeline"]
         parts[cause] = min(max(within, 0), left)
         left -= parts[cause]
@@ -82,12 +83,12 @@ QUERY_CAUSES = ("sink", "pipeline", "reader_behind", "input")
 
 def query_delay_causes(report: Mapping[str, Any], lag: int, now_us: int) -> dict[str, int]:
     """
-    Return the parts of a query's delay, microseconds, by cause: ``input`` is how far the ordered topic itself is behind.
+    Return the parts of a query's watermark delay, microseconds, by cause; ``input`` is the delay of the ordered topic itself.
 
     Args:
         report: The last report of a bucket.
-        lag: How many records of the ordered topic wait to be read; while any do, the rest is put down to the reader.
-        now_us: The clock on the wall.
+        lag: How many records of the ordered topic wait to be read; while any do, the rest counts as ``reader_behind``.
+        now_us: The wall clock.
     """
     delay = delay_us(report, now_us)
     if delay is None:

@@ -1,8 +1,8 @@
 """
-The kinds of value a setting may have: how each is written in ``tidegate.toml`` and what it becomes.
+The kinds of setting values: how each is written in ``tidegate.toml``, and its value in Python.
 
-Law: text written by a kind reads back to the same value (masked secrets aside), so a printed configuration is one. Durations
-become int microseconds, sizes int bytes; a number without a unit is refused as a duration.
+Law: text written by a kind reads back to the same value (except masked secrets), so a printed configuration is a configuration.
+Durations become int microseconds, sizes int bytes; a number without a unit is refused as a duration.
 """
 
 from __future__ import annotations
@@ -33,27 +33,23 @@ class Kind:
 
 
 class HiddenSecret(SecretStr):
-    """A secret that :func:`~tidegate.secret_masking.scrub` knows in every process it is sent to."""
+    """A secret that :func:`~tidegate.secret_masking.scrub` masks in every process that receives it."""
 
     def __init__(self, secret_value: str) -> None:
         super().__init__(secret_value)
         remember(secret_value)
 
+    # Unpickled by the constructor, so that the receiving process registers the secret.
     def __reduce__(self) -> tuple[object, ...]:
         return HiddenSecret, (self.get_secret_value(),)
 
 
 class NotAllowed(ValueError):
-    """A value is not of its kind; the text says what is allowed."""
+    """A value is not of its kind; the text names the allowed values."""
 
 
 def parse_size(value: object) -> int:
-    """
-    Read a size such as ``256MiB``, ``1GB`` or a number of bytes; return bytes.
-
-    Raises:
-        NotAllowed: It is no size.
-    """
+    """Return a size such as ``256MiB``, ``1GB`` or a number, in bytes; raise NotAllowed if it is no size."""
     match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, str | int) and not isinstance(value, bool) else None
     if match is None:
         raise NotAllowed("a size: a whole number and B, kB, MB, GB, KiB, MiB or GiB, such as 256MiB")
@@ -169,19 +165,19 @@ def _parse_property(key: str, value: object) -> SecretStr:
 def _parse_field_path(value: object) -> str:
     if not isinstance(value, str) or not value or any(not step for step in value.split(".")):
         raise NotAllowed("a field path: names separated by dots, none of them empty, such as payload.device.id")
-    # The parser of payloads takes it for every member at once, in whatever quotes.
+    # Payload parsers take * for every member at once, even in quotes.
     if "*" in value.split("."):
         raise NotAllowed("a field path of names, such as payload.device.id; * is none")
     return value
 
 
 def masked_properties(table: dict[str, SecretStr]) -> dict[str, str]:
-    """Return the properties of a free table as they may be shown: secret ones masked by their names."""
+    """Return the properties of a free table for printing; secret ones, recognized by their names, are masked."""
     return {key: mask_setting(key, value.get_secret_value()) for key, value in table.items()}
 
 
 def reveal_properties(table: dict[str, SecretStr]) -> dict[str, str]:
-    """Return the properties of a free table with their true values, for the client they are meant for."""
+    """Return the properties of a free table with their true values, for their client only."""
     return {key: value.get_secret_value() for key, value in table.items()}
 
 

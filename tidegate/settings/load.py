@@ -1,8 +1,8 @@
 """
 Settings: one value made of ``tidegate.toml``, ``TIDEGATE_*`` variables and flags, complete and checked.
 
-Law: :func:`load` returns settings under which a job can start, or raises one error that lists everything wrong with
-them; nothing was started or written by then. Every value knows its origin. Secrets are never shown.
+Law: :func:`load` returns settings with which a job can start, or raises one error that lists all problems; until then nothing was
+started or written. Every value has its origin. Secrets are never shown.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ STACK_ORIGIN = "embedded stack"
 
 
 class _LayerSource(PydanticBaseSettingsSource):
-    """One layer, as pydantic-settings merges it below those before it."""
+    """One layer as a source of pydantic-settings, which merges it below the earlier ones."""
 
     def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
         super().__init__(settings_cls)
@@ -70,11 +70,7 @@ class _LayerSource(PydanticBaseSettingsSource):
 
 
 class Settings(BaseSettings):
-    """
-    All settings. Made by :func:`load`; in tests also directly, from nested tables, without looking at the environment.
-
-    Use :meth:`input` and :meth:`output` to look one up by the name a user gave.
-    """
+    """All settings, from :func:`load`; tests also make them from nested tables, which ignores the environment."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -100,7 +96,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take the layers :func:`load` hands over (strongest first) instead of reading the environment unseen."""
+        """Use the layers that :func:`load` passes (strongest first) instead of the environment."""
         given = init_settings()
         if "layers" not in given:
             return (init_settings,)
@@ -109,6 +105,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _name_tables(cls, data: dict[str, Any]) -> dict[str, Any]:
+        # Each table gets its own name, which its defaults and error messages need.
         named = dict(data)
         for section in ("inputs", "outputs", "references"):
             tables = named.get(section)
@@ -169,31 +166,21 @@ class Settings(BaseSettings):
         return self
 
     def input(self, name: str) -> InputSettings:
-        """
-        Return the input called *name*.
-
-        Raises:
-            SettingError: There is none; the error names the nearest.
-        """
+        """Return the input called *name*; raise SettingError with the nearest name if there is none."""
         return _table_named(self.inputs, name, "input")
 
     def output(self, name: str) -> OutputSettings:
-        """
-        Return the output called *name*.
-
-        Raises:
-            SettingError: There is none; the error names the nearest.
-        """
+        """Return the output called *name*; raise SettingError with the nearest name if there is none."""
         return _table_named(self.outputs, name, "output")
 
     def retentions_us(self) -> dict[str, int]:
-        """Return how long the topic of each input and output keeps its events, microseconds; those without an end are left out."""
+        """Return how long the topic of each input and output keeps its events, microseconds; topics without a limit are left out."""
         retentions = {name: table.retention_us for name, table in self.inputs.items()}
         retentions |= {name: table.retention_us for name, table in self.outputs.items() if table.topic}
         return {name: retention_us for name, retention_us in retentions.items() if retention_us is not None}
 
     def origins(self) -> dict[str, tuple[str, str]]:
-        """Return every setting's (value as text, origin) by dotted key: secrets masked, empty what is not in force."""
+        """Return (value as text, origin) of each setting by dotted key: secrets masked, settings without effect empty."""
         texts = dict(_flatten(self.model_dump(mode="json", by_alias=True), ()))
         for name, settings in self.inputs.items():
             texts.update({("inputs", name, setting): "" for setting in settings.unused_settings()})
@@ -201,14 +188,13 @@ class Settings(BaseSettings):
 
 
 def _driver_fix(wanted: str, other_inputs: set[str]) -> str:
-    """Return the advice for an input that is to be driven by one that there is not."""
     return (
         choice_fix(wanted, other_inputs) if other_inputs else f"there is no other input; add [inputs.{wanted}] or remove import_ctis_from"
     )
 
 
 def _cycles(drivers: Mapping[str, str]) -> list[list[str]]:
-    """Return each ring of names of which every one has the next as its driver, and the last the first."""
+    """Return each cycle of names: each name's driver is the next one, the last one's is the first."""
     rings, seen = [], set[str]()
     for name in drivers:
         path: list[str] = []
@@ -241,7 +227,7 @@ def _flatten(table: Mapping[str, Any], above: Key) -> Iterator[tuple[Key, str]]:
 
 def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
     """
-    Read all sources, check everything, and return the settings. Touches no service; reads files only.
+    Read all sources, check everything, and return the settings. This contacts no service and reads files only.
 
     Args:
         path: The configuration file; None: the one in ``TIDEGATE_CONFIG``, else ``tidegate.toml`` here if there is one.
@@ -256,12 +242,14 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     names = {section: file_layer.names(section) for section in ("inputs", "outputs", "references")}
     layers = [file_layer, read_environment(env, names, lambda key: keys_below(Settings, key)), read_flags(overrides or {})]
     problems = unknown_tables(layers, file_layer)
-    for layer, private in zip(layers, (False, True, False), strict=True):  # files are copied around, flags shown by `ps`
+    # Only the environment is private: files are copied around, and flags are shown by `ps`.
+    for layer, private in zip(layers, (False, True, False), strict=True):
         resolve_secrets(layer, env, private=private)
         problems += layer.problems
     layers.insert(0, _stack_layer(layers, env))
     entries = {key: entry for layer in layers for key, entry in layer.entries.items()}
     try:
+        # pydantic-settings wants the strongest layer first.
         settings = Settings(layers=layers[::-1])  # type: ignore[call-arg]
     except ValidationError as error:
         raise_problems([*problems, *explain_problems(error, Settings, entries)])
@@ -281,13 +269,14 @@ def _file_layer(path: Path | None, env: Mapping[str, str]) -> Layer:
 
 
 def _stack_layer(layers: list[Layer], env: Mapping[str, str]) -> Layer:
-    """Use the addresses of a running embedded stack where none are given."""
+    """Return the addresses of a running embedded stack for the settings that give none."""
     layer = Layer()
     wanted = {("kafka", "bootstrap"), ("redis", "url")} - {key for given in layers for key in given.entries}
     folder = Path(env.get(STACK_VARIABLE, STACK_DIR))
     if not wanted or not folder.is_dir():
         return layer
-    from tidegate.stack.embedded import EmbeddedStack  # only who runs a stack needs what starts one
+    # Imported here: only users of a stack need its modules.
+    from tidegate.stack.embedded import EmbeddedStack
 
     stack = EmbeddedStack.find(folder)
     if stack is not None:

@@ -1,7 +1,7 @@
 """
-The settings described by themselves: which keys there are, their units, defaults and meanings.
+The manual of all settings: keys, units, defaults and meanings.
 
-Law: what is printed here is read from the classes that check the settings, so the documentation cannot drift.
+Law: the manual is made from the classes that check the settings, so it cannot differ from them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.settings.kinds import Kind, plain_text
 
 @dataclass(frozen=True, slots=True)
 class SettingDoc:
-    """One setting: its key, how its value is written (with the unit), its default as written, and what it means."""
+    """One setting: its key, the form of its value (with the unit), its default as written, and its meaning."""
 
     key: str
     unit: str
@@ -39,12 +39,12 @@ def describe_settings(model: type[BaseModel], above: str = "") -> Iterator[Setti
 
 
 def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields a user may write in the table *model*, by the key they are written with."""
+    """Return the fields that a user may write in the table *model*, by their keys."""
     return {info.alias or name: info for name, info in model.model_fields.items() if info.alias != "__name__"}
 
 
 def keys_below(model: type[BaseModel], path: tuple[str, ...]) -> set[str]:
-    """Return the keys allowed in the table at *path*; empty where any name may stand or there is no such table."""
+    """Return the keys allowed in the table at *path*; empty if any name is allowed or there is no such table."""
     for depth, step in enumerate(path):
         info = fields_by_key(model).get(step)
         inner, named = (None, False) if info is None else _table_of(info)
@@ -57,7 +57,7 @@ def keys_below(model: type[BaseModel], path: tuple[str, ...]) -> set[str]:
 
 
 def field_at(model: type[BaseModel], path: tuple[str, ...]) -> FieldInfo | None:
-    """Return the field a key path leads to, or None."""
+    """Return the field at a key path, or None."""
     info: FieldInfo | None = None
     current: type[BaseModel] | None = model
     steps = iter(path)
@@ -72,7 +72,7 @@ def field_at(model: type[BaseModel], path: tuple[str, ...]) -> FieldInfo | None:
 
 
 def unit_of(info: FieldInfo) -> str:
-    """Return how a setting is written: its kind, or the words allowed."""
+    """Return the form of a setting: its kind, or the words allowed."""
     kinds = [note for note in info.metadata if isinstance(note, Kind)]
     if kinds:
         return kinds[-1].unit
@@ -87,7 +87,7 @@ def unit_of(info: FieldInfo) -> str:
 
 
 def _table_of(info: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
-    """Return the table class a field holds, and whether it holds one for each name."""
+    """Return the table class of a field, and whether the field has one table for each name."""
     annotation: Any = info.annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False

@@ -1,7 +1,7 @@
 """
-Wrong settings, all of them at once: one report names each key, its value, what is allowed and the nearest spelling.
+Wrong settings, reported all at once: one report gives each key, its value, the allowed values and the nearest spelling.
 
-Law: a report names every problem that was found, in the order of the file, and shows no secret.
+Law: a report has every problem that was found, in the order of the file, and shows no secret.
 """
 
 from __future__ import annotations
@@ -14,12 +14,7 @@ from tidegate.secret_masking import scrub
 
 
 class SettingsReport(SettingError):
-    """
-    Several settings are wrong; ``problems`` holds one :class:`SettingError` for each.
-
-    Args:
-        problems: At least two.
-    """
+    """Several settings are wrong; ``problems`` holds one :class:`SettingError` for each, at least two."""
 
     default_code = "TG-SETTINGS"
 
@@ -28,6 +23,7 @@ class SettingsReport(SettingError):
         listed = "\n".join(_numbered_item(number, problem) for number, problem in enumerate(self.problems, 1))
         super().__init__(f"{len(self.problems)} settings are wrong; nothing was started\n{listed}")
 
+    # Pickled by its fields: an exception's default would call the constructor with the text.
     def __reduce__(self) -> tuple[object, ...]:
         return SettingsReport, (self.problems,)
 
@@ -37,12 +33,7 @@ def _numbered_item(number: int, problem: SettingError) -> str:
 
 
 def raise_problems(problems: Iterable[SettingError]) -> None:
-    """
-    Raise what was found; do nothing when nothing was.
-
-    Raises:
-        SettingError: One problem, or a :class:`SettingsReport` of several.
-    """
+    """Raise the only problem, or a :class:`SettingsReport` of several; do nothing if there is none."""
     listed = list(problems)
     if len(listed) == 1:
         raise listed[0]
@@ -51,14 +42,14 @@ def raise_problems(problems: Iterable[SettingError]) -> None:
 
 
 def nearest_word(word: str, allowed: Iterable[str]) -> str | None:
-    """Return the allowed word spelled most like *word*, or None when none is near."""
+    """Return the allowed word spelled most like *word*, or None if none is near."""
     spelled = {choice.lower(): choice for choice in allowed}
     matches = difflib.get_close_matches(word.lower().replace("-", "_"), list(spelled), n=1, cutoff=0.55)
     return spelled[matches[0]] if matches else None
 
 
 def choice_fix(word: str, allowed: Iterable[str]) -> str:
-    """Return the advice for a misspelled *word*: the nearest spelling, if any, and all that is allowed."""
+    """Return the advice for a misspelled *word*: the nearest spelling, if any, and all allowed words."""
     choices = sorted(allowed)
     suggestion = nearest_word(word, choices)
     listed = f"allowed: {', '.join(choices)}" if choices else "nothing is allowed here"
@@ -66,18 +57,18 @@ def choice_fix(word: str, allowed: Iterable[str]) -> str:
 
 
 def unknown_setting(key: str, value: str, where: str, allowed: Iterable[str]) -> SettingError:
-    """Describe an unknown setting."""
+    """Return the error of an unknown setting."""
     fix = choice_fix(key.rpartition(".")[2], allowed)
     return SettingError(scrub(f"unknown setting {key} = {value}"), code="TG-SETTING-UNKNOWN", where=where, fix=fix)
 
 
 def wrong_value(key: str, value: str, where: str, fix: str, example: str = "") -> SettingError:
-    """Describe a value that is not allowed; *fix* says what is."""
+    """Return the error of a value that is not allowed; *fix* names the allowed ones."""
     return SettingError(scrub(f"{key} = {value} is not allowed"), code="TG-SETTING-VALUE", where=where, fix=fix, example=example)
 
 
 def exposed_secret(key: str, where: str) -> SettingError:
-    """Describe a secret that stands where others can read it: in a file that is copied around, or on the command line."""
+    """Return the error of a secret that others could read: in a file that is copied around, or on the command line."""
     return SettingError(
         f"{key} is a secret, or holds one, and is written out",
         code="TG-SETTING-SECRET",
@@ -88,10 +79,10 @@ def exposed_secret(key: str, where: str) -> SettingError:
 
 
 def conflicting_settings(what: str, where: str, fix: str) -> SettingError:
-    """Describe settings that contradict each other."""
+    """Return the error of settings that contradict each other."""
     return SettingError(what, code="TG-SETTING-CONFLICT", where=where, fix=fix)
 
 
 def wrong_name(key: str, where: str, fix: str) -> SettingError:
-    """Describe a table whose name cannot be used."""
+    """Return the error of a table whose name cannot be used."""
     return SettingError(f"{key} has a name that queries cannot use", code="TG-SETTING-NAME", where=where, fix=fix)

@@ -1,8 +1,8 @@
 """
-Where settings come from: the embedded stack, ``tidegate.toml``, ``TIDEGATE_*`` variables, flags; the later wins.
+The sources of settings: the embedded stack, ``tidegate.toml``, ``TIDEGATE_*`` variables, flags; the later one wins.
 
-Each source is read into a :class:`Layer`: values by key path, each with its origin in words a user can find again
-(``tidegate.toml:12``). Law: reading a source judges no value, only whether it can be read and which setting it names.
+Each source becomes a :class:`Layer`: values by key path, each with an origin that a user can find (``tidegate.toml:12``).
+Law: reading a source checks no value, only that the source can be read and names settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ordering.errors import SettingError
 from tidegate.secret_masking import has_password, is_secret_key, remember
 from tidegate.settings.problems import choice_fix, exposed_secret, unknown_setting, wrong_value
 
-# A setting's name, step by step; what stands below a free table is one step: ("kafka", "client", "sasl.password").
+# The steps of a setting's name; below a free table the rest is one step: ("kafka", "client", "sasl.password").
 Key = tuple[str, ...]
 
 ENV_PREFIX = "TIDEGATE_"
@@ -34,7 +34,7 @@ _ERROR_PLACE = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value as given: nothing about it is known to be right."""
+    """One value as given, not checked yet."""
 
     value: Any
     origin: str
@@ -42,13 +42,13 @@ class Entry:
 
 @dataclass
 class Layer:
-    """What one source gives, by key, and what could not be read from it."""
+    """The values of one source by key, and the problems of reading it."""
 
     entries: dict[Key, Entry] = field(default_factory=dict)
     problems: list[SettingError] = field(default_factory=list)
 
     def as_tables(self) -> dict[str, Any]:
-        """Return the values as nested tables, as :class:`~tidegate.settings.load.Settings` takes them."""
+        """Return the values as nested tables, as :class:`~tidegate.settings.load.Settings` needs them."""
         out: dict[str, Any] = {}
         for key, entry in self.entries.items():
             table = out
@@ -59,12 +59,11 @@ class Layer:
         return out
 
     def names(self, section: str) -> set[str]:
-        """Return the names of the tables in *section* (inputs, outputs or references)."""
         return {key[1] for key in self.entries if len(key) > 1 and key[0] == section}
 
 
 def as_key(steps: Iterable[str]) -> Key:
-    """Join what stands below a free table into one step."""
+    """Return the key of *steps*; steps below a free table are joined into one."""
     path = tuple(steps)
     depth = _free_depth(path)
     return path if depth is None or len(path) <= depth else (*path[:depth], ".".join(path[depth:]))
@@ -89,10 +88,10 @@ def dotted(key: Iterable[str]) -> str:
 
 def read_file(path: Path, name: str = "") -> Layer:
     """
-    Read a TOML file; origins are ``NAME:LINE``, *name* being the path as the user knows it.
+    Read a TOML file; origins are ``NAME:LINE``, where *name* is the path as the user knows it.
 
     Raises:
-        SettingError: There is no such file, or it is no TOML: with line and column.
+        SettingError: There is no such file, or it is not TOML; with line and column.
     """
     name = name or str(path)
     try:
@@ -108,6 +107,7 @@ def read_file(path: Path, name: str = "") -> Layer:
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(str(error), text, name) from None
+    # tomllib gives no positions of keys, so a second pass finds them.
     lines = locate_keys(text)
     layer = Layer()
     for steps, value in _leaves(document, ()):
@@ -140,12 +140,13 @@ def _leaves(table: Mapping[str, Any], above: Key) -> Iterable[tuple[Key, Any]]:
 
 
 def locate_keys(text: str) -> dict[Key, int]:
-    """Return the line (from 1) on which each table and key of a valid TOML document is written."""
+    """Return the line (from 1) of each table and key of a valid TOML document."""
     lines: dict[Key, int] = {}
     table: Key = ()
     closing = ""
     depth = 0
     for number, line in enumerate(text.splitlines(), 1):
+        # Inside of multi-line text or an array nothing is a key.
         if closing or depth > 0:
             closing, depth = _follow_open_text(line, closing, depth)
             continue
@@ -159,7 +160,7 @@ def locate_keys(text: str) -> dict[Key, int]:
 
 
 def _follow_open_text(text: str, closing: str, depth: int) -> tuple[str, int]:
-    """Follow multi-line text and arrays over one line: the quotes that close an open text, and open brackets."""
+    """Follow multi-line text and arrays over one line; return the quotes that end an open text, and the number of open brackets."""
     tokens = re.findall(r'"""|\'\'\'|\\.|"(?:[^"\\]|\\.)*"|\'[^\']*\'|[\[\]{}#]|.', text)
     for token in tokens:
         if closing:
@@ -188,12 +189,11 @@ def _line_of(lines: Mapping[Key, int], steps: Key) -> int:
 
 def read_environment(env: Mapping[str, str], known_names: Mapping[str, set[str]], keys_of: Callable[[Key], set[str]]) -> Layer:
     """
-    Read ``TIDEGATE_SECTION__KEY`` variables; variables without ``__`` belong to others unless they nearly name a setting.
+    Read ``TIDEGATE_SECTION__KEY`` variables. Variables without ``__`` belong to others, unless they nearly name a setting.
 
     Args:
-        env: The environment.
-        known_names: Inputs, outputs and references of the file, by section: their case is restored.
-        keys_of: The keys allowed below a path, to recognise a variable with one underscore too few.
+        known_names: Inputs, outputs and references of the file, by section: variables lose their case, these names restore it.
+        keys_of: Returns the keys allowed below a path, to recognise a variable with one underscore too few.
     """
     layer = Layer()
     for variable, text in sorted(env.items()):
@@ -233,6 +233,7 @@ def _add_variable(layer: Layer, variable: str, steps: Key, text: str) -> None:
         fix = "names below this table keep their case: give the whole table as JSON"
         layer.problems.append(wrong_value(variable, json.dumps(text), "environment", fix, example))
     elif depth is not None:
+        # librdkafka's properties are written with dots, which variables cannot have.
         layer.entries[(*steps[:2], ".".join(steps[2:]).replace("_", "."))] = Entry(text, origin)
     else:
         layer.entries[steps] = Entry(text, origin)
@@ -254,7 +255,7 @@ def _add_table(layer: Layer, origin: str, steps: Key, text: str) -> None:
 
 
 def read_flags(overrides: Mapping[str, str]) -> Layer:
-    """Read ``{"kafka.bootstrap": "..."}`` as given by flags of the command line."""
+    """Read the flags ``--set`` as keys and values: ``{"kafka.bootstrap": "..."}``."""
     layer = Layer()
     for name, text in overrides.items():
         steps = as_key(name.strip().split("."))
@@ -266,12 +267,7 @@ def read_flags(overrides: Mapping[str, str]) -> Layer:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """
-    Read ``--set key=value`` flags into overrides.
-
-    Raises:
-        SettingError: One has no ``=`` or no key.
-    """
+    """Return ``--set key=value`` flags as overrides; raise SettingError if one has no ``=`` or no key."""
     out: dict[str, str] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
@@ -292,12 +288,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> None:
     """
-    Replace ``file:PATH`` and ``env:NAME`` in secret settings by what they point to, and have all secrets masked.
-
-    Args:
-        layer: What one source gives.
-        env: The environment.
-        private: Whether only this user can read the source: secrets may be written out there. In any other they are refused.
+    Replace ``file:PATH`` and ``env:NAME`` in secret settings by the secrets themselves, and register all secrets for masking.
+    With *private*, only this user can read the source, so secrets may be written there; otherwise they are refused.
     """
     for key, entry in list(layer.entries.items()):
         secret = is_secret_key(dotted(key)) or key in SECRET_URL_KEYS
@@ -322,12 +314,12 @@ def _exposes_secret(key: Key, value: object) -> bool:
 
 
 def _placeholder(key: Key, entry: Entry) -> Entry:
-    """Return what stands for a value that was refused, so that it is not refused again for another reason."""
+    """Return a valid value in place of a refused one, so that it is not reported again for another reason."""
     return Entry("redis://unresolved" if key in SECRET_URL_KEYS else "", entry.origin)
 
 
 class _NotFound(Exception):
-    """What a secret points to is not there."""
+    """The file or variable of a secret is missing."""
 
 
 def _resolve(entry: Entry, env: Mapping[str, str]) -> Entry:
@@ -345,7 +337,7 @@ def _resolve(entry: Entry, env: Mapping[str, str]) -> Entry:
 
 
 def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]:
-    """Find variables and flags that address an input or output written nowhere and not made by them: a misspelled name."""
+    """Find variables and flags for an input or output that is neither in the file nor created by them: a misspelled name."""
     problems = []
     for section, making in (("inputs", {"topic"}), ("outputs", {"topic", "files"}), ("references", {"path"})):
         made_here = {key[1] for layer in layers for key in layer.entries if len(key) == 3 and key[0] == section and key[2] in making}
@@ -353,6 +345,7 @@ def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]
         for layer in layers:
             for name in sorted(layer.names(section) - known):
                 problems.append(_unknown_table(section, name, layer, known))
+                # Without its settings, so that checking them does not report the same name again.
                 for key in [key for key in layer.entries if key[:2] == (section, name)]:
                     del layer.entries[key]
     return problems

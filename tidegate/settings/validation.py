@@ -1,7 +1,7 @@
 """
-From what pydantic found to what a user reads: one :class:`~ordering.errors.SettingError` for each finding.
+Errors of pydantic as problems for a user: one :class:`~ordering.errors.SettingError` for each.
 
-Law: every finding becomes exactly one problem with the key, the value as given, where it was given, and what is allowed.
+Law: every error becomes exactly one problem with the key, the value as given, its origin, and the allowed values.
 """
 
 from __future__ import annotations
@@ -25,14 +25,7 @@ _WORDS = {"int": "a whole number", "string": "text in quotes", "model": "a table
 
 
 def explain_problems(error: ValidationError, model: type[BaseModel], entries: Mapping[Key, Entry]) -> list[SettingError]:
-    """
-    Describe all that is wrong, in the order it was given.
-
-    Args:
-        error: What validating *model* raised.
-        model: The class of all settings.
-        entries: Every value as given, to say where.
-    """
+    """Return all problems in the order of *entries*, the values as given; *error* is from the validation of *model*."""
     order = list(entries)
     keyed_problems = [problem for details in error.errors() for problem in _problems(details, model, entries)]
     return [problem for _, problem in sorted(keyed_problems, key=lambda pair: _position(pair[0], order))]
@@ -46,7 +39,8 @@ def _problems(details: ErrorDetails, model: type[BaseModel], entries: Mapping[Ke
     key: Key = tuple(str(step) for step in details["loc"])
     kind = details["type"]
     cause = details.get("ctx", {}).get("error")
-    if kind == "default_factory_not_called":  # it follows from another finding
+    # It follows from another problem.
+    if kind == "default_factory_not_called":
         return
     if key and key[-1] == "[key]":
         key = key[:-1]
@@ -88,7 +82,7 @@ def _value_text(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -
     value = entries[key].value if key in entries else details["input"]
     if isinstance(value, dict):
         return "{...}" if value else "{}"
-    # An address with user:password@ that is no URL is wrong, and must not be repeated either.
+    # A wrong address such as user:password@host is no URL, but its password must not be shown either.
     return re.sub(r":[^:@\s]+@", f":{MASK}@", f'"{value}"' if isinstance(value, str) else _json(value))
 
 

@@ -1,9 +1,9 @@
 """
 A real Apache Kafka (KRaft, one node) and a real Valkey on this machine, without containers: the embedded stack.
 
-Everything of one stack lives in one folder: data, logs, and ``stack.json`` with ports and processes. The
-servers outlive the program that started them. Law: one folder has at most one Kafka and one Valkey running; starting
-it again finds them, and nothing that is not ours is ever stopped.
+All of one stack is in one folder: data, logs, and ``stack.json`` with ports and processes. The servers outlive the program that
+started them. Law: one folder has at most one Kafka and one Valkey running; a second start finds them, and no foreign process is ever
+stopped.
 
 ::
 
@@ -42,8 +42,8 @@ from tidegate.stack.servers import (
 DEFAULT_DIRECTORY = Path(".tidegate/stack")
 START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 30.0
-# Below the range that the system gives to outgoing connections: a client that keeps trying to reach a stopped server
-# could otherwise be given the server's own port, connect to itself, and keep the server from coming back.
+# Below the range from which the system gives ports to outgoing connections: a client that keeps trying to reach a stopped
+# server could otherwise get the server's own port, connect to itself, and keep the server from starting again.
 _PORTS = range(20_000, 30_000)
 
 _TITLES = {"kafka": "Kafka", "redis": "Valkey"}
@@ -53,7 +53,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """What is known about one server; ``healthy`` means that it answered just now."""
+    """The state of one server; ``healthy`` means that it answered just now."""
 
     name: str
     address: str
@@ -64,18 +64,16 @@ class ServiceStatus:
 
 @dataclass(frozen=True)
 class StackStatus:
-    """What is known about a stack."""
+    """The state of a stack."""
 
     directory: str
     services: tuple[ServiceStatus, ...]
 
     @property
     def healthy(self) -> bool:
-        """Whether every server answers."""
         return all(service.healthy for service in self.services)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the status as JSON shows it."""
         return {"directory": self.directory, "healthy": self.healthy, "services": [asdict(service) for service in self.services]}
 
 
@@ -83,14 +81,13 @@ class EmbeddedStack:
     """
     The Kafka and the Valkey of one folder.
 
-    As a context manager it starts what is not running and, at the end, stops the stack if it had to start any of it.
+    As a context manager it starts the servers that do not run; at the end it stops the stack if it had to start any of them.
 
     Args:
-        directory: The stack's folder; made when missing.
-        kafka_port: Loopback port of Kafka; None: a free one, the same again at the next start where possible.
-        redis_port: The same for Valkey.
+        directory: The stack's folder; created if missing.
+        kafka_port, redis_port: Loopback ports; None: a free one, at the next start the same again if possible.
         heap: Largest heap of Kafka's JVM, as Java writes it, e.g. ``512m``.
-        security: Who may enter; None: everybody on this machine.
+        security: Users and certificates; None: every process on this machine has access.
     """
 
     def __init__(
@@ -108,19 +105,16 @@ class EmbeddedStack:
 
     @classmethod
     def find(cls, directory: Path = DEFAULT_DIRECTORY) -> EmbeddedStack | None:
-        """
-        Return the stack that runs in *directory*, or None; asks the system for processes, not the servers for health.
-
-        One server is enough: if the other has died, its default port may belong to a stranger.
-        """
+        """Return the stack that runs in *directory*, or None; this looks at processes only and does not wait for the servers' answers."""
         stack = cls(directory)
         names = ("kafka", "redis")
+        # One running server is enough: if the other has died, its default port may belong to a foreign server.
         running = any(stack._is_running(name) for name in names) and all(stack._recorded_port(name) for name in names)
         return stack if running else None
 
     @property
     def bootstrap(self) -> str:
-        """Kafka's address, as ``bootstrap.servers`` takes it."""
+        """Kafka's address, for ``bootstrap.servers``."""
         return f"127.0.0.1:{self._port('kafka')}"
 
     @property
@@ -130,26 +124,24 @@ class EmbeddedStack:
 
     @property
     def redis_url(self) -> str:
-        """Valkey's address, as Redis clients take it."""
+        """Valkey's address, for Redis clients."""
         return f"redis://127.0.0.1:{self._port('redis')}/0"
 
     @property
     def kafka_pid(self) -> int | None:
-        """Kafka's process id; None if it does not run."""
         return self._pid("kafka")
 
     @property
     def redis_pid(self) -> int | None:
-        """Valkey's process id; None if it does not run."""
         return self._pid("redis")
 
     def start(self, progress: Progress = lambda step: None) -> None:
         """
-        Start what is not running and return once both answer; *progress* gets each step in a few words.
+        Start the servers that do not run, and return once both answer; *progress* gets each step in a few words.
 
         Raises:
-            StackError: No Java, a wrong checksum, a taken port, or a server that does not come up.
-            RefusedError: It runs already, on other ports than those asked for.
+            StackError: No Java, a wrong checksum, a taken port, or a server that does not start.
+            RefusedError: A server already runs on another port than the one asked for.
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with hold_lock(self.directory / "lock"):
@@ -162,6 +154,7 @@ class EmbeddedStack:
                     self._launch_redis(progress, keep_port=False)
                 self._wait_healthy(progress)
             except BaseException:
+                # A failed start leaves no server that was not there before.
                 for name in missing:
                     self._stop(name, grace_s=0)
                 raise
@@ -182,21 +175,21 @@ class EmbeddedStack:
         return StackStatus(str(self.directory), tuple(self._service_status(name) for name in ("kafka", "redis")))
 
     def stop_kafka(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Stop Kafka alone; with *grace_s* 0 as a power cut would. :meth:`start_kafka` brings it back on the same port."""
+        """Stop Kafka alone; *grace_s* 0 kills it, as a power cut would. :meth:`start_kafka` starts it again on the same port."""
         self._stop("kafka", grace_s)
 
     def start_kafka(self) -> None:
-        """Start Kafka alone, on the port it had, and wait for it."""
+        """Start Kafka alone, on its former port, and wait until it answers."""
         if not self._is_running("kafka"):
             self._launch_kafka(lambda step: None, keep_port=True)
         self._wait_healthy(lambda step: None, ("kafka",))
 
     def stop_redis(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Stop Valkey alone; with *grace_s* 0 as a power cut would. :meth:`start_redis` brings it back on the same port."""
+        """Stop Valkey alone; *grace_s* 0 kills it, as a power cut would. :meth:`start_redis` starts it again on the same port."""
         self._stop("redis", grace_s)
 
     def start_redis(self) -> None:
-        """Start Valkey alone, on the port it had, and wait for it."""
+        """Start Valkey alone, on its former port, and wait until it answers."""
         if not self._is_running("redis"):
             self._launch_redis(lambda step: None, keep_port=True)
         self._wait_healthy(lambda step: None, ("redis",))
@@ -250,7 +243,8 @@ class EmbeddedStack:
             shutil.rmtree(self.directory / name, ignore_errors=True)
         for name in ("stack.json", "lock"):
             (self.directory / name).unlink(missing_ok=True)
-        if not any(self.directory.iterdir()):  # never more than what a stack puts there
+        # The folder may hold files of others, so it is removed only if empty.
+        if not any(self.directory.iterdir()):
             self.directory.rmdir()
 
     # ----- ports
@@ -292,7 +286,7 @@ class EmbeddedStack:
         return state if isinstance(state, dict) else {}
 
     def _update(self, changes: dict[str, object]) -> None:
-        # Replaced whole: a reader at any moment, or after a power cut, sees the old state or the new one.
+        # Replaced in one step: a reader sees the old state or the new one, also after a power cut.
         fresh = self.directory / f"stack.json.{os.getpid()}"
         fresh.write_text(json.dumps(self._read() | changes, indent=2, sort_keys=True) + "\n")
         fresh.replace(self.directory / "stack.json")
@@ -333,7 +327,7 @@ class EmbeddedStack:
         return self.bootstrap if name == "kafka" else self.redis_url
 
     def _is_healthy(self, name: str) -> bool:
-        # A bare connection first: a client's own retries would take longer than the server takes to come up.
+        # A bare connection first: a client's own retries would take longer than the start of the server.
         if not is_listening(self._port(name)):
             return False
         if name == "kafka":
@@ -350,15 +344,7 @@ class EmbeddedStack:
 
 
 def free_port(other_than: Collection[int] = ()) -> int:
-    """
-    Return a free loopback port, below those that the system gives to connections: so a server that restarts finds it free again.
-
-    Args:
-        other_than: Ports that are spoken for.
-
-    Raises:
-        StackError: All are taken.
-    """
+    """Return a free loopback port that is none of *other_than*; raise StackError if all are taken."""
     for port in random.sample(_PORTS, len(_PORTS)):
         if port not in other_than and is_free(port):
             return port

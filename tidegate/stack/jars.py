@@ -1,9 +1,9 @@
 """
 The jars of Apache Kafka, resolved once per user and checked every time.
 
-``kafka_jars.sha256`` beside this file names each jar and its SHA-256. A folder of jars is used only if it holds exactly
-those files with exactly those bytes; whatever fetched them needs no trust. Fetching is done by the Ivy that PySpark
-carries, through Ivy's own default resolver; two processes that resolve at once do it once.
+``kafka_jars.sha256`` beside this file names each jar and its SHA-256. A folder of jars is used only if it has exactly these files
+with exactly these bytes, so their source need not be trusted. They are fetched by the Ivy that PySpark contains, through Ivy's own
+default resolver; if two processes resolve at once, only one fetches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StackError(TidegateError):
 
 @dataclass(frozen=True)
 class Pin:
-    """One jar and the SHA-256 its bytes must have."""
+    """One jar and the SHA-256 of its bytes."""
 
     group: str
     artifact: str
@@ -48,12 +48,11 @@ class Pin:
 
     @property
     def file_name(self) -> str:
-        """The jar's name in a resolved folder."""
         return f"{self.artifact}-{self.version}.jar"
 
 
 def kafka_pins() -> list[Pin]:
-    """Return the jars that the embedded Kafka is made of."""
+    """Return the jars of the embedded Kafka."""
     lines = Path(__file__).with_name("kafka_jars.sha256").read_text().splitlines()
     return [_pin(line) for line in lines if line and not line.startswith("#")]
 
@@ -65,20 +64,12 @@ def _pin(line: str) -> Pin:
 
 
 def cache_folder() -> Path:
-    """Return the per-user folder for what was resolved: ``$XDG_CACHE_HOME/tidegate``, else ``~/.cache/tidegate``."""
+    """Return the user's cache folder: ``$XDG_CACHE_HOME/tidegate``, else ``~/.cache/tidegate``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
 
 
 def kafka_jars(folder: Path | None = None) -> Path:
-    """
-    Return a folder with every jar of Kafka, resolved now if it is not there yet.
-
-    Args:
-        folder: Where the jars are kept; by default a folder of the user's cache named after Kafka's version.
-
-    Raises:
-        StackError: ``TG-STACK-CHECKSUM``, ``TG-STACK-RESOLVE`` or ``TG-STACK-JAVA``.
-    """
+    """Return a folder with every jar of Kafka; see :func:`resolve`. By default it is in :func:`cache_folder`."""
     return resolve(kafka_pins(), folder or cache_folder() / f"kafka-{KAFKA_VERSION}")
 
 
@@ -87,12 +78,13 @@ def resolve(pins: Sequence[Pin], folder: Path) -> Path:
     Return *folder* once it holds exactly the jars of *pins*, fetching them if it does not exist.
 
     Raises:
-        StackError: ``TG-STACK-CHECKSUM`` if a jar has other bytes than its pin says, whether fetched or found;
-            ``TG-STACK-RESOLVE`` if it cannot be fetched; ``TG-STACK-JAVA`` if there is no Java to run Ivy with.
+        StackError: ``TG-STACK-CHECKSUM``: a jar has other bytes than its pin states, fetched or already there;
+            ``TG-STACK-RESOLVE``: it cannot be fetched; ``TG-STACK-JAVA``: there is no Java to run Ivy with.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(folder.with_name(folder.name + ".lock")):
         if not folder.is_dir():
+            # Renamed after the check: a folder that exists was complete and right once.
             with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder.parent) as scratch:
                 fetched = _fetch(pins, Path(scratch))
                 verify(pins, fetched)
@@ -107,7 +99,7 @@ def verify(pins: Sequence[Pin], folder: Path) -> None:
     Check that *folder* holds the jars of *pins*, byte for byte, and no other.
 
     Raises:
-        StackError: ``TG-STACK-CHECKSUM``, naming the file, what was expected and what was found.
+        StackError: ``TG-STACK-CHECKSUM``, with the file, the expected checksum and the actual one.
     """
     expected = {pin.file_name: pin.sha256 for pin in pins}
     found = {path.name: _sha256(path) for path in folder.glob("*.jar")}
@@ -134,6 +126,7 @@ def find_java() -> Path:
     where = "JAVA_HOME" if home else "PATH"
     if not java or not Path(java).is_file():
         raise _java_error(f"no Java was found{f' at {java}' if java else ''}", where)
+    # Java writes its version to standard error; Java 8 and older begin it with "1.".
     banner = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     version = re.search(r'version "(?:1\.)?(\d+)', banner.stderr + banner.stdout)
     if not version:
@@ -155,8 +148,9 @@ def _java_error(what: str, where: str) -> StackError:
 
 @contextlib.contextmanager
 def hold_lock(lock_file: Path) -> Iterator[None]:
-    """Hold *lock_file* against other processes; it ends with the process, however that ends."""
+    """Hold *lock_file* against other processes."""
     with lock_file.open("a") as handle:
+        # The system ends the lock with the process, even after kill -9.
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -168,6 +162,7 @@ def _fetch(pins: Sequence[Pin], scratch: Path) -> Path:
     pattern = f"{jars}/[artifact]-[revision].[ext]"
     command = [str(find_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", str(_ivy_jar())]
     command += ["-settings", str(settings), "-ivy", str(modules), "-confs", "default", "-retrieve", pattern]
+    # One retry: a repository's mirror may fail once.
     for last_try in (False, True):
         try:
             outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_RESOLVE_TIMEOUT_S)
@@ -187,7 +182,7 @@ def _fetch(pins: Sequence[Pin], scratch: Path) -> Path:
 
 
 def _ivy_settings(cache: Path) -> str:
-    # No POM is read and no other checksum asked for: the pins already say everything, and that is four times as fast.
+    # Without POMs and Ivy's own checksums it is four times as fast; the pins already fix every version and checksum.
     mirror = os.environ.get("TIDEGATE_MAVEN_REPOSITORY")
     root = f" root={quoteattr(mirror)}" if mirror else ""
     return (
@@ -233,5 +228,5 @@ def _sha256(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    # For images: resolve into the folder given, so that a container needs no network when it starts.
+    # For container images: the jars go into the given folder, so that a container needs no network at its start.
     sys.stdout.write(f"{kafka_jars(*(Path(argument).resolve() for argument in sys.argv[1:]))}\n")

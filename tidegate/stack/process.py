@@ -1,8 +1,8 @@
 """
-A server that outlives the program that started it, and is found again by whoever comes later.
+A server that outlives the program that started it, and that later programs find again.
 
 A pid alone proves nothing: the system may have given it to another process since. A recorded process is ours only if the pid
-exists, started when we recorded it, and has our configuration file on its command line; nothing else is ever signalled.
+exists, started at the recorded time, and has our configuration file on its command line; no other process is ever signalled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import psutil
 
 from tidegate.stack.jars import StackError
 
-# The kernel's start times follow the wall clock, which may have been set since.
+# The kernel's start times follow the wall clock, which may have been adjusted since.
 _START_TOLERANCE_S = 5.0
 _POLL_S = 0.05
 _SETTLE_S = 1.0
@@ -27,7 +27,7 @@ _FEW_LINES = 5
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """One started server: its pid, when it started (seconds since 1970), and the file that marks it as ours."""
+    """One started server: its pid, its start (seconds since 1970), and the file that marks it as ours."""
 
     pid: int
     started_s: float
@@ -62,12 +62,12 @@ class ServerProcess:
 
 def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerProcess:
     """
-    Start *command* in a session of its own, so that neither the end of the caller nor its Ctrl-C reaches it.
+    Start *command* in a session of its own, so that neither the end of the caller nor its Ctrl-C stops it.
 
     Args:
         command: The program and its arguments, *marker* among them.
         marker: The configuration file by which this server is recognized.
-        output: The file that takes what the program prints.
+        output: The file for the program's own output.
     """
     with output.open("ab") as sink:
         child = subprocess.Popen(
@@ -79,9 +79,10 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerP
             start_new_session=True,
         )
     started_s = psutil.Process(child.pid).create_time()
-    child.returncode = 0  # Popen must not wait for it: psutil reaps the child if this program still runs when it ends
+    # Popen must not wait for it: psutil reaps the child if this program still runs when the child ends.
+    child.returncode = 0
     server = ServerProcess(child.pid, started_s, str(marker))
-    # The system says that the program was loaded a moment before it shows the new command line.
+    # The system lists the process a moment before it shows the new command line.
     deadline_s = time.monotonic() + _SETTLE_S
     while server.process() is None and time.monotonic() < deadline_s:
         time.sleep(_POLL_S)
@@ -90,10 +91,10 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerP
 
 def wait_healthy(name: str, server: ServerProcess, is_healthy: Callable[[], bool], logs: Sequence[Path], timeout_s: float) -> None:
     """
-    Return once *healthy* says yes; *logs* are where the server writes, the likelier place of a complaint first.
+    Return once *is_healthy* returns True; *logs* are the server's log files, the likelier place of an error first.
 
     Raises:
-        StackError: ``TG-STACK-START``: *server* ended first, or *timeout_s* seconds passed; with its last words.
+        StackError: ``TG-STACK-START``, with the last lines: *server* ended first, or *timeout_s* seconds passed.
     """
     deadline_s = time.monotonic() + timeout_s
     while not is_healthy():
@@ -119,8 +120,9 @@ def is_listening(port: int) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Return whether the loopback *port* can be bound by a server now."""
+    """Return whether a server can bind the loopback *port*."""
     with socket.socket() as probe:
+        # As servers do: closing connections of a stopped server must not make its port look taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

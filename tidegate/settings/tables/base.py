@@ -1,5 +1,5 @@
 """
-What the tables of ``tidegate.toml`` share: their base class, and the kinds of value that several of them have.
+How the tables of ``tidegate.toml`` are built: their base class, and kinds of value that several of them use.
 
 Law: a table that exists is usable. Each setting was checked by its kind, and the settings of one table against each other.
 A field whose name ends in ``_us`` is written without that ending, as a duration with a unit.
@@ -16,12 +16,12 @@ from tidegate.settings.kinds import Kind, NotAllowed
 
 FieldType = Literal["bigint", "float", "nvarchar(max)", "datetime", "bit", "record", "array"]
 Count = Annotated[int, Field(ge=1), Kind("count")]
-# The setting at fault, what is wrong, the fix.
+# The wrong setting, the problem, the fix.
 Conflict = tuple[str, str, str]
 
 
 class Contradiction(ValueError):
-    """Settings of one table that cannot hold together."""
+    """Settings of one table that contradict each other."""
 
     def __init__(self, conflicts: list[Conflict]) -> None:
         super().__init__("; ".join(problem for _, problem, _ in conflicts))
@@ -40,12 +40,12 @@ def _check_name(name: str) -> str:
     return name
 
 
-# The name of an input or output, as queries say it.
+# The name of an input or output, as queries write it.
 Name = Annotated[str, AfterValidator(_check_name)]
 
 
 class _CertificateFiles(Protocol):
-    """The settings of a table for a server met over TLS: paths of PEM files."""
+    """The settings of a table for a server with TLS: paths of PEM files."""
 
     @property
     def ca_file(self) -> str | None: ...
@@ -56,7 +56,7 @@ class _CertificateFiles(Protocol):
 
 
 def tls_conflicts(table: _CertificateFiles, scheme: str, encrypted: bool) -> list[Conflict]:
-    """Return what does not hold together among certificate files, where only a URL of *scheme* is *encrypted*."""
+    """Return the contradictions among certificate files; only a URL of *scheme* is *encrypted*."""
     conflicts: list[Conflict] = []
     given = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(table, name)]
     if given and not encrypted:

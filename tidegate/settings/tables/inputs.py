@@ -1,9 +1,8 @@
 """
-The table [inputs.NAME]: one raw topic (or several), its time policies, and the ordered topic made of it.
+The table [inputs.NAME]: one raw topic (or several), its time policies, and its ordered topic.
 
-Law: a value that exists is usable (see :mod:`tidegate.settings.tables`). What shapes the events of the ordered
-topic is part of :meth:`InputSettings.fingerprint`; when CTIs are written, and what they list, is not: they may differ
-between runs.
+Law: a value that exists is usable (see :mod:`tidegate.settings.tables.base`). Settings that shape the events of the ordered topic are
+part of :meth:`InputSettings.fingerprint`. When CTIs are written, and what they list, is not: it may differ between runs.
 """
 
 from __future__ import annotations
@@ -216,11 +215,11 @@ class InputSettings(Table):
         return self
 
     def unused_settings(self) -> set[str]:
-        """Return the settings that mean nothing for this input, such as all that judge event time without ``timestamp_by``."""
+        """Return the settings without effect for this input, such as all time policies if there is no ``timestamp_by``."""
         return {name for names, _ in self._settings_without_effect() for name in names}
 
     def _settings_without_effect(self) -> list[tuple[tuple[str, ...], str]]:
-        """Return settings without effect here, with the setting they would need."""
+        """Return settings without effect here, with the setting that they need."""
         without_effect: list[tuple[tuple[str, ...], str]] = (
             [] if self.timestamp_by is not None else [(_EVENT_TIME_SETTINGS, "timestamp_by")]
         )
@@ -228,6 +227,7 @@ class InputSettings(Table):
         return without_effect if self._reads_ctis else [*without_effect, (("cti_violation_action",), "source_ctis or import_ctis_from")]
 
     def _effect_conflicts(self) -> list[tuple[str, str, str]]:
+        # Only settings that were written are reported; defaults are harmless.
         given = sorted(name.removesuffix("_us") for name in self.model_fields_set)
         needs = {name: needed for names, needed in self._settings_without_effect() for name in names}
         return [
@@ -297,33 +297,28 @@ class InputSettings(Table):
             early_us=self.early_us,
             late_us=self.late_us,
             late_action=Action(self.late_action),
-            # A CTI one tick beyond the watermark is a watermark one tick beyond the largest event.
+            # A CTI one tick beyond the watermark is the same as a watermark one tick beyond the largest event.
             reorder_us=self.reorder_us if self.cti_delay_us >= 0 else self.cti_delay_us,
             out_of_order_action=Action(self.out_of_order_action),
             cti_violation_action=violation_action,
         )
 
     def generation(self) -> Generation:
-        """Return when CTIs are written and what they say."""
+        """Return when CTIs are written and what they list."""
         return Generation(self.cti_every_events, self.cti_every_us, max(self.cti_delay_us, 0), self.cti_list_substreams)
 
     @property
     def span_kind(self) -> FactKind:
-        """The fact that holds when a range was first planned: its records' arrival, or the clock that judges absurd timestamps."""
+        """The kind of fact written when a range is first planned: its records' arrival, or the clock that judges absurd timestamps."""
         return FactKind.STAMP if self.arrival == "ingest" else FactKind.VERDICT
 
     @property
     def event_shape(self) -> Shape:
-        """What an event is in time."""
         return Shape(self.shape)
 
     def fingerprint(self) -> dict[str, str]:
-        """
-        Return in canonical text what is bound to a checkpoint: with another value the ordered topic would differ.
-
-        ``output_partitions`` is empty when it follows the input; what was then made is fixed by the topic itself. What
-        checkpoints of earlier versions do not know is left out where it has no effect, so that they still fit.
-        """
+        """Return the settings that are bound to a checkpoint, as canonical text: with another value the ordered topic would differ."""
+        # Settings without effect are left out, so that checkpoints that do not know them stay valid.
         policies = self.policies()
         shape_part = {"shape": self.shape, "end": self.end or ""} if self.shape != "point" else {}
         cti_part = {"cti_violation_action": policies.cti_violation_action.value} if self._reads_ctis else {}
@@ -335,6 +330,7 @@ class InputSettings(Table):
             "topic": ",".join(sorted(self.topics)),
             **({} if self.topic_pattern is None else {"topic_pattern": self.topic_pattern}),
             "ordered_topic": self.ordered_topic,
+            # Empty if it follows the input: the number of partitions is then fixed by the topic itself.
             "output_partitions": "" if self.output_partitions is None else str(self.output_partitions),
             "format": self.format,
             "arrival": self.arrival,

@@ -10,7 +10,7 @@ from tidegate.settings.tables.base import Table
 
 
 class LoggingSettings(Table):
-    """[logging]: what a job says while it runs."""
+    """[logging]: the log of a job."""
 
     format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: for people on a terminal, JSON lines elsewhere.")
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The least grave events shown.")

@@ -11,7 +11,7 @@ from tidegate.settings.tables.base import Table
 
 
 class MetricsSettings(Table):
-    """[metrics]: the numbers a job publishes."""
+    """[metrics]: the metrics of a job."""
 
     port: Annotated[int, Field(ge=0, le=65535), Kind("TCP port")] = Field(
         default=0, description="Port at which Prometheus fetches them; 0: off. Each job on a machine needs one of its own."

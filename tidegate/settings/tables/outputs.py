@@ -81,9 +81,9 @@ class OutputSettings(Table):
 
     @property
     def writes_sheets(self) -> bool:
-        """Whether results go anywhere span by span."""
+        """Whether any destination gets results span by span."""
         return not (self.files is None and self.plain_topic is None and self.sink is None)
 
     def pace(self) -> Pace:
-        """Return how often the query that writes here takes notice of its input's CTIs."""
+        """Return the pace of CTIs for the query that writes this output."""
         return Pace(self.cti_every_events, self.cti_every_us, self.cti_delay_us)

@@ -1,6 +1,5 @@
 """
-How the payloads of an input are written: the settings beside ``format``, what they need of each other, and which fields
-are read.
+How the payloads of an input are written: the settings beside ``format``, their dependencies, and the fields that ingest reads.
 
 Law: settings that passed name only fields that a payload of that format can have, as far as the settings alone show.
 """
@@ -17,7 +16,7 @@ from tidegate.settings.kinds import Kind, NotAllowed
 from tidegate.settings.problems import nearest_word
 from tidegate.settings.tables.base import Conflict, FieldType
 
-# Settings that mean something for one format only.
+# Settings that have an effect for one format only.
 FORMATS_OF = {"csv_columns": "csv", "csv_delimiter": "csv", "avro_schema": "avro"}
 
 
@@ -25,7 +24,8 @@ def _parse_event_time(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise NotAllowed("a field path such as payload.at, or an expression over the payload such as DATEADD(second, delay, base)")
     if plain_path(value) is None:
-        from tidegate.expressions.binding.setting_expressions import event_time_problem  # only an expression needs what reads SQL
+        # Imported here: only an expression needs the SQL parser.
+        from tidegate.expressions.binding.setting_expressions import event_time_problem
 
         if problem := event_time_problem(value):
             raise NotAllowed(f"a field path (odd names in brackets: [event time]) or an expression over the payload; {problem}")
@@ -53,7 +53,7 @@ Columns = Annotated[tuple[str, ...], BeforeValidator(_parse_columns), PlainSeria
 
 
 class PayloadSettings(Protocol):
-    """The settings of an input that say how its payloads are written and which fields ingest reads."""
+    """The settings of an input for the form of its payloads and the fields that ingest reads."""
 
     @property
     def name(self) -> str: ...
@@ -76,7 +76,7 @@ class PayloadSettings(Protocol):
 
 
 def format_conflicts(settings: PayloadSettings) -> list[Conflict]:
-    """Return what of the settings of *settings*'s format does not hold together: (setting at fault, what, fix) of each."""
+    """Return the contradictions among the settings of a format, each as (setting, problem, fix)."""
     conflicts: list[Conflict] = []
     for setting, needed_by in (("csv_columns", "csv"), ("avro_schema", "avro")):
         if settings.format == needed_by and not getattr(settings, setting):
@@ -114,14 +114,14 @@ def paths_by_setting(settings: PayloadSettings) -> dict[str, tuple[tuple[str, ..
 
 
 def format_fingerprint(settings: PayloadSettings) -> dict[str, str]:
-    """Return what of the format shapes events, beyond its name; nothing for formats that earlier checkpoints know."""
+    """Return the settings of the format that shape events, beside its name; none if older checkpoints lack them."""
     if settings.format != "csv":
         return {}
     return {"csv_columns": ",".join(settings.csv_columns), "csv_delimiter": settings.csv_delimiter}
 
 
 def canonical_event_time(settings: PayloadSettings) -> str:
-    """Return one text for all spellings of the event time that mean the same; empty where there is none."""
+    """Return one text for all spellings of the same event time; empty if there is none."""
     if settings.timestamp_by is None or plain_path(settings.timestamp_by):
         return settings.timestamp_by or ""
     from tidegate.expressions.binding.input_schema import InputSchema

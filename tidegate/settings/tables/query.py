@@ -10,7 +10,7 @@ from tidegate.settings.tables.base import Count, Table
 
 
 class QuerySettings(Table):
-    """[query]: what all queries may ask for."""
+    """[query]: the limits of all queries."""
 
     window_max_us: Duration = Field(
         default=7 * DAY_US, description="Longest window a query may have; its events are kept as state for that long."

@@ -13,7 +13,7 @@ from tidegate.settings.tables.base import Contradiction, Table, tls_conflicts
 
 
 class RedisSettings(Table):
-    """[redis]: the journal and what tools read."""
+    """[redis]: the journal and the progress that tools read."""
 
     url: RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"), description="Where Redis or Valkey answers; a password in it is never shown."

@@ -1,8 +1,7 @@
 """
-The table [references.NAME]: reference data, files that queries look records up in.
+The table [references.NAME]: reference data, files in which queries look records up.
 
-Law: a value that exists is usable (see :mod:`tidegate.settings.tables`); whether the files are there is looked at when
-a job starts.
+Law: a value that exists is usable (see :mod:`tidegate.settings.tables.base`). Whether the files exist is checked when a job starts.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class ReferenceSettings(Table):
 
     @property
     def has_pattern(self) -> bool:
-        """Whether files that come are versions by their names; else the settings name each file."""
+        """Whether new files become versions by their names; if not, the settings name each file."""
         return self.path is not None and "{date}" in self.path
 
     @model_validator(mode="after")

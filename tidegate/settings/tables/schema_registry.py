@@ -26,7 +26,7 @@ RegistryUrl = Annotated[str, BeforeValidator(_parse_urls), Kind("URL, several se
 
 
 class SchemaRegistrySettings(Table):
-    """[schema_registry]: the registry that knows the schemas of framed Avro payloads."""
+    """[schema_registry]: the registry that has the schemas of framed Avro payloads."""
 
     url: RegistryUrl | None = Field(default=None, description="Where the schema registry answers.")
     username: str | None = Field(default=None, description="User, or API key.")
