@@ -31,12 +31,7 @@ def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | No
     """
     Bind a script of one output to the configured inputs.
 
-    Args:
-        into: The output given beside the script. INTO may then be absent; otherwise it must agree.
-        window_us_max: Longest window accepted, microseconds.
-
-    Raises:
-        QueryError: The script is wrong; with file, line, column and fix.
+    If *into* names the output, INTO may be absent, or must agree. Raises QueryError: the script is wrong; with file, line, column and fix.
     """
     plans = bind_outputs(script, inputs, into=into, window_us_max=window_us_max)
     if len(plans) == 1:

@@ -24,7 +24,6 @@ class Layout:
 
     @classmethod
     def of_one(cls, relation: Relation) -> Layout:
-        """Lay out the only relation of a SELECT, which is read directly."""
         return cls((relation.rows,), {})
 
     @classmethod
@@ -45,7 +44,6 @@ class Layout:
         return cls(tuple(rows), places)
 
     def first_relations(self, count: int) -> Layout:
-        """Return the layout of the first *count* relations alone."""
         width = sum(len(rows.columns) for rows in self.rows[:count] if not isinstance(rows, (Scan, Filter)))
         return Layout(self.rows[:count], {named: column for named, column in self.places.items() if column.index < width})
 
@@ -78,7 +76,6 @@ def _over_own_rows(named: Expr) -> Expr:
 
 
 def _lay_out_relation(index: int, relation: Relation, named: Sequence[Expr]) -> tuple[Rows, Sequence[Expr]]:
-    """Return the node of a relation's rows with the named columns, and the expression that names each column."""
     if relation.schema is not None:
         # A projection without columns would pass whole payloads on.
         naming = named or [RelationLeaf(index, "System.Timestamp()", None, SystemTimestamp())]

@@ -55,7 +55,6 @@ class ApplyClauses:
         return [clause.value for clause in self.clauses]
 
     def rows(self, child: Rows, layout: Layout) -> Rows:
-        """Return the node of the rows; *layout* covers the relations before and those that APPLY adds."""
         for clause in self.clauses:
             value = layout.over_columns(clause.value)
             assert isinstance(value, Call)

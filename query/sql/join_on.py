@@ -183,7 +183,6 @@ class OnBinder:
     # Time
 
     def _bounds(self, parts: Sequence[Expr], relations: Sequence[Relation], missing: str, offset: int) -> tuple[Bounds, int, list[Expr]]:
-        """Return the distance in time, the relation it is measured from, and the conditions that define it."""
         bounds: dict[int, list[tuple[Expr, Bound]]] = {}
         for part in parts:
             if (bound_to := self._bound(part, len(relations) - 1)) is not None:
@@ -248,7 +247,6 @@ class OnBinder:
     # OVER
 
     def _check_over(self, joins: Sequence[exp.Join], relations: Sequence[Relation]) -> None:
-        """Refuse to join relations with different substream keys."""
         if not joins:
             return
         overs = [_overs(relation.rows) for relation in relations]
@@ -283,13 +281,10 @@ class _OnNames(ScopeNames):
 
 
 def _times(node: exp.Expr, relations: Sequence[Relation]) -> dict[int, int | None]:
-    """
-    Return the places in ON where a bare name may be the time of an input, each with the input, or None.
-
-    In DATEDIFF the name must be an input's; in a comparison it is one if no side has a column of that name.
-    """
+    """Return the places in ON where a bare name may be the time of an input, each with the input, or None."""
     relation_by_offset: dict[int, int | None] = {}
     known = {name.lower() for relation in relations for name in relation.known_columns}
+    # On a side of a comparison the name of an input is its time only if no side has a column of that name; in DATEDIFF always.
     for comparison in node.find_all(exp.LT, exp.LTE, exp.GT, exp.GTE):
         for side in (comparison.this, comparison.expression):
             if isinstance(side, exp.Column) and len(side.parts) == 1 and side.name.lower() not in known:
@@ -315,7 +310,6 @@ def _between(first: Relation, new: Relation) -> str:
 
 
 def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    """Yield the conditions whose conjunction is *expr*."""
     if isinstance(expr, Call) and expr.name in ("and", "condition"):
         for part in expr.args:
             yield from _conjuncts(part)

@@ -33,9 +33,7 @@ class Relation:
     One name after FROM or JOIN.
 
     Args:
-        name: Its alias, else its own name.
         names: The qualifiers that may stand before its columns, in lower case.
-        rows: The input's events, or the step's rows.
         schema: The fields of an input; None for a step.
         is_applied: Whether APPLY adds it.
         star: The possible members of a step's column ``*``; None without such a column.
@@ -165,7 +163,6 @@ class ScopeNames:
         return Property(column, path[1:], offset=offset) if len(path) > 1 else column
 
     def _resolve_in_star(self, index: int, relation: Relation, schema: InputSchema, path: tuple[str, ...], offset: int) -> Expr:
-        """Return a member of the column ``*``, converted to its declared type."""
         stars = [place for place, name in enumerate(relation.known_columns) if name == STAR]
         if len(stars) > 1:
             message = f"{'.'.join(path)} may be a member of each * of {relation.name}"

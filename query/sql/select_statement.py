@@ -109,7 +109,6 @@ class SelectBinder:
         return Project(child, settled.columns)
 
     def _add_analytic_columns(self, child: Scan | Filter | Rows, bound: _BoundSelect) -> tuple[Rows, _BoundSelect]:
-        """Add a column for each analytic function to the rows; also return the expressions over these columns."""
         refuse_long(analytics_of(bound.exprs), self.source, self.window_us_max)
         assert not isinstance(child, (Scan, Filter))
         analyzed = AnalyticColumns.add_to(child, bound.exprs)
@@ -200,7 +199,6 @@ class SelectBinder:
         return Relation(table.alias or name, names, step.child, schema)
 
     def _star(self, step: Rows) -> InputSchema | None:
-        """Return the known members of a step's column ``*``."""
         star = next((column for column in step.columns if column.name == STAR), None)
         if star is None:
             return None
@@ -294,7 +292,6 @@ def _aliases(columns: Sequence[Column], keys: Sequence[Expr]) -> dict[str, Expr]
 
 
 def _sides(union: exp.Union) -> list[exp.Expr]:
-    """Return the queries that a chain of UNIONs combines, in the order of the script."""
     sides: list[exp.Expr] = []
     node: exp.Expr = union
     while isinstance(node, exp.Union):

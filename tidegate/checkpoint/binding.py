@@ -22,11 +22,8 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
     """
     Bind a job's checkpoint folder (made when missing) to *settings*, or check that it is bound to them.
 
-    Args:
-        may_grow: Names of settings whose number may rise, or whose JSON object may gain names; the folder is then bound to the new value.
-
-    Raises:
-        RefusedError: The checkpoint was made with other settings; each difference is named.
+    For names in *may_grow* a number may rise, or a JSON object gain names; the new value is then bound. Raises RefusedError: other settings
+    differ.
     """
     check_binding(read_binding(folder), settings, str(folder), may_grow)
     if read_binding(folder) == dict(settings):
@@ -42,12 +39,7 @@ def check_binding(
     where: str,
     may_grow: Collection[str] = (),
 ) -> None:
-    """
-    Compare *settings* with the *binding* of the checkpoint folder *where*, None if it has none; see :func:`bind`.
-
-    Raises:
-        RefusedError: The checkpoint was made with other settings; each difference is named.
-    """
+    """Check *settings* against *binding* (None: unbound) like :func:`bind`. Raises RefusedError: settings differ; it names each."""
     changed = [] if binding is None else differences(binding, settings, may_grow)
     if changed:
         raise RefusedError(
@@ -86,7 +78,7 @@ def _has_grown(before: str, after: str) -> bool:
 
 def check_same_topics(before: Mapping[str, str], current: Mapping[str, str], where: str, fix: str) -> None:
     """
-    Compare topic ids (empty for a topic that is gone); names that only one side has are ignored. *where* and *fix* are for the error.
+    Compare topic ids (empty: the topic is gone) of names that both sides have.
 
     Raises:
         RefusedError: A topic was deleted, or deleted and made again under its name (TG-TOPIC-RECREATED).

@@ -26,11 +26,7 @@ class KnownTopics:
 
     def check(self, admin: Admin) -> None:
         """
-        Compare the topics with their ids.
-
-        Raises:
-            RefusedError: A topic was made again, or deleted (TG-TOPIC-RECREATED).
-            UnreachableError: A topic is not found, or the brokers do not answer.
+        Check the ids. Raises RefusedError: a topic was deleted or made again; UnreachableError: one is not found, or no broker answers.
         """
         current = admin.topic_ids(self._ids)
         missing = sorted(name for name, topic_id in current.items() if not topic_id)

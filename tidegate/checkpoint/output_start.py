@@ -15,11 +15,9 @@ EARLIEST, NOW, LAST_STOPPED = "earliest", "now", "last-stopped"
 @dataclass(frozen=True, slots=True)
 class Start:
     """
-    An output start time.
+    An output start time: *text* is ``earliest``, ``now``, ``last-stopped`` or a time in ISO-8601, *start_us* its value in microseconds.
 
-    Args:
-        text: ``earliest``, ``now``, ``last-stopped``, or the time in ISO-8601.
-        start_us: S, microseconds; None for ``earliest``, and for ``last-stopped`` until the last run's progress has been read.
+    *start_us* is None for ``earliest``, and for ``last-stopped`` until the last run's progress has been read.
     """
 
     text: str = EARLIEST
@@ -54,9 +52,7 @@ def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
     """
     Return the start that continues after the promises of the last run into *ordered_topic*, as published in Redis.
 
-    Raises:
-        RefusedError: The run's progress is unknown (TG-START-UNKNOWN).
-        UnreachableError: Redis does not answer.
+    Raises RefusedError: its progress is unknown (TG-START-UNKNOWN); UnreachableError: Redis does not answer.
     """
     store = ProgressStore(redis)
     try:

@@ -25,7 +25,7 @@ _warned: set[str] = set()
 
 def spill(state: State, bytes_max: int) -> int:
     """
-    Move the largest pieces of *state* to temporary files until at most *bytes_max* payload bytes are in memory; return the bytes moved.
+    Move the largest pieces of *state* to temporary files until *bytes_max* payload bytes or less are in memory; return the bytes moved.
     """
     pieces = sorted((chunk.held.rows for chunk in state.all_chunks()), key=lambda rows: rows.payload_bytes)
     left, moved = sum(rows.payload_bytes for rows in pieces), 0
@@ -44,7 +44,6 @@ def spill(state: State, bytes_max: int) -> int:
 
 
 def _map_to_file(key: Payload, value: Payload) -> tuple[Payload, Payload]:
-    """Return copies of both columns in a mapped file without a name."""
     batch = pa.record_batch([key, value], names=["key", "value"])
     descriptor, path = tempfile.mkstemp(prefix="tidegate-held-")
     try:

@@ -55,7 +55,7 @@ def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Fi
 
 def _extract_plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns | None:
     """
-    Extract fields by the native part, and by the parser for payloads that are not plain. None if it cannot be used, or most are not plain.
+    Extract fields by the native part, and by the parser from payloads that are not plain; None if it is not usable or most are not plain.
     """
     library = plain_json.library() if native_parts.is_enabled() else None
     if library is None or isinstance(payloads, pa.ChunkedArray) or not all(map(_is_plain, fields)):
@@ -105,9 +105,7 @@ def _extract_parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field
 
 
 def _exact_members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, str]) -> tuple[pa.Array, list[pa.Array]]:
-    """
-    Return the JSON text of each field's exactly spelled member (null if absent) and the usable payloads; add bad payloads to *reasons*.
-    """
+    """Return the usable payloads and the JSON text of each field's exactly spelled member; add bad payloads to *reasons*."""
     # Most payloads begin with a brace; the slower regular expression runs only if some do not.
     objects = pc.fill_null(pc.starts_with(texts, "{"), False)
     if not pc.all(objects).as_py():

@@ -24,7 +24,6 @@ class Expr:
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        """The expressions directly inside this one."""
         return ()
 
     def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
@@ -107,7 +106,7 @@ class Payload(Leaf):
 @dataclass(frozen=True, slots=True)
 class Numbered(Leaf):
     """
-    Value number ``index`` of a row or group. It prints as ``title``, the expression it stands for; ``kind`` is None if rows differ in kind.
+    Value number ``index`` of a row or group; prints as ``title``, the expression it stands for. ``kind`` is None if rows differ in kind.
     """
 
     index: int
@@ -250,9 +249,8 @@ class Property(Expr):
 @dataclass(frozen=True, slots=True)
 class Cast(Expr):
     """
-    A conversion to ``kind``; a value that cannot be converted fails the row, or is NULL if ``lenient`` (TRY_CAST).
-
-    ``declared`` marks the conversion of a field to its declared type; it prints as the field alone.
+    A conversion to ``kind``; a failing value is NULL if ``lenient`` (TRY_CAST). ``declared``: to a field's declared type, prints as the
+    field.
     """
 
     arg: Expr
@@ -300,7 +298,6 @@ class Aggregate(Expr):
     Args:
         function: A name of :data:`tidegate.expressions.functions.catalog.AGGREGATES` or of an extension's aggregate.
         arg: The argument; None for COUNT(*) and for percentiles, whose argument is in *order*.
-        distinct: Whether equal values count once.
         order: The sort keys of the rows, each with True if the largest come first.
         parameter: For CollectTop the number of rows, for percentiles the fraction.
         more_args: Further arguments of an extension's aggregate (``uda.name``).
@@ -350,11 +347,10 @@ class Analytic(Expr):
 
     Args:
         function: ``lag``, ``last``, ``isfirst`` or an aggregate's name.
-        arg: The argument of LAG and LAST.
         limit_us: Microseconds; for ISFIRST the length of its intervals.
         rows_back: For LAG, how many rows back.
         default: For LAG and LAST, the value if there is no such row; None means NULL.
-        aggregate: The aggregate over the rows; None for LAG, LAST and ISFIRST.
+        aggregate: The aggregate over the rows; None for LAG, LAST and ISFIRST, which have *arg* instead.
     """
 
     function: str
@@ -368,7 +364,6 @@ class Analytic(Expr):
 
     @property
     def inputs(self) -> tuple[Expr, ...]:
-        """The expressions whose values are read from those rows."""
         if self.aggregate is not None:
             return self.aggregate.parts
         return () if self.arg is None else (self.arg,)

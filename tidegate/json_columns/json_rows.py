@@ -37,7 +37,6 @@ class JsonColumn:
 
     @property
     def bytes_max(self) -> int:
-        """An upper bound of the bytes of all values."""
         if self.style in (INTEGER, FLOAT):
             return len(self.values) * (len(self.prefix) + _NUMBER_BYTES)
         ends = np.frombuffer(self.values.buffers()[1], dtype=np.int32)[self.values.offset :] if len(self.values) else (0, 0)
@@ -72,12 +71,9 @@ def write_rows(
     part: ctypes.CDLL, columns: Sequence[JsonColumn], suffix: bytes, row_count: int, text_of: Callable[[int], pa.Array]
 ) -> pa.Array | None:
     """
-    Write *row_count* rows; return None if their text is too long for one binary column.
+    Write rows that end in *suffix*; return None if their text is too long for one binary column.
 
-    Args:
-        part: :func:`library`.
-        suffix: The bytes at the end of each row.
-        text_of: Returns the text of the column with this index; called if C cannot write one of its floats.
+    If C cannot write a float of a column, *text_of* returns that column (given its index) as text.
     """
     columns = list(columns)
     while True:

@@ -29,9 +29,7 @@ TEXT, BIGINT, FLOAT, FALSE, TRUE = 1, 2, 3, 4, 5
 
 @dataclass(frozen=True, slots=True)
 class PlainTexts:
-    """
-    The fields of a column of payloads as JSON text: one array per field, null if absent. *other_rows* are the rows that are not plain.
-    """
+    """The fields of a column of payloads as JSON texts, one array per field, null if absent; *other_rows* are not plain."""
 
     is_plain: NDArray[np.bool_]
     other_rows: NDArray[np.int64]
@@ -40,9 +38,7 @@ class PlainTexts:
 
 @dataclass(frozen=True, slots=True)
 class PlainValues:
-    """
-    The fields of a column of payloads as values; *status* marks each payload as plain, ``MISSING`` or one of *other_rows* (not plain).
-    """
+    """The fields of a column of payloads as values; *status* of a payload: plain, ``MISSING``, or not plain (in *other_rows*)."""
 
     status: NDArray[np.uint8]
     other_rows: NDArray[np.int64]
@@ -77,12 +73,9 @@ def library() -> ctypes.CDLL | None:
 
 def read_texts(part: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainTexts | None:
     """
-    Read the JSON texts of fields; return None if there are too many fields or the column is too large.
+    Read the JSON texts of fields from a binary or large_binary column; return None if there are too many fields or bytes.
 
-    Args:
-        part: :func:`library`.
-        payloads: A binary or large_binary column.
-        names: Names of members of the object, each once; printable ASCII.
+    Each of *names* is printable ASCII and occurs once.
     """
     prepared = _c_arguments(payloads, names, _FIELDS_MAX)
     if prepared is None:
@@ -116,9 +109,7 @@ def read_values(part: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> 
 
 
 def _c_arguments(payloads: pa.Array, names: Sequence[str], fields_max: int) -> tuple[tuple[Any, ...], int, int] | None:
-    """
-    Return the common first arguments of both C functions, the bytes of the payloads and the number of rows; None if C cannot read them.
-    """
+    """Return the common first arguments of both C functions, the bytes of the payloads and the number of rows; None if too many."""
     rows, wide = len(payloads), pa.types.is_large_binary(payloads.type)
     valid, ends, octets = payloads.buffers()
     if not rows or len(names) > fields_max or octets is None or octets.size > _BYTES_MAX:

@@ -92,9 +92,7 @@ class Topic:
 
 
 class Admin:
-    """
-    One admin client; *timeout_s* is the longest wait for each answer, seconds. Raises SettingError: librdkafka rejects the properties.
-    """
+    """One admin client; *timeout_s* limits the wait for each answer, seconds. Raises SettingError: librdkafka rejects the properties."""
 
     def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
         self.bootstrap, self._timeout_s = properties["bootstrap.servers"], timeout_s
@@ -107,11 +105,8 @@ class Admin:
 
     def check_reachable(self) -> None:
         """
-        Return when a broker answers.
-
-        Raises:
-            UnreachableError: No answer within the time limit (TG-KAFKA-UNREACHABLE); at once if the brokers reject the login
-                (TG-KAFKA-AUTH) or one side rejects the other's certificate (TG-KAFKA-TLS).
+        Return when a broker answers. Raises UnreachableError: none does within the time limit (TG-KAFKA-UNREACHABLE); at once if the login
+        (TG-KAFKA-AUTH) or a certificate (TG-KAFKA-TLS) is rejected.
         """
         deadline_s = time.monotonic() + self._timeout_s
         while (left_s := deadline_s - time.monotonic()) > _TRY_S:
@@ -138,7 +133,7 @@ class Admin:
         return Topic(name, str(described.topic_id), len(described.partitions), config)
 
     def partition_counts(self) -> dict[str, int]:
-        """Return the number of partitions of each visible topic."""
+        """Return the number of partitions of each topic that this client may see."""
         metadata = self._call(lambda: self._client.list_topics(timeout=self._timeout_s))
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
@@ -173,10 +168,8 @@ class Admin:
         """
         Ask the brokers whether this client has *rights* on existing topics; the right to create them is skipped.
 
-        Without this check a missing right shows only at the first read or write, or not at all.
-
-        Raises:
-            RefusedError: A right is missing (TG-KAFKA-DENIED): topic, operation, and the command that grants it.
+        Without this check a missing right shows only at the first read or write, or not at all. Raises RefusedError: a right is missing
+        (TG-KAFKA-DENIED).
         """
         wanted = [right for right in rights if right.operation != "Create"]
         for topic in dict.fromkeys(right.topic for right in wanted):
@@ -190,10 +183,7 @@ class Admin:
 
     def create(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
         """
-        Create a topic unless it exists; return it as soon as the brokers show it.
-
-        Raises:
-            UnreachableError: They do not show it within the time limit (TG-KAFKA-UNREACHABLE).
+        Create a topic unless it exists; return it when the brokers show it. Raises UnreachableError: they do not within the time limit.
         """
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         try:
@@ -225,12 +215,11 @@ class Admin:
         Return the ordered topic, created if missing, with the settings of spec section 4.
 
         Args:
-            partitions: N, fixed for the topic's life.
             retention_us: How long events are retained, by system timestamp; None: for ever.
             record_bytes_max: Largest record of the topic that it is made from.
 
         Raises:
-            RefusedError: It exists with another N, or with settings that would lose or refuse events.
+            RefusedError: It exists with another number of partitions, or with settings that would lose or refuse events.
         """
         wanted = {
             **ORDERED_TOPIC_CONFIG,
@@ -342,10 +331,7 @@ def _is_topic_unknown(error: BaseException | None) -> bool:
 
 
 def raise_if_hopeless(properties: Mapping[str, str], right: Right) -> None:
-    """
-    Raise TidegateError if a client that receives nothing will wait for ever: a right, login or certificate is refused (TG-KAFKA-DENIED,
-    TG-KAFKA-AUTH, TG-KAFKA-TLS).
-    """
+    """Raise TidegateError if waiting is hopeless: a right, a login or a certificate is refused (TG-KAFKA-DENIED, -AUTH, -TLS)."""
     try:
         admin = Admin(properties, 5 * _TRY_S)
         admin.check_reachable()

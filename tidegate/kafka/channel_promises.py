@@ -41,11 +41,7 @@ def last_promises(
     other_topic_fix: str = OTHER_TOPIC_FIX,
 ) -> Promises:
     """
-    Return the last CTI of each channel of *topic*; *starts* and *ends* are the offsets of its partitions.
-
-    Args:
-        properties: librdkafka properties.
-        other_topic_fix: For errors: the way to write to another topic.
+    Return the last CTI of each channel of *topic*; *other_topic_fix* is the advice in errors.
 
     Raises:
         RefusedError: A channel has ended (TG-TOPIC-ENDED), or retention may have deleted its last CTI (TG-RETENTION).
@@ -103,7 +99,7 @@ def _is_complete(walk: LastPromises) -> bool:
 
 def log_of(records: Records, topic: str, partition: int) -> Log:
     """
-    Convert records of an ordered partition, read with headers, to the columns of the reader's rule. Raises ProtocolError: one is malformed.
+    Return records of an ordered partition, read with headers, as the reader's rule takes them. Raises ProtocolError: one is malformed.
     """
     assert records.header is not None, "events are known by their headers"
     rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)

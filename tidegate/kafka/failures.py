@@ -49,7 +49,6 @@ def kafka_failure(
         where: The topic, or a position in it.
         operation: The attempted operation by Kafka's name: Read, Write, Create, Describe, DescribeConfigs.
         topic: The topic of the operation; default: *where*.
-        properties: The client's properties, which name its user and the brokers.
     """
     known_properties = properties or {}
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and operation:
@@ -128,7 +127,6 @@ class LastError:
         self.error = None
 
     def hopeless_failure(self) -> TidegateError | None:
-        """Return the exception if only a person can fix the last error."""
         if self.error is None:
             return None
         error = kafka_failure(self.error, self._properties.get("bootstrap.servers", ""), properties=self._properties)

@@ -162,7 +162,6 @@ class _Client:
         return self._handle
 
     def close(self) -> None:
-        """Disconnect; queued records are not sent."""
         handle, self._handle = self._handle, None
         # A forked child has none of the client's threads, so closing could wait for them for ever.
         if handle and self._process == os.getpid():
@@ -206,7 +205,6 @@ class NativeSource(_Client):
         return consumer in self._consumers
 
     def close_consumer(self, consumer: int) -> None:
-        """Close the consumer with this handle, unless it is closed already."""
         if consumer in self._consumers:
             self._consumers.remove(consumer)
             self._native.tg_consumer_close(consumer)
@@ -234,7 +232,6 @@ class NativeConsumer(_Client):
 
     @property
     def handle(self) -> int:
-        """The pointer to the native part's consumer."""
         return super()._open
 
     @property
@@ -243,7 +240,6 @@ class NativeConsumer(_Client):
         return self.handle
 
     def assign(self, offset: int) -> None:
-        """Read from *offset* on."""
         error = self._native.tg_assign(self._open, offset)
         assert error == 0, f"assigning one partition cannot fail: {error}"
 
@@ -251,16 +247,12 @@ class NativeConsumer(_Client):
         self, end: int, rows_max: int, bytes_max: int, wait_ms: int, more_ms: int
     ) -> tuple[Records | None, bool, KafkaError | None, int]:
         """
-        Return the next records below *end*.
+        Return the next records below *end*, if any; whether one at or beyond *end* has arrived; the next error and its offset.
 
         Args:
-            end: The offset after the range.
             bytes_max: Most bytes, unless the first record alone is larger; below 2**31.
             wait_ms: Longest wait for the first record.
             more_ms: Longest wait for each further record.
-
-        Returns:
-            The records, if any; whether a record at or beyond *end* has arrived; the next error and its offset.
         """
         piece = self._piece
         if self._native.tg_take(self._open, end, rows_max, bytes_max, wait_ms, more_ms, ctypes.byref(piece)):
@@ -319,17 +311,9 @@ class NativeProducer(_Client):
         first_row: int = 0,
     ) -> int:
         """
-        Queue rows of columns from *first_row* on.
+        Queue rows of binary columns (or numpy columns of bytes) from *first_row* on, each with the header *name* if *headers* is given.
 
-        Args:
-            value, key: Binary columns, or numpy columns of bytes objects.
-            partition: int32, the partition of each row.
-            stamp_ms: int64, Kafka timestamps.
-            name: Name of the one header.
-            headers: Its values; None: no header.
-
-        Returns:
-            The first row not queued: the number of rows, or the row for which there was no room or that :attr:`failed`.
+        Return the first row not queued: the number of rows, or the row for which there was no room or that :attr:`failed`.
         """
         width = 0 if headers is None else headers.type.byte_width
         block = None if headers is None else headers.buffers()[1].address + headers.offset * width
@@ -359,9 +343,7 @@ class NativeProducer(_Client):
         partition: int = _UNASSIGNED,
         stamp_ms: int = 0,
     ) -> bool:
-        """
-        Queue one record with any headers; by default the client chooses *partition* and *stamp_ms*. Return False if the queue is full.
-        """
+        """Queue one record with any headers; by default the client chooses partition and timestamp. Return False if the queue is full."""
         names = _c_array(ctypes.c_char_p, [name.encode() for name, _ in headers])
         values = _c_array(ctypes.c_char_p, [octets for _, octets in headers])
         lengths = _c_array(ctypes.c_int64, [_length(octets) for _, octets in headers])

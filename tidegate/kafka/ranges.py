@@ -49,12 +49,7 @@ _log = get_logger("kafka.reader")
 
 class RangeReader:
     """
-    Reads ranges of one partition.
-
-    Args:
-        headers: Whether record headers are read.
-        prefetch_bytes: Most bytes fetched ahead.
-        own_connections: Whether it has connections of its own; else this process has only one reader of the partition.
+    Reads ranges of one partition, at most *prefetch_bytes* ahead. Without *own_connections* this process has one reader of the partition.
     """
 
     def __init__(
@@ -95,8 +90,7 @@ class RangeReader:
 
     def read(self, start: int, end: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Records]:
         """
-        Yield the range in pieces of at most *chunk* records, and of *chunk_bytes* bytes unless one record alone is larger. Waits as long as
-        the brokers do not answer.
+        Yield the range in pieces of at most *chunk* records, and of *chunk_bytes* unless one record is larger.
 
         Raises:
             RefusedError: The range (or its topic) has been deleted, or it may not be read (TG-KAFKA-DENIED).
@@ -180,7 +174,6 @@ _sources: dict[Any, NativeSource] = {}
 
 
 def _shared_source(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool) -> NativeSource:
-    """Return this process's connections with these *properties*, made at first use."""
     name = headers, *sorted(properties.items())
     if name not in _sources:
         _sources[name] = NativeSource(library, properties)

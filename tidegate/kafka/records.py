@@ -22,8 +22,7 @@ class Records:
     Args:
         offset: Rising offsets, possibly with gaps.
         timestamp_ms: Kafka timestamps, milliseconds; -1 if a record has none.
-        key: Keys, an Arrow binary column with nulls.
-        value: Payloads, an Arrow binary column with nulls.
+        key, value: Arrow binary columns with nulls.
         header: The value of each record's first header ``tg``, null if absent; None if headers were not read.
         facts: The same for header ``tf``.
     """

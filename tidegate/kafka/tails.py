@@ -16,12 +16,7 @@ TAIL_RECORDS = 1_000
 
 
 def has_ended(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> bool:
-    """
-    Return whether every channel of *topic* ends in a final CTI; *ends* has the end of every partition.
-
-    Raises:
-        ProtocolError: A CTI cannot be read; ``where`` names its record.
-    """
+    """Return whether every channel of *topic* ends in a final CTI; *ends* has all its partitions. Raises like :func:`ctis_of`."""
     return all(_partition_has_ended(properties, topic, partition, end, len(ends)) for (_, partition), end in ends.items())
 
 
@@ -45,12 +40,7 @@ def final_ctis(records: Records, topic: str, partition: int) -> Iterator[Cti]:
 
 
 def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int, Cti]]:
-    """
-    Yield (offset, CTI) for each CTI among *records* of an ordered partition, read with headers.
-
-    Raises:
-        ProtocolError: A CTI cannot be read; ``where`` names its record.
-    """
+    """Yield (offset, CTI) for each CTI in an ordered partition's *records*. Raises ProtocolError: one is malformed; ``where`` names it."""
     assert records.header is not None, "CTIs are known by their headers"
     lengths = pc.binary_length(records.header).fill_null(0).to_numpy()
     for row in np.flatnonzero(lengths == CTI_HEADER_BYTES).tolist():

@@ -52,10 +52,8 @@ class Columns(NamedTuple):
 
     Args:
         value, key: Arrow binary columns, or numpy columns of bytes objects; None and null are null.
-        partition: int32.
         stamp_ms: Kafka timestamps, milliseconds.
-        name: Name of the header.
-        headers: Its values; None: no header.
+        name: Name of the one header, whose values are *headers*.
     """
 
     value: Payload
@@ -87,7 +85,6 @@ class GaplessProducer:
         self._raise_failure(topic)
 
     def send(self, topic: str, rows: Iterable[Row]) -> None:
-        """Queue a few records with their partitions and headers, waiting while the queue is full."""
         since_s = self._start_sending(topic)
         for value, key, partition, stamp_ms, headers in rows:
             while not self._producer.send_one(topic, value, key, headers, partition, stamp_ms):
@@ -103,9 +100,7 @@ class GaplessProducer:
         self._raise_failure(topic)
 
     def flush(self, topic: str) -> None:
-        """
-        Return when the broker has acknowledged everything queued; log while waiting. Raises TidegateError: a record was refused for good.
-        """
+        """Return when the broker has acknowledged everything queued. Raises TidegateError: a record was refused for good."""
         warned_s = time.monotonic()
         while left := self._producer.flush(_FLUSH_MS):
             self._raise_failure(topic)
@@ -116,11 +111,10 @@ class GaplessProducer:
         self._raise_failure(topic)
 
     def discard(self) -> None:
-        """Discard the queue; the producer cannot be used afterwards."""
+        """Forget everything queued; the producer cannot be used afterwards."""
         self._producer.close()
 
     def _start_sending(self, topic: str) -> float:
-        """Remember the topic; return the start of the wait for room, seconds."""
         self._topics.add(topic)
         return time.monotonic()
 
@@ -152,12 +146,7 @@ def _record_error(error: KafkaError, topic: str, properties: Mapping[str, str]) 
 
 
 class ChannelWriter:
-    """
-    Writes the channels of one input partition through a producer that others may share.
-
-    Args:
-        cti_bytes_max: A CTI with a larger body is split; well below the topic's ``max.message.bytes``.
-    """
+    """Writes one input partition's channels; the producer may be shared. A CTI with a body above *cti_bytes_max* is split."""
 
     def __init__(self, producer: GaplessProducer, topic: str, cti_bytes_max: int = CTI_BYTES_MAX) -> None:
         self._producer, self._topic, self._cti_bytes_max = producer, topic, cti_bytes_max

@@ -141,8 +141,6 @@ class _Size:
 
 
 class _Sizes:
-    """Computes the size of every type of a schema, and refuses types that cannot be read safely."""
-
     def __init__(self, known: Mapping[str, Any]) -> None:
         self._known = known
         self._sizes: dict[str, _Size | None] = {}

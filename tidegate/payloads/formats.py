@@ -36,13 +36,7 @@ class PayloadReader(Protocol):
 @dataclass(frozen=True, slots=True)
 class PayloadFormat:
     """
-    The format of one input's payloads.
-
-    Args:
-        name: json, csv, avro or avro_registry.
-        csv_columns: Names of the values of a CSV record.
-        avro_schema: The text of the schema file.
-        registry: Settings of the schema registry; contains secrets.
+    The format of one input's payloads: json, csv, avro (with the text of its schema file) or avro_registry (with secrets in *registry*).
     """
 
     name: str = "json"

@@ -32,8 +32,6 @@ _SCHEMA = StructType([StructField("label", IntegerType())])
 
 
 class _OneBatchPlanner(RangePlanner):
-    """A planner of a single row: one run loads the classes that every job uses."""
-
     def initialOffset(self) -> dict[str, Any]:
         return {"at": 0}
 

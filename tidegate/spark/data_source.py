@@ -1,8 +1,7 @@
 """
-Planners as Spark data sources.
+Planners as Spark data sources: a planner returns ranges, a few tiny rows a batch, so one task is enough.
 
-A planner returns ranges, a few tiny rows a batch, so one task is enough. Its class carries the plan, because Spark shows a source's options
-in query plans and the plan contains secrets.
+Its class carries the plan, because Spark shows a source's options in query plans and the plan contains secrets.
 """
 
 from __future__ import annotations
@@ -70,11 +69,7 @@ class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
     """
     A planner in the shape that Spark calls, made at the first question: a process that only plans the read never makes it.
 
-    It also waits between batches, by the monotonic clock: Spark's own trigger stalls if the wall clock is set back.
-
-    Args:
-        make: Makes the planner.
-        trigger_us: Least time between the plans of two batches, microseconds.
+    It leaves at least *trigger_us* between two batches, by the monotonic clock: Spark's own trigger stalls if the wall clock is set back.
     """
 
     def __init__(self, make: Callable[[], RangePlanner], trigger_us: int) -> None:

@@ -69,15 +69,7 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DrivenQuery:
-    """
-    One query to drive.
-
-    Args:
-        name: Its name in logs.
-        start: Starts the query from its checkpoint.
-        folder: The job's checkpoint folder; if the query fails, Spark's full report is written there.
-        on_failure: Called if this query fails.
-    """
+    """One query to drive: *start* starts it from the checkpoint in *folder*, which also gets Spark's full report if the query fails."""
 
     name: str
     start: Callable[[], Query]
@@ -87,12 +79,10 @@ class DrivenQuery:
 
 def drive(jobs: Sequence[DrivenQuery], stop: Stop, every_second: Callable[[], None] = lambda: None) -> None:
     """
-    Start queries; return when all have ended by themselves or *stop* was asked for.
+    Start queries; return when all have ended by themselves or *stop* was asked for. If one fails, the others are stopped.
 
-    If one query fails, the others are stopped. *every_second* is called about once a second; an exception from it stops all queries too.
-
-    Raises:
-        TidegateError: A query failed; an error that a worker raised deliberately is raised again as it was.
+    An exception from *every_second* stops all queries too. Raises TidegateError: a query failed; an error that a worker raised deliberately
+    is raised again as it was.
     """
     running: list[_RunningQuery] = []
     try:
@@ -125,7 +115,6 @@ class _RunningQuery:
                 self._restart_or_raise(error)
 
     def has_ended(self, wait: bool) -> bool:
-        """Return whether the query has ended by itself; *wait* up to a second for that."""
         try:
             # awaitTermination takes whole seconds, but returns at once if the query is no longer active.
             return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))

@@ -1,8 +1,7 @@
 """
 A Spark session started in the background: its JVM takes seconds, in which a resuming job can look at its topics.
 
-Law: the job's own output still goes to the terminal. If the job is refused meanwhile, it does not wait for Spark: the JVM ends with the
-process.
+Law: the job's own output still goes to the terminal. A refused job does not wait for Spark: the JVM ends with the process.
 """
 
 from __future__ import annotations
@@ -25,13 +24,7 @@ def separate_stderr() -> None:
 
 
 class EarlySession:
-    """
-    A starting Spark session, as a context manager that stops it at the end.
-
-    Args:
-        job: Name of the job in Spark's own tools.
-        folder: Folder of Spark's log, made when missing.
-    """
+    """A starting Spark session, as a context manager that stops it at the end; Spark's log goes to *folder*, made when missing."""
 
     def __init__(self, settings: Settings, job: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

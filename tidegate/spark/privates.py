@@ -24,9 +24,7 @@ CHECKED_VERSION = "4.3.0"
 
 def start_jvm(conf: Mapping[str, str]) -> None:
     """
-    Start the JVM with *conf* on its command line, before there is a session.
-
-    The public builder would put every property there, also secrets, where all users of the machine can read them.
+    Start the JVM with *conf* on its command line. The public builder would add secrets there, which every user of the machine could read.
     """
     from pyspark import SparkConf, SparkContext
 

@@ -50,11 +50,8 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     """
     Start Spark for one job; ``[spark.conf]`` may override settings that the design does not fix.
 
-    The JVM and the Python workers write to ``spark.log`` in *folder*; :class:`WorkerLog` copies the jobs' own events from there to the
-    terminal.
-
-    Raises:
-        TidegateError: Java is missing, Spark does not start, or it has no room for its sockets.
+    The JVM and the workers write to ``spark.log`` in *folder*, from where :class:`WorkerLog` logs the jobs' events again. Raises
+    TidegateError: Java is missing, Spark does not start, or it has no room for its sockets.
     """
     # Workers on other machines of a cluster do not have our program.
     python = lean_python() if settings.spark.master.startswith("local") else sys.executable
@@ -133,14 +130,7 @@ class Stage:
 def start_stage(
     spark: SparkSession, source: type[DataSource], processor: StatefulProcessor, stage: Stage, on_reports: OnReports
 ) -> StreamingQuery:
-    """
-    Start planner -> shuffle by ``label`` -> *processor* -> driver.
-
-    Args:
-        source: Yields ranges with a column ``label``.
-        processor: Takes the ranges of one label and returns reports.
-        on_reports: Called in the driver with the reports of each batch.
-    """
+    """Start planner -> shuffle by ``label`` -> *processor* -> driver, where *on_reports* gets the reports of each batch."""
     spark.dataSource.register(source)
     ranges = spark.readStream.format(source.name()).load()
     reports = ranges.groupBy("label").transformWithStateInPandas(
@@ -159,7 +149,7 @@ def start_stage(
 
 @contextmanager
 def _redirect_stderr(file: Path) -> Iterator[None]:
-    """Let child processes started within the ``with`` block write their stderr to *file*."""
+    """Send the stderr of child processes started within the ``with`` block to *file*."""
     kept = os.dup(2)
     with file.open("ab") as log:
         os.dup2(log.fileno(), 2)

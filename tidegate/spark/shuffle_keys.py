@@ -1,18 +1,11 @@
-"""
-Keys that Spark's hash partitioning spreads evenly.
-
-Law: the first keys are the same for every count, so a running stage may add keys.
-"""
+"""Keys that Spark's hash partitioning spreads evenly. Law: the first keys are the same for every count, so a running stage may add keys."""
 
 from __future__ import annotations
 
 
 def even_labels(count: int, tasks: int) -> list[int]:
-    """
-    Return *count* distinct keys that Spark's hash spreads evenly over *tasks* shuffle partitions.
-
-    Plain small numbers are spread unevenly: 0, 1, 2, 3 over two partitions fall 1, 1, 0, 1.
-    """
+    """Return *count* distinct keys that Spark's hash spreads evenly over *tasks* shuffle partitions."""
+    # Spark's hash spreads small numbers unevenly: 0, 1, 2, 3 over two partitions fall 1, 1, 0, 1.
     labels: list[int] = []
     candidate = 0
     for number in range(count):

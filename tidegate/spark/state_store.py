@@ -34,13 +34,7 @@ _in_memory: dict[tuple[str, int], tuple[bytes, object, dict[int, int]]] = {}
 
 
 class StateStore(Generic[Value]):
-    """
-    The state of one key of a stateful stage.
-
-    Args:
-        handle: Spark's handle, as passed to ``init`` of a processor.
-        job: The job's checkpoint, which is unique on this machine.
-    """
+    """The state of one key of a stateful stage; *job* is the job's checkpoint, which is unique on this machine."""
 
     def __init__(self, handle: StatefulProcessorHandle, job: str) -> None:
         self._job = job
@@ -51,12 +45,9 @@ class StateStore(Generic[Value]):
 
     def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:
         """
-        Return the value last saved for *number*, or a *new* one, and drop it from memory until it is saved again.
+        Return the value last saved for *number* (a roster number or a bucket), or a *new* one; *restore* makes it from head and chunks.
 
-        Args:
-            number: The owner of the value: a roster number or a bucket.
-            new: Makes the value before the first record.
-            restore: Makes it from head and chunks.
+        The value leaves memory until it is saved again.
         """
         nonce, kept, self._parts = _in_memory.pop((self._job, number), (b"", None, {}))
         stored = self._cells.getValue((_HEAD,))
@@ -113,10 +104,8 @@ class StageProcessor(StatefulProcessor):
     """
     A job's stateful stage as Spark calls it.
 
-    Args:
-        stage: Makes the stage, an object with ``reports(rows, store)``, which takes the ranges of one key and yields JSON, and
-            ``complete()``, called after the last key of a task and before Spark commits its state.
-        job: The job's checkpoint.
+    *stage* makes an object with ``reports(rows, store)``, which takes the ranges of one key and yields JSON, and ``complete()``, called
+    after the last key of a task and before Spark commits its state.
     """
 
     def __init__(self, stage: Deferred, job: str) -> None:

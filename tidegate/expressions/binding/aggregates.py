@@ -60,7 +60,7 @@ class AggregateBinder:
     rows: WholeRows
 
     def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
-        """Bind a call; *name* is in lower case, *over* is None if there is no OVER."""
+        """Bind a call; *name* is in lower case, *over* is None without OVER."""
         offset, args = offset_of(call), call.expressions
         if (extension := extension_aggregates.find(name)) is not None:
             return self._extension(name, extension, call)

@@ -1,10 +1,9 @@
 """
 Binding of analytic functions: functions of a row and the rows before it.
 
-``LAG(x, 2) OVER (PARTITION BY k LIMIT DURATION(hour, 1) WHEN c)`` considers the earlier rows with the same k that meet c and are at most an
-hour older, and returns x of the last but one of them. LAST counts the row itself too and returns the last value. ``SUM(x) OVER (...)``,
-like every other aggregate, covers all these rows and the row itself. ``ISFIRST(minute, 15) OVER (...)`` is 1 in the first such row of each
-interval, else 0.
+``LAG(x, 2) OVER (PARTITION BY k LIMIT DURATION(hour, 1) WHEN c)`` is x of the last but one earlier row with the same k that meets c and is
+at most an hour older. LAST counts the row itself too. ``SUM(x) OVER (...)``, like every other aggregate, covers all these rows and the row
+itself. ``ISFIRST(minute, 15) OVER (...)`` is 1 in the first such row of each interval, else 0.
 
 Law: an analytic function is computed from the rows of FROM, before WHERE and GROUP BY. So neither can change its value, and both may
 contain it.
@@ -40,14 +39,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class AnalyticBinder:
-    """
-    Binds one analytic function.
-
-    Args:
-        bind_condition: Binds the condition of the clause with this name.
-        bind_aggregate: Binds an aggregate with its ORDER BY from the name, the call and OVER.
-        whole_row: Returns a whole row as a record, for an offset in the script.
-    """
+    """Binds one analytic function; *bind_condition* takes the name of the clause, *whole_row* an offset in the script."""
 
     source: Source
     bind: Callable[[exp.Expr], Expr]
@@ -56,7 +48,6 @@ class AnalyticBinder:
     whole_row: Callable[[int], Expr]
 
     def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Analytic:
-        """Bind a call; *name* is in lower case, *over* is None if there is no OVER."""
         clauses = over.args if over is not None else {}
         self._refuse_other_clauses(name, clauses, call)
         total = None

@@ -31,11 +31,8 @@ from tidegate.expressions.tree import (
 
 class FunctionBinder(ABC):
     """
-    Binds function calls; a subclass binds the other expressions.
-
-    Args:
-        aliases: Expressions by the names that the script gave them, in lower case. They take precedence over *names*, except inside
-            aggregates and analytic functions.
+    Binds function calls; a subclass binds the other expressions. *aliases* are expressions by the lower-case names of the script; they take
+    precedence over *names*, except inside aggregates and analytic functions.
     """
 
     def __init__(self, source: Source, names: Names, aliases: Mapping[str, Expr] | None = None) -> None:
@@ -104,7 +101,6 @@ class FunctionBinder(ABC):
         return call
 
     def _convert(self, node: exp.Expr) -> Expr:
-        """Bind CONVERT(type, x) as CAST(x AS type), and TRY_CONVERT as TRY_CAST."""
         name, args = str(node.name), node.expressions
         if len(args) != 2:
             fix = "write CAST, and DATENAME or DATEPART for parts of a datetime"

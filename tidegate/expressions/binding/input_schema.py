@@ -19,12 +19,10 @@ class InputSchema:
     One input as the binder sees it. Raises SettingError: a declared type is unknown.
 
     Args:
-        name: The name that FROM uses.
         timestamp_by: The configured event time, a field path or an expression; None: arrival time.
         over: The configured substream key; None: one timeline per input partition.
-        fields: Declared types by field path (``a.b``): names of types, or ``any``. Other fields may occur.
+        fields: Declared types by field path (``a.b``): names of types, or ``any``. Other fields may occur unless *is_closed*.
         is_result: The input is the result of another query: event time is its system timestamp.
-        is_closed: No fields but those in ``fields`` occur.
         is_reference: The input is reference data: a table without time, in which JOIN looks records up.
         is_free: The input is not ordered yet: the script decides on its event time and its substreams.
     """

@@ -31,9 +31,7 @@ class Names(Protocol):
         ...
 
     def whole_row(self, offset: int) -> Expr:
-        """
-        Return a whole row as a record; *offset* is the place of the function that takes it. Raises QueryError: there are several rows.
-        """
+        """Return a whole row as a record; *offset* is the place of the word that takes it. Raises QueryError: there are several rows."""
         ...
 
 
@@ -44,7 +42,7 @@ class InputNames:
 
     Args:
         aliases: Names that may stand before a field's (``f.origin``), in lower case.
-        reads_json_texts: Whether a declared record may also be a text that holds JSON; otherwise only true records are read.
+        reads_json_texts: Whether a declared record may also be a text that holds JSON.
     """
 
     source: Source
@@ -62,7 +60,6 @@ class InputNames:
         return member if kind is None else Cast(member, kind, declared=True, offset=offset)
 
     def is_row_name(self, name: str) -> bool:
-        """Return whether *name* is the input's and not that of a known field."""
         return (
             name.lower() in self.aliases
             and self.schema.declared_kind((name,)) is None

@@ -136,7 +136,6 @@ class ScalarBinder(FunctionBinder):
         raise self.source.error("FUNCTION", node, message, fix=self._suggest_dotted(function_name, name))
 
     def _suggest_dotted(self, function_name: str, name: str) -> str:
-        """Return the fix for an unknown dotted function."""
         if function_name.startswith(("udf.", "uda.")):
             known_names = (*extension_aggregates.names(), *(known_names for known_names in column_functions.names() if "." in known_names))
             return suggest(function_name, known_names, "install the package that offers it")

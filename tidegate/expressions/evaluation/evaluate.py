@@ -1,7 +1,5 @@
 """
-Evaluating row-level expressions over whole columns.
-
-Law: the value of an expression in a row depends on that row alone.
+Evaluating row-level expressions over whole columns. Law: the value of an expression in a row depends on that row alone.
 
 Rows are grouped by *signature*: the kind of each leaf in the row. Each signature gets its own statically typed DuckDB statement; nearly
 always there is one. A row with a NULL leaf joins the rows of another signature only if that cannot change its value.
@@ -37,10 +35,7 @@ _CODES_IN_INT64 = 10
 
 
 def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> tuple[list[Variant], list[Failure]]:
-    """
-    Evaluate expressions over *length* rows, given the column of every leaf; return a column per expression (NULL in failed rows) and the
-    failures.
-    """
+    """Evaluate expressions, given the column of every leaf; return a column per expression (NULL in failed rows) and the failures."""
     columns: list[Variant] = []
     failures: list[Failure] = []
     computed_everywhere: dict[Expr, tuple[Variant, list[Failure]]] = {}
@@ -66,7 +61,6 @@ def _evaluate_with_column_calls(expr: Expr, lifting: ColumnCalls) -> tuple[Varia
 
 
 def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> tuple[Variant, list[Failure]]:
-    """Evaluate an expression without column functions."""
     if expr in leaves:
         return leaves[expr], []
     pieces: list[tuple[RowNumbers, Variant]] = []

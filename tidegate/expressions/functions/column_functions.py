@@ -35,13 +35,7 @@ ColumnRule = Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]
 
 @dataclass(frozen=True, slots=True)
 class ColumnFunction:
-    """
-    One column function.
-
-    Args:
-        result_kind: The kind of its values if it is always the same.
-        argument_kinds: The kind that each argument must have unless it is NULL; None, or an index beyond the tuple, allows any.
-    """
+    """One column function; each argument must be NULL or of its kind in *argument_kinds* (None, or an index beyond the tuple: any kind)."""
 
     args_min: int
     args_max: int

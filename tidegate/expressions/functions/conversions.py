@@ -100,10 +100,7 @@ def refuse_long(sql: str) -> None:
 
 def convert(value: TypedSql, to: Kind, *, lenient: bool = False) -> str:
     """
-    Return the DuckDB expression that converts *value* to kind *to*; a value that cannot be converted fails, or is NULL if *lenient*.
-
-    Raises:
-        KindMismatch: No value of this kind can be converted to *to*.
+    Return the DuckDB conversion of *value* to kind *to*; failing values become NULL if *lenient*. Raises KindMismatch: kinds do not fit.
     """
     if value.kind is to:
         return value.sql

@@ -23,7 +23,6 @@ class Function:
     One function or operator.
 
     Args:
-        rule: Writes the call as a DuckDB expression.
         result_kind: The kind of its values if it depends on no argument.
         mixes_kinds: The kind depends on arguments whose value is not used. Rows with a NULL argument are then evaluated apart: that NULL
             must not get the kind that the argument has in other rows.
@@ -42,9 +41,7 @@ def as_text(value: TypedSql) -> str:
 
 
 def number(value: TypedSql, least: Kind = Kind.BIGINT) -> TypedSql:
-    """
-    Return *value* as a number of kind *least* or float; text becomes a float. Raises KindMismatch: a value of its kind cannot be a number.
-    """
+    """Return *value* as a number of kind *least* or float; text becomes a float. Raises KindMismatch: its kind is no number."""
     if value.kind in (Kind.BIGINT, Kind.FLOAT):
         return TypedSql(convert(value, Kind.FLOAT), Kind.FLOAT) if least is Kind.FLOAT else value
     if value.kind in (Kind.NULL, Kind.BIT):

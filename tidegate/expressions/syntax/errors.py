@@ -39,11 +39,8 @@ if TYPE_CHECKING:  # suggestions are made in processes that do not need sqlglot
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    A script's text and its name in messages.
-
-    Args:
-        prefix_length: Characters at the beginning that the author did not write; columns are counted after them.
-        ignores_case: Whether the script asks for comparisons of texts that ignore case.
+    A script's text and its name in messages. The first *prefix_length* characters are not the author's: columns are counted after them.
+    *ignores_case*: the script asks for comparisons of texts that ignore case.
     """
 
     text: str

@@ -1,6 +1,4 @@
-"""
-Plain paths: names joined by dots, such as ``payload.at``. They are recognized without the SQL parser, even if their words are keywords.
-"""
+"""Plain paths: names joined by dots (``payload.at``), recognized without the SQL parser even if their words are keywords."""
 
 from __future__ import annotations
 
