@@ -143,9 +143,7 @@ class AggregateFunction:
 def _compute_isolated(
     called: str, gives: Kind, length: tuple[int, str], compute_all: Callable[[], Any], compute_one: Callable[[int], Any]
 ) -> tuple[pa.Array, list[Failure]]:
-    """
-    Return *length* values of a function that scripts call *called*; if the call for all fails, compute each alone, null if that fails too.
-    """
+    """Return *length* values of a function that scripts call *called*; if the call for all fails, compute each alone, null if it fails."""
     count, noun = length
     if not count:
         return pa.nulls(0, gives.arrow), []

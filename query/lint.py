@@ -73,7 +73,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class LintContext:
-    """What a linter must know beside the script."""
+    """The knowledge of a linter beside the script."""
 
     # The configured inputs; None: FROM may name any input.
     schemas: Sequence[InputSchema] | None = None

@@ -116,9 +116,7 @@ class BadRow:
 
 
 class Bucket(ABC):
-    """
-    The common part of all kinds: readers, retention, result channels. Each bucket has a *program* of its own, which collects failed rows.
-    """
+    """The common part of all kinds: readers, retention, result channels. Each bucket has its own *program*, which collects failed rows."""
 
     def __init__(self, program: Program, config: BucketConfig) -> None:
         self._program, self._sources, self._number = program, tuple(config.sources), config.number
@@ -169,7 +167,6 @@ class Bucket(ABC):
 
     @property
     def duplicates(self) -> int:
-        """How many events occurred in the logs more than once."""
         return sum(reader.duplicates for reader in self.readers.values())
 
     @property
@@ -216,7 +213,7 @@ class Bucket(ABC):
         return self._release(self._close_due())
 
     def end(self) -> list[Released]:
-        """Close everything, because the run ends here. Return what :meth:`settle` returns then."""
+        """Close everything, because the run ends here; return as :meth:`settle`."""
         self._ended = True
         return self.settle()
 
@@ -236,11 +233,11 @@ class Bucket(ABC):
         return self._channels[output].pop_file_rows(self.output_frontier_us(output), self._retention)
 
     def pop_bad_rows(self) -> list[BadRow]:
-        """Return the rows that could not be evaluated since the last call."""
+        """Return the rows that failed since the last call."""
         bad_rows, self._bad_rows = self._bad_rows, []
         return bad_rows
 
-    # What a kind does
+    # Methods of each kind
 
     def _select_own(self, events: pa.Table, accepted: Accepted) -> pa.Table:
         """Return the accepted events that this bucket evaluates: all, unless rows are exchanged."""
@@ -266,7 +263,7 @@ class Bucket(ABC):
     def _restore_own(self, fields: dict[str, Any]) -> None:
         """Read the kind's own part, and drop restored rows that are no longer needed."""
 
-    # What kinds use
+    # Methods for the kinds
 
     def _prepare(self, source_index: int, events: pa.Table, sub: Ints) -> None:
         """Evaluate events; retain the rows that later results need."""

@@ -36,7 +36,7 @@ class FullSpan(NamedTuple):
 
 @dataclass(slots=True)
 class ChannelNumbering:
-    """The next number, and what the channel's CTIs have promised."""
+    """The next number, and the promises of the channel's CTIs."""
 
     # Number of the next result.
     seq: int = 0

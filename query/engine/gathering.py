@@ -79,9 +79,7 @@ def expiring_rows(operator: Operator, retention: Retention, names: Sequence[str]
 
 
 def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int:
-    """
-    Return the end of the first step of a finish from *from_us*, at most *to_us*, so that not too many rows have their last results in it.
-    """
+    """Return the end of the first step of a finish from *from_us*: *to_us*, or sooner if too many rows have their last results."""
     due = [part for part in rows if from_us <= part.last_us and part.first_us < to_us]
     if sum(part.rows for part in due) <= EXPIRING_AT_ONCE:
         return to_us

@@ -22,9 +22,7 @@ def ahead_of(node: Node) -> int:
 
 
 def shift_slices(slices: pa.Table, by_us: int, until_us: int = INFINITY) -> pa.Table:
-    """
-    Return slices or horizons of time (``from_us``, ``to_us``) moved by *by_us*, but not beyond *until_us*; ``NEVER`` and ``INFINITY`` stay.
-    """
+    """Move slices or horizons of time (``from_us``, ``to_us``) by *by_us*, but not beyond *until_us*; ``NEVER`` and ``INFINITY`` stay."""
     if not by_us and until_us == INFINITY:
         return slices
     for column in {"from_us", "to_us"} & {*slices.column_names}:

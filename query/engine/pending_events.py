@@ -11,9 +11,7 @@ from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes, take_rows_
 
 
 def sort_by_time(events: pa.Table) -> Iterator[pa.Table]:
-    """
-    Yield events in the order (s, input partition, offset), in parts to be evaluated one by one; events in order already are not copied.
-    """
+    """Yield events in the order (s, input partition, offset), in parts of limited size; events in order already are not copied."""
     system_us, partition_id, offset = (events[name].to_numpy() for name in ("system_us", "partition_id", "offset"))
     steps = np.sign(np.diff(system_us)) * 4 + np.sign(np.diff(partition_id)) * 2 + np.sign(np.diff(offset))
     if (steps >= 0).all():

@@ -54,7 +54,7 @@ class Step:
 class Program:
     """A query ready to run."""
 
-    # What it computes, a plan for each output.
+    # A plan for each output.
     plans: tuple[Plan, ...]
     # How the payloads of each input are written; JSON for others.
     payloads: Mapping[str, PayloadFormat] = field(default_factory=dict)
@@ -118,8 +118,7 @@ class Program:
 
     def prepare(self, input: str, events: pa.Table) -> tuple[Prepared, pa.Table]:
         """
-        Evaluate events (``EVENTS_SCHEMA``) of one input, in order; return the rows to retain, and the rows that failed (``BAD_SCHEMA``),
-        each once.
+        Evaluate events (``EVENTS_SCHEMA``) of one input, in order; return the rows to retain, and each failed row once (``BAD_SCHEMA``).
         """
         prepared: Prepared = []
         failed = []

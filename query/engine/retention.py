@@ -46,7 +46,7 @@ Compact = Callable[[str, pa.Table], pa.Table]
 
 
 class Retained(StrEnum):
-    """What a bucket retains. Each kind of rows has a name for each of its owners."""
+    """The kinds of rows that a bucket retains. Each kind has a name for each of its owners."""
 
     ROWS = "rows"  # of an operator's side
     PENDING = "pending"  # events of a source that time has not passed
@@ -179,7 +179,7 @@ class _Chunk:
 
 @dataclass(slots=True)
 class Changes:
-    """What saving has to write: chunks to put and chunks to delete, by number."""
+    """Chunks to put and chunks to delete, by number, when a retention is saved."""
 
     put: dict[int, bytes] = field(default_factory=dict)
     delete: list[int] = field(default_factory=list)
@@ -310,7 +310,7 @@ class Retention:
         return self._next - 1
 
     def head(self) -> list[list[int]]:
-        """Return what :meth:`restore` needs beside the chunks: [number, level] of each, in order."""
+        """Return the part that :meth:`restore` needs beside the chunks: [number, level] of each, in order."""
         return [[chunk.number, chunk.level] for chunk in self._chunks]
 
     @classmethod

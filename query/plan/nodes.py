@@ -302,10 +302,7 @@ class ReferenceJoin(Node):
 
 @dataclass(frozen=True, slots=True)
 class Custom(SingleInputNode):
-    """
-    The rows of an operator that the script calls by name (:mod:`query.plan.operator_extensions`), with its other arguments as scripts write
-    them.
-    """
+    """The rows of an operator that the script calls by name with these other arguments (:mod:`query.plan.operator_extensions`)."""
 
     child: Rows
     name: str
@@ -380,7 +377,6 @@ class Plan:
 
     @property
     def lookback_us(self) -> int:
-        """How long before an output instant events can still count for it, microseconds."""
         return lookback_of(self.root)
 
     @property

@@ -114,10 +114,7 @@ class Operator(ABC):
         return False
 
     def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
-        """
-        Return whether all results with ``from_us <= System.Timestamp < to_us`` depend in the same way on rows whose least and greatest
-        ``system_us`` are *ends_us*.
-        """
+        """Return whether all results of a slice depend alike on rows whose least and greatest ``system_us`` are *ends_us*."""
         return False
 
     def summarize(self, retained: pa.Table) -> pa.Table:
@@ -132,7 +129,7 @@ class Operator(ABC):
         return False
 
     def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
-        """Return the portion of each row, 0 to *count* - 1 (*count* is 255 at most); rows of different portions never meet in a result."""
+        """Return the portion of each row, 0 to *count* - 1 (*count* is 255 at most)."""
         raise NotImplementedError
 
     def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
@@ -147,9 +144,7 @@ class Operator(ABC):
         return False
 
     def lookup_keys(self, retained: pa.Table, side: int) -> pa.Table:
-        """
-        Return columns in which rows that meet agree, of the same names, types and values on both sides. Rows that agree may still not meet.
-        """
+        """Return columns in which rows that meet agree, of the same names and types on both sides. Rows that agree may still not meet."""
         raise NotImplementedError
 
     def asking_rows(self, retained: pa.Table, closing: pa.Table, side: int) -> Mask:

@@ -23,11 +23,9 @@ from query.plan.row_tables import in_slice, ticks
 
 @dataclass(frozen=True, slots=True)
 class RowColumn:
-    """
-    A column of rows: its name in scripts (``*`` is a record whose members stand in its place in results), and the ASA type of its values,
-    or ``any`` if it differs.
-    """
+    """A column of rows: its name in scripts, and the ASA type of its values, ``any`` if it differs."""
 
+    # ``*`` is a record whose members stand in its place in results.
     name: str
     kind: str = "any"
 
@@ -61,13 +59,12 @@ MakeOperator = Callable[[Sequence[RowColumn], Sequence[Argument]], tuple[Sequenc
 
 @dataclass(frozen=True, slots=True)
 class OperatorExtension:
-    """
-    An operator that FROM can call: its maker, an example call for messages, and the names (lower case) of the columns that it takes by
-    name.
-    """
+    """An operator that FROM can call."""
 
     make: MakeOperator
+    # An example call, for messages.
     example: str
+    # The names, in lower case, of the columns that it takes by name.
     named_columns: tuple[str, ...] = ()
 
 
@@ -91,10 +88,10 @@ def operator_names() -> tuple[str, ...]:
 
 def check_rows_in_slice(name: str, rows: pa.Table, closing: pa.Table) -> None:
     """
-    Check that rows lie in the slice of time that was asked for, and that those of each substream are in order of time.
+    Check that each row lies in the slice of time that was asked for, and is not before the row of its substream that precedes it.
 
     Raises:
-        QueryError: They do not, or are not (TG-QUERY-EXTENSION).
+        QueryError: A row does not (TG-QUERY-EXTENSION).
     """
     subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
     is_outside = ~in_slice(subs, system_us, closing)

@@ -26,13 +26,12 @@ from tidegate.expressions.tree import Cast, Expr
 
 @dataclass(frozen=True, slots=True)
 class Spreading:
-    """
-    How a query is spread: *is_by_partition* if each partition of the ordered topics can be a bucket of its own, *reason* for people, and
-    for each input whose rows meet the *keys* by which rows can be exchanged (empty: they cannot be).
-    """
+    """How a query is spread."""
 
+    # Whether each partition of the ordered topics can be a bucket of its own.
     is_by_partition: bool
     reason: str
+    # For each input whose rows meet, the keys by which rows can be exchanged; empty: they cannot be.
     keys: Keys = field(default_factory=dict)
 
 

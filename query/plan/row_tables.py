@@ -67,7 +67,7 @@ def with_reasons(rows: pa.Table, failures: Sequence[Failure]) -> pa.Table:
 
 
 def split_failed(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that are results, and those that failed, with ``reason``."""
+    """Split rows into results and failed rows; only the failed ones keep ``reason``."""
     if "reason" not in rows.column_names:
         return rows, rows.slice(0, 0)
     return rows.filter(rows["reason"].is_null()).drop_columns(["reason"]), rows.filter(rows["reason"].is_valid())

@@ -165,9 +165,6 @@ class Analysis(Operator):
         return all(analytic.aggregate is not None and not is_holistic(analytic.aggregate) for analytic in self.node.analytics)
 
     def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
-        """
-        Return whether from any row of the slice each function sees all or none of the rows whose least and greatest times are *ends_us*.
-        """
         low_us, high_us = ends_us
         limits_us = {analytic.limit_us for analytic in self.node.analytics}
         return high_us < from_us and all(low_us + limit_us >= to_us - 1 or high_us + limit_us < from_us for limit_us in limits_us)

@@ -33,9 +33,7 @@ class AnalyticColumns:
     node: Analyze
 
     def prepare(self, below: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """
-        Return the rows with columns ``w0`` (whether the first condition is met), ..., and ``v0_i``, ... (the values), and the bad rows.
-        """
+        """Return the rows with columns ``w0`` (whether the first condition is met), ..., ``v0_i``, ... (the values), and the bad rows."""
         values, conditions = self._values, self._conditions
         always = [expr for expr, when in values if when is None]
         kept, columns, bad = RowStage(predicates_of(self.node), tuple(always)).apply(below)

@@ -41,7 +41,7 @@ def split_floats(values: Floats, places: Ints | int = 0) -> list[tuple[npt.NDArr
     Each float is first shifted up by *places* binary places, so that it can stand for a number beyond all floats.
     """
     pieces = [(np.empty(len(values), dtype=np.int16), np.empty(len(values), dtype=np.int64)) for _ in range(PIECES)]
-    # Block by block, because what fits the cache takes a tenth of the time.
+    # Block by block: arrays that fit the cache take a tenth of the time.
     for start in range(0, len(values), _BLOCK):
         shift = places if isinstance(places, int) else places[start : start + _BLOCK]
         for (limbs, amounts), (limb, amount) in zip(pieces, _split_block(values[start : start + _BLOCK], shift), strict=True):
@@ -101,7 +101,7 @@ def _round_digits(digits: Ints, lowest: int) -> Floats:
         top[digits[limb] != 0] = limb
         bottom[digits[count + 3 - limb] != 0] = count + 3 - limb
     first, *following = (digits[top - back, np.arange(totals)].view(np.uint64) for back in range(5))
-    # 64 bits from the first set bit on, the last of which also tells whether any later bit is set: enough to round once.
+    # 64 bits from the first set bit on; the last of them is also set if any later bit is: enough to round once.
     size = np.frexp(first.astype(np.float64))[1].astype(np.uint64)
     spare = np.uint64(LIMB_BITS) - size
     mantissa = (first << np.uint64(48)) | (following[0] << np.uint64(32)) | (following[1] << np.uint64(16)) | following[2]

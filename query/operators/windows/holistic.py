@@ -78,15 +78,13 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
 
 @dataclass(frozen=True)
 class _Runs:
-    """
-    The runs of some windows, expanded.
+    """The runs of some windows, expanded."""
 
-    *first* is the number of each window's first row, *rows* the row numbers window after window, *starts* where each window begins in
-    *rows*, and the end.
-    """
-
+    # The number of each window's first row.
     first: Ints
+    # The place in *rows* at which each window begins, and the end of the last one.
     starts: Ints
+    # The row numbers, window after window.
     rows: Ints
 
     @classmethod
@@ -106,9 +104,7 @@ class _Runs:
         return _Runs(self.first, _starts(counts), self.rows[chosen])
 
     def ordered(self, place: Ints) -> _Runs:
-        """
-        Return the runs with the rows of each window in the order of *place*, which has all rows there are; equal rows keep their order.
-        """
+        """Return the runs with each window's rows in the order of *place*, which has all rows there are; equal rows keep their order."""
         order = np.argsort(self.owners * (int(place.max(initial=0)) + 1) + place[self.rows], kind="stable")
         return _Runs(self.first, self.starts, self.rows[order])
 

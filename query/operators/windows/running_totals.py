@@ -41,9 +41,7 @@ def aggregate_runs(total: Aggregate, cells: Cells, first: Ints, last: Ints) -> V
 
 
 def sum_groups(total: Aggregate, cells: Cells, order: Ints, starts: Ints) -> Cells:
-    """
-    Add up the states of groups of rows: *order* holds the rows group after group, *starts* where each group (none is empty) begins in it.
-    """
+    """Add up the states of groups of rows: *order* holds the rows group after group, *starts* where each group begins in it."""
     if not cells:
         return {}
     rows = pa.table(cells).take(pa.array(order))
