@@ -29,7 +29,7 @@ class KeyHashes:
 
     @classmethod
     def of(cls, keys: pa.Table) -> KeyHashes:
-        # 0.0 and -0.0 are equal and have different bits.
+        # 0.0 and -0.0 are equal but have different bits; adding 0.0 makes them one.
         names = [f"{name} + 0.0" if pa.types.is_floating(keys.field(name).type) else name for name in keys.column_names]
         hashes = run(f"SELECT CAST(hash({', '.join(names)}) % 4294967296 AS UINTEGER) AS h FROM input", input=keys)["h"].to_numpy()
         order = np.argsort(hashes, kind="stable").astype(np.int32)

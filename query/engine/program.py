@@ -215,6 +215,7 @@ class Program:
         if not horizon.num_rows:
             return
         for step in self._steps:
+            # An operator that is ahead has finished later instants, up to which its rows can be dropped.
             own = shift_slices(horizon, step.ahead_us, self.until_us)
             for side, name in enumerate(step.names):
                 self._forget(step.operator, side, name, retention, own)

@@ -171,6 +171,8 @@ class TemporalJoin(Operator):
         """Return the last instant of a result that depends on each row."""
         bounds = self.node.bounds
         if side == LEFT:
+            # Rows without a time hold the least int64, from which the bounds would overflow: 0 takes its place here, and they are set
+            # below.
             _, until = bounds.right_range(np.maximum(time_us, 0))
             last = np.maximum(system_us, until if self.node.outer else until - 1)
             last[time_us == _NO_TIME] = system_us[time_us == _NO_TIME]
@@ -226,6 +228,7 @@ class TemporalJoin(Operator):
     def _unmatched(self, left: _Side, right: _Side | None) -> _Pairs:
         """Return the left rows without a match whose last chance to match has passed in the slice."""
         time_us = left.keyed.time_us
+        # As in _last: rows without a time would overflow.
         _, until = self.node.bounds.right_range(np.maximum(time_us, 0))
         certain_us = np.where(left.timed, np.maximum(left.system_us, until), left.system_us)
         due = (certain_us >= left.from_us) & (certain_us < left.to_us)

@@ -33,7 +33,7 @@ Marks = dict[str, pa.Array]
 
 
 class Lifetime(Protocol):
-    """A rule for how long rows live; *longest_us* is the longest that a row can live."""
+    """A rule for how long rows live."""
 
     @property
     def longest_us(self) -> int:

@@ -137,6 +137,7 @@ def _mean(windows: pa.Table, value: int) -> Variant:
 def _integer_sums(windows: pa.Table, value: int) -> tuple[Ints, Ints, Mask]:
     """Return the halves of integer sums, the lower one positive, and which sums are bigints."""
     high, low = _column(windows, f"s{value}_high"), _column(windows, f"s{value}_low")
+    # Added lower halves can exceed 32 bits, and are negative for negative sums (DuckDB divides towards zero): carry into the upper half.
     high, low = high + (low >> _HALF_BITS), low & ((1 << _HALF_BITS) - 1)
     edge = 1 << (_HALF_BITS - 1)
     return high, low, (high >= -edge) & (high < edge)

@@ -102,7 +102,7 @@ class WindowAggregation(Operator):
         sessions = [window for window in windows_of(self.node.window) if isinstance(window, Session)]
         keys = set(range(len(self.node.keys))).intersection(*(session.partition for session in sessions))
         names = ["sub", *(name for name in _key_columns(retained) if int(name[1:].partition("_")[0]) in keys)]
-        # A kind that does not occur in a piece has no column there and is null in others: neither may change the hash.
+        # A kind that does not occur in a piece has no column there and is null in others, so null must count as 0 in the hash.
         hashes = [f"CASE WHEN {name} IS NULL THEN 0 ELSE hash({name}) END" for name in names]
         spread = reduce(lambda left, right: f"xor({left}, {right})", hashes)
         portions = run(f"SELECT CAST({spread} % {count} AS UTINYINT) AS portion FROM input", input=retained.select(names))
