@@ -61,7 +61,6 @@ class IngestPlan:
 
     @property
     def roster(self) -> Roster:
-        """The roster when the job starts."""
         return self.roster_of(len(self.partitions), len(self.joins))
 
     @property
@@ -98,9 +97,7 @@ class IngestPlan:
         return JournalKey(f"{topic}>{self.settings.ordered_topic}", topic_id, number)
 
     def model(self, number: int, roster: Roster | None = None, joined_us: int | None = None) -> Model:
-        """
-        Return the time model of the partition with roster number *number*; by default with the roster and join time at the job's start.
-        """
+        """Return the time model of the partition with roster number *number*; defaults: the roster and join time at the job's start."""
         settings = self.settings
         if joined_us is None:
             joined = self.joins.get(self.partitions[number])

@@ -1,8 +1,7 @@
 """
-The frontier of another input, followed by the CTIs of its ordered topic, for an input that imports them.
-
-Law: the imported frontier only rises, and every channel of the other input has promised it. Final CTIs do not count: when the other input
-ends, its imported time stands still.
+The frontier of another input, followed by the CTIs of its ordered topic, for an input that imports them. Law: the imported frontier only
+rises, and every channel of the other input has promised it. Final CTIs do not count: when the other input ends, its imported time stands
+still.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ class CtiFrontier:
 
 
 class ImportedFrontier:
-    """
-    Follows the CTIs of another input's ordered topic; each read continues where the last one ended. Far behind the end it skips ahead,
-    since newer CTIs include the promises of older ones.
-    """
+    """Follows the CTIs of another input's ordered topic. Far behind the end it skips ahead: newer CTIs include older promises."""
 
     def __init__(self, properties: Mapping[str, str], admin: Admin, imported: ImportedInput) -> None:
         self._properties, self._admin, self._imported = properties, admin, imported

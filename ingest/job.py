@@ -57,12 +57,9 @@ def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:
 def prepare(settings: Settings, name: str, until_end: bool, start: Start | None = None) -> tuple[IngestPlan, Recovery]:
     """
     Survey topics, journal and checkpoint, decide how the input *name* continues, and apply that; return the plan and where it continues.
-
-    Raises:
-        SettingError: A schema file or the expression of the event time cannot be used.
-        UnreachableError: Kafka or Redis does not answer.
-        RefusedError: A topic is missing or wrong, the checkpoint belongs to other settings, topics or another start, or needed records are
-            gone.
+    SettingError: a schema file or the event time's expression cannot be used. UnreachableError: Kafka or Redis does not answer.
+    RefusedError: a topic is missing or wrong, the checkpoint belongs to other settings, topics or another start, or needed records are
+    gone.
     """
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()

@@ -13,7 +13,7 @@ SHOWN_COUNTS = ("events_in", "released", "late_adjusted", "out_of_order_adjusted
 
 
 class IngestProgress:
-    """Collects the reports of all input partitions; *total* are the events up to the present end, 0 if the job has none."""
+    """Collects the reports of all input partitions; *total*: events up to the present end, 0 if the job has none."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -24,7 +24,7 @@ class IngestProgress:
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
         self.batches += 1
-        # One thread reports batches and another one reads: the dictionary it iterates over must not change under it.
+        # Another thread may be iterating over the dictionary, so it is replaced, never changed.
         self._partitions = {**self._partitions, **{report["number"]: report for report in reports}}
         for report in reports:
             self._seconds.update(report["seconds"])
@@ -32,21 +32,19 @@ class IngestProgress:
             self._first = time.monotonic(), self.totals()["events_in"]
 
     def totals(self) -> Counter[str]:
-        """Return the counts over all partitions since the ordered topic was begun."""
         totals: Counter[str] = Counter()
         for report in self._partitions.values():
             totals.update(report["totals"])
         return totals
 
     def rate(self) -> float:
-        """Return events a second since the end of the first batch (the first one pays for cold workers)."""
+        """Return events per second since the end of the first batch, which includes the start of workers."""
         if self._first is None or self.batches < 2:
             return 0.0
         since, before = self._first
         return (self.totals()["events_in"] - before) / max(time.monotonic() - since, 1e-9)
 
     def summary(self) -> dict[str, Any]:
-        """Return everything known, for ``--format json``."""
         totals = self.totals()
         partitions = self._partitions.values()
         frontier_us = min((report["c"] for report in partitions), default=NEVER)
@@ -76,5 +74,4 @@ class IngestProgress:
 
     @property
     def total(self) -> int | None:
-        """Events to come to the present end, None where there is no end."""
         return self._total or None

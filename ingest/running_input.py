@@ -1,4 +1,4 @@
-"""One input of a running ingest process, in the driver: its reports, how far behind it is, and where both are published."""
+"""One input of a running ingest process, in the driver: collects its reports, measures how far it is behind, and publishes both."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from tidegate.observe.recovery_watch import AskEnds, RecoveryWatch
 
 class RunningInput:
     """
-    One input of the process; a context manager, at whose end the input counts as stopped.
-
-    *look* asks the brokers for ends and refuses topics that are not what they were. *at_fault* are the names of the inputs that made
-    the process fail, shared by all of them.
+    One input of the process, as a context manager. *look* asks the brokers for ends and refuses replaced topics; *at_fault*, shared by all
+    inputs, holds the names of those that made the process fail.
     """
 
     def __init__(self, plan: IngestPlan, recovery: Recovery, look: AskEnds, at_fault: set[str]) -> None:
@@ -63,7 +61,7 @@ class RunningInput:
         self._at_fault.add(self.name)
 
     def read_last_reports(self) -> list[dict[str, Any]]:
-        """Return the last reports before this start; none if the topic is begun, or taken over."""
+        """Return the last reports before this start; none if the job does not continue from its checkpoint."""
         if self.catching_up.recovery.kind is not RecoveryKind.CHECKPOINT:
             return []
         store = ProgressStore(self.plan.redis)
@@ -74,11 +72,10 @@ class RunningInput:
         finally:
             store.close()
         reports = stored.partitions.items() if stored is not None else ()
-        # What it spent was spent by another process.
+        # The seconds were spent by another process.
         return [{**report, "seconds": {}} for partition, report in reports if partition in self.plan.partitions]
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
-        """Accept the reports of one batch; return the summary."""
         self._stage_progress.accept_reports(reports)
         self._batch_costs.accept_reports(reports)
         self.progress.accept_reports(reports)
@@ -87,7 +84,7 @@ class RunningInput:
         return self.summary()
 
     def tick(self) -> str:
-        """Ask the brokers; return one line about the input. Called about once a second; RefusedError if a topic is no longer the same."""
+        """Ask the brokers; return a line about the input, RefusedError if a topic was replaced. Called about once a second."""
         try:
             behind = self._watch.poll()
         except RefusedError:

@@ -12,7 +12,7 @@ from ordering.errors import TickRangeError, TidegateError
 from ordering.ticks import INFINITY, parse_tick
 from tidegate.observe.console import Format, run_command
 
-# How long a plan waits for a broker that it could do without.
+# How long ``tidegate plan`` waits for a broker that it does not need.
 GLANCE_S = 2.0
 
 Script = Annotated[Path, typer.Argument(help="The query: a .sql file, or the name of one that an installed package offers.")]
@@ -96,7 +96,7 @@ def query(
         def on_tick() -> None:
             worker_log.follow()
             if progress.batches:
-                # A report comes before its batch has ended.
+                # Reports come before their batch has ended, so the positions are read from Spark's log.
                 watch.advance(finished_positions(plan))
             show(f"{progress.line()}  {watch.poll()}".rstrip())
             metrics.set_query_lags(name, watch.catch_up.lags)
@@ -161,7 +161,7 @@ def plan(
         admin.check_reachable()
         known_forecast = forecast(settings, plans, admin, requested)
     except TidegateError as error:
-        # Without a start everything but the reading plan is known without a broker.
+        # Without --start, brokers are needed only for the forecast.
         if requested is not None:
             raise
         unknown = error.what

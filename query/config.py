@@ -1,6 +1,6 @@
 """
-The plan of a query job, settled before it starts. It travels pickled inside the job, never through Spark's options: those show
-up in query plans, and the plan holds secrets.
+The plan of a query job, settled before the job starts. It is pickled into the job, never passed in Spark's options: those appear in query
+plans, and the plan holds secrets.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Promise:
     ahead: int
     # The largest System.Timestamp of them, microseconds.
     largest_us: int
-    # Where the order between keys is another when a run goes on (:mod:`query.start.resumed_results`): the System.Timestamps of those
-    # ahead that each key has.
+    # If the order between keys changes when a run resumes (:mod:`query.start.resumed_results`): by key, the System.Timestamps of its
+    # results ahead.
     by_key: Mapping[bytes, Sequence[int]] | None = None
 
     def save(self) -> list[Any]:
@@ -63,12 +63,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """
-    One query job.
-
-    The ordered partitions of all feeds are numbered 0, 1, ... in the order of the script, then of the partition: these are
-    its *logs*.
-    """
+    """One query job. Its *logs* are the ordered partitions of all feeds, numbered in the order of the script, then of the partition."""
 
     plans: tuple[Plan, ...]
     outputs: tuple[OutputSettings, ...]
@@ -78,15 +73,15 @@ class QueryPlan:
     feeds: tuple[Feed, ...]
     # Whether time advances substream by substream; each ordered partition is then a bucket of its own.
     over: bool
-    # Whether, without that, each partition of the ordered topics is a bucket (:mod:`query.plan.parallelism`); else one bucket merges them
-    # all by their CTIs, unless there is an exchange.
+    # Without OVER: whether each ordered partition is a bucket (:mod:`query.plan.parallelism`); else one bucket merges them all by their
+    # CTIs, unless there is an exchange.
     by_partition: bool
     labels: tuple[int, ...]
     # First offset to read of each partition.
     starts: Mapping[Partition, int]
     # S: results from this instant on, microseconds; None: all of them.
     start_us: int | None
-    # For each output what its channels had promised when the job went on without its checkpoint, by bucket.
+    # For each output, by bucket: the last promise of its channel, if the job resumes without its checkpoint.
     promises: tuple[Mapping[int, Promise], ...]
     # E: results below this instant, microseconds, and then the job stops; ``INFINITY``: all of them.
     until_us: int
@@ -96,7 +91,7 @@ class QueryPlan:
     events_per_batch: int
     # Name under which workers keep this job's state in memory.
     checkpoint: str
-    # Between which buckets rows are exchanged by their keys: each of them then reads all partitions. None: they are not.
+    # The exchange of rows between buckets by key: each bucket then reads all partitions. None: no exchange.
     exchange: Exchange | None = None
     # The tables of reference data that are looked up, by name, with the versions that the run was begun with.
     references: Mapping[str, ReferenceTable] = field(default_factory=dict, repr=False)
@@ -105,12 +100,10 @@ class QueryPlan:
 
     @property
     def name(self) -> str:
-        """What the job is called: its first output."""
         return self.outputs[0].name
 
     @property
     def logs(self) -> tuple[tuple[int, int], ...]:
-        """Number of the feed and partition of each log."""
         return tuple((number, partition) for number, feed in enumerate(self.feeds) for partition in range(feed.partitions))
 
     @property
@@ -119,7 +112,7 @@ class QueryPlan:
 
     @property
     def buckets(self) -> int:
-        """Number of buckets, which is the number of partitions of the result topics."""
+        """Number of buckets, which is also that of the result topics' partitions."""
         if self.exchange is not None:
             return self.exchange.buckets
         return self.feeds[0].partitions if self.over or self.by_partition else 1
@@ -134,13 +127,12 @@ class QueryPlan:
 
     @property
     def result_keys(self) -> tuple[Expr | None, ...]:
-        """For each feed of results of another query the substream key by which it is read; else None."""
+        """For each feed of results of another query, the substream key by which it is read; else None."""
         overs = {scan.input: scan.over for plan in self.plans for scan in plan.scans}
         return tuple(overs[feed.input] if feed.is_result else None for feed in self.feeds)
 
     @property
     def roster(self) -> Roster:
-        """Who writes into a result topic: each bucket is an input of its own."""
         return Roster(1, self.buckets, Spread.ONE, self.over)
 
     @property
@@ -150,13 +142,13 @@ class QueryPlan:
 
     @property
     def read_from_us(self) -> int | None:
-        """X: events from this instant on are needed for the first result that any bucket must give; None: all of them."""
+        """X: events from this instant on are needed for the first result of any bucket; None: all events."""
         firsts = [self.first_us(bucket) for bucket in range(self.buckets)]
         first_us = min((first_us for first_us in firsts if first_us is not None), default=None)
         return None if None in firsts or first_us is None or self.lookback_us == UNBOUNDED else first_us - self.lookback_us
 
     def first_us(self, bucket: int) -> int | None:
-        """Return the instant of the first result that a bucket must give, microseconds; None: all of them."""
+        """Return the instant of a bucket's first result, microseconds; None: all of them."""
         promised = [promises.get(bucket) for promises in self.promises]
         firsts = [_first_needed_us(output, promise, self.start_us) for output, promise in zip(self.outputs, promised, strict=True)]
         return None if None in firsts else min(first for first in firsts if first is not None)

@@ -50,15 +50,9 @@ ANSWER_S = 5.0
 
 def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan, ...]:
     """
-    Parse and bind a script against the configured inputs and outputs; return a plan for each output, in the order of the script.
-
-    Args:
-        script: A file, or the name under which an installed package offers a query.
-        into: The output given beside the script, if it has one only.
-
-    Raises:
-        QueryError: The script is wrong, or cannot be read.
-        RefusedError: Reference data that it names cannot be read.
+    Parse and bind a script (a file, or the name of a query that an installed package provides) against the configured inputs and outputs;
+    return a plan for each output, in the order of the script. *into* is the output given beside the script. QueryError: the script is
+    wrong, or cannot be read. RefusedError: reference data that it names cannot be read.
     """
     parsed = read_script(script)
     inputs = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
@@ -73,16 +67,9 @@ def prepare(
     settings: Settings, plans: tuple[Plan, ...], start: Start | None = None, *, until_us: int = INFINITY, until_end: bool = False
 ) -> QueryPlan:
     """
-    Survey topics and checkpoint, decide how the query goes on, and apply that; return the plan of the job.
-
-    Args:
-        start: The output start that is asked for, if one is.
-        until_us: Results below this instant, microseconds, and then the job stops.
-        until_end: Whether the job reads to the present end, closes everything and stops.
-
-    Raises:
-        UnreachableError: Kafka does not answer.
-        RefusedError: A topic is missing or not as it must be, or the checkpoint belongs to another query.
+    Survey topics and checkpoint, decide how the query continues, and apply that; return the plan of the job, which stops at *until_us*,
+    microseconds. UnreachableError: Kafka does not answer. RefusedError: a topic is missing or wrong, or the checkpoint belongs to another
+    query.
     """
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
@@ -94,7 +81,7 @@ def prepare(
 
 
 def recovery(plan: QueryPlan) -> Recovery:
-    """Return where the job goes on, and how much of its input lies ahead."""
+    """Return where the job continues, and how much of its input lies ahead."""
     folder = Path(plan.checkpoint)
     planned, done = last_batches(folder)
     ends = Admin(plan.kafka).ends(list(plan.partitions))
@@ -112,7 +99,7 @@ def recovery(plan: QueryPlan) -> Recovery:
 
 
 def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
-    """Return what asks the brokers for the ends of partitions, and refuses topics that are not those the job began with."""
+    """Return a function that asks the brokers for ends of partitions, and refuses a topic that is not the one the job began with."""
     admin, folder = Admin(plan.kafka, ANSWER_S), Path(plan.checkpoint)
     topics = KnownTopics(bound_topic_ids(read_binding(folder) or {}), str(folder), WAYS_OUT)
 
@@ -124,7 +111,7 @@ def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Par
 
 
 def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: OnReports) -> StreamingQuery:
-    """Start the job; *on_reports* is called in the driver with the reports of each batch."""
+    """Start the job; the driver calls *on_reports* with the reports of each batch."""
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     source = make_source(Deferred("query.stage.planner:Planner", plan), RANGE_SCHEMA, trigger_us)
     processor = StageProcessor(Deferred("query.stage.processor:QueryStage", plan), plan.checkpoint)

@@ -1,4 +1,4 @@
-"""What a query job shows while it runs, its summary at the end, and the watch over gaps that never close."""
+"""What a query job shows while it runs, its summary at the end, and the check for gaps that stay open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QueryProgress:
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
         self.batches += 1
         now_s = time.monotonic()
-        # One thread reports batches and another one reads: the dictionary it iterates over must not change under it.
+        # Another thread may be iterating over the dictionary, so it is replaced, never changed.
         self._reports = {**self._reports, **{report["bucket"]: report for report in reports}}
         waiting = {tuple(entry) for report in self._reports.values() for entry in report["waiting"]}
         self._waiting = {entry: self._waiting.get(entry, now_s) for entry in waiting}
@@ -41,7 +41,7 @@ class QueryProgress:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every bucket has read the final CTIs of its input, or come to where the job is to stop."""
+        """Whether every bucket has read the final CTIs of its input, or has reached the instant at which the job stops."""
         return len(self._reports) == self._buckets and all(report["final"] for report in self._reports.values())
 
     def totals(self) -> Counter[str]:
@@ -51,7 +51,6 @@ class QueryProgress:
         return totals
 
     def summary(self) -> dict[str, Any]:
-        """Return everything known, for ``--format json``."""
         totals, frontier_us = self.totals(), min((report["c"] for report in self._reports.values()), default=NEVER)
         since, before = self._first or (time.monotonic(), 0)
         return {

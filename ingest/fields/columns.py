@@ -20,12 +20,10 @@ Mask = NDArray[np.bool_]
 @dataclass(slots=True)
 class Fields:
     """
-    What was read of a column of payloads.
-
-    ``well_formed``: the payload is valid in its format; ``timed``: its event time is valid; ``readable``: all times that the event's shape
-    needs are valid. ``substream`` holds key bytes (None without OVER), ``end_us`` the ends of intervals. ``start_us`` is, for an end edge,
-    the time of its start edge, and ``NEVER`` for a start edge; the event time of an end edge is its end. ``reasons``: by row, why it is not
-    well formed; by default "malformed".
+    What was read of a column of payloads. ``well_formed``: the payload is valid in its format; ``timed``: its event time is valid;
+    ``readable``: all times that the event's shape needs are valid. ``substream`` holds key bytes (None without OVER), ``end_us`` the ends
+    of intervals. ``start_us`` is, for an end edge, the time of its start edge, and ``NEVER`` for a start edge; the event time of an end
+    edge is its end. ``reasons``: by row, why it is not well formed; by default "malformed".
     """
 
     event_time_us: Ticks

@@ -1,9 +1,7 @@
 """
-Field paths in JSON payloads: the common and fast case.
-
-DuckDB's parser reads each payload on its own. Names match exactly; of members with equal names the first counts; a superfluous comma is
-accepted; NaN and Infinity count as null. Plain objects, on which no two parsers differ, are read by :mod:`tidegate.json_columns.plain_json`
-if it was compiled.
+Field paths in JSON payloads: the common and fast case. DuckDB's parser reads each payload on its own. Names match exactly; of members with
+equal names the first counts; a superfluous comma is accepted; NaN and Infinity count as null. Plain objects, on which no two parsers
+differ, are read by :mod:`tidegate.json_columns.plain_json` if it was compiled.
 """
 
 from __future__ import annotations

@@ -15,13 +15,9 @@ from tidegate.settings.tables.inputs import InputSettings
 
 class FieldReader:
     """
-    Reads event time, end and substream key from payloads; QueryError if the event time cannot be computed from a payload.
-
-    Args:
-        timestamp_by: Field path or expression of the event time; None: the arrival time is used.
-        timestamp_format: How times are written: auto, iso, s, ms, us or ns.
-        end: Field path of the end of the span, unless events are points.
-        types: Declared types of fields, for an expression.
+    Reads event time (*timestamp_by*, a field path or expression; None: the arrival time is used), end and substream key from payloads.
+    *timestamp_format* is auto, iso, s, ms, us or ns; *types* are the declared types of fields, for an expression. QueryError if the event
+    time cannot be computed from a payload.
     """
 
     def __init__(
@@ -50,7 +46,6 @@ class FieldReader:
         )
 
     def read(self, values: object) -> Fields:
-        """Return the fields of a column of payloads; a null row has no payload."""
         return assemble_fields(self._source.extract(as_binary(values)), self._format, self._shape)
 
 

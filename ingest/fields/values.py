@@ -1,7 +1,6 @@
 """
-Fields as typed values: from readers of CSV and Avro, and from expressions over the payload.
-
-A datetime is a time by itself; ``timestamp_format`` says how text and numbers are read. One column may hold values of several kinds.
+Fields as typed values: from readers of CSV and Avro, and from expressions over the payload. A datetime is a time by itself;
+``timestamp_format`` says how text and numbers are read. One column may hold values of several kinds.
 """
 
 from __future__ import annotations

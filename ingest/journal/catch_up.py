@@ -1,8 +1,7 @@
 """
-Catching up: when the journal answers (again), it learns which records were judged meanwhile and gets back the facts that it lost.
-
-Law: no call goes to a journal before it knows, of every partition, what this planner knows. If another job journaled facts for records that
-were judged without them, this is reported and counted; it cannot be repaired.
+Catching up: when the journal answers (again), it learns which records were judged meanwhile and gets back the facts that it lost. Law: no
+call goes to a journal before it knows, of every partition, what this planner knows. If another job journaled facts for records that were
+judged without them, this is reported and counted; it cannot be repaired.
 """
 
 from __future__ import annotations

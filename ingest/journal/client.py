@@ -56,7 +56,6 @@ class JournalClient:
             self._trim(read_starts(positions.keys()))
 
     def is_available(self) -> bool:
-        """Return whether the journal answers; if it does not, it is asked again once a second."""
         return self._connection.open() is not None
 
     def select_plannable(self, positions: Mapping[Partition, PlannedPosition]) -> dict[Partition, PlannedPosition]:
@@ -96,9 +95,7 @@ class JournalClient:
         return self._propose(FactKind.IMPORT, self._known.import_key, proposals)
 
     def settle_base(self, partition: Partition, frontier_us: int) -> int | None:
-        """
-        Propose the base of a partition without any record, the frontier it starts from; return the one in force, None without an answer.
-        """
+        """Propose the frontier from which an empty partition starts; return the one in force, None without an answer."""
         answers = self._connection.ask([Propose(FactKind.BASE, self._known.key(partition), 0, frontier_us)])
         if answers is None:
             return None

@@ -1,8 +1,7 @@
 """
-Facts that a planner received or made, kept to give them back to a journal that lost them.
-
-Law: at each position the largest estimate or import counts, as in the journal, and the newest moment. A limited number of each kind is
-kept; beyond it those at the lowest positions are forgotten, which the ordered topic holds.
+Facts that a planner received or made, kept to give them back to a journal that lost them. Law: at each position the largest estimate or
+import counts, as in the journal, and the newest moment. A limited number of each kind is kept; beyond it those at the lowest positions are
+forgotten, which the ordered topic holds.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ class FactMemory:
         self._kinds = {kind: _FactTable() for kind in FactKind}
 
     def remember(self, kind: FactKind, marks: Iterable[tuple[int, int]]) -> None:
-        """Remember (position, value) of facts that are in force."""
         table = self._kinds[kind]
         for position, value in marks:
             table.put(position, value if kind.is_span else max(value, table.values.get(position, value)))

@@ -1,9 +1,8 @@
 """
-Rebuilding the journal from the ordered topic that was written with it.
-
-Law: the ``tf`` headers of CTIs hold the facts that took effect in the topic's events (PROTOCOL.md). So a rebuilt journal equals the lost
-one, except for facts below what the raw topic still holds, and facts at positions beyond the last record judged for this topic. If
-retention has deleted CTIs, no fact is missing from the position of the first remaining CTI on.
+Rebuilding the journal from the ordered topic that was written with it. Law: the ``tf`` headers of CTIs hold the facts that took effect in
+the topic's events (PROTOCOL.md). So a rebuilt journal equals the lost one, except for facts below what the raw topic still holds, and facts
+at positions beyond the last record judged for this topic. If retention has deleted CTIs, no fact is missing from the position of the first
+remaining CTI on.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ class TopicFacts:
 
     @property
     def complete_from(self) -> int:
-        """The position from which on no fact is missing."""
         return max(self.first_positions.values(), default=0)
 
     def accept_cti(self, cti: Cti, facts: bytes | None, beginning_gone: bool, where: str) -> None:

@@ -79,13 +79,9 @@ class _ScriptCall(NamedTuple):
 
 class RedisJournal(Journal):
     """
-    The :class:`~ordering.protocol.journal.Journal` of ingest jobs. Not picklable: open one in each process that needs it.
-
-    Args:
-        address: The server's address for errors, without secrets.
-        disk_timeout_us: How long the server may take to confirm that a call is on its disk, microseconds; 0: do not ask, because every
-            write is on disk before it is answered, or durability was given up.
-        seen_writes: How others of this process last saw the server, so that a loss in between is noticed; kept up to date.
+    The :class:`~ordering.protocol.journal.Journal` of ingest jobs. Not picklable: open one in each process that needs it. *disk_timeout_us*
+    is how long the server may take to confirm that a call is on its disk; 0: do not ask. *seen_writes*, kept up to date, is how others of
+    this process last saw the server, so that a loss in between is noticed.
     """
 
     def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int, seen_writes: SeenWrites | None = None) -> None:
@@ -95,11 +91,8 @@ class RedisJournal(Journal):
     @classmethod
     def open(cls, settings: RedisSettings, seen_writes: SeenWrites | None = None) -> RedisJournal:
         """
-        Connect, and check that the server keeps what it confirms.
-
-        Raises:
-            UnreachableError: It does not answer within ``redis.connect_timeout``.
-            RefusedError: It would drop or lose facts, and ``redis.journal_durability`` does not allow that.
+        Connect; UnreachableError without an answer within ``redis.connect_timeout``, RefusedError if the server could drop or lose facts
+        and ``redis.journal_durability`` does not allow that.
         """
         client = connect(settings)
         with translate_errors(settings.address):
@@ -180,7 +173,6 @@ class RedisJournal(Journal):
         )
 
     def _run_script(self, script: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
-        """Run *script* and wait until its writes are on disk."""
         with translate_errors(self._address), self._client.pipeline(transaction=False) as pipe:
             pipe.eval(script, len(names), *names, *arguments)
             if self._disk_timeout_us:

@@ -1,7 +1,6 @@
 """
-The fingerprint of an ordered topic, kept in the journal for a start that finds the topic without its checkpoint.
-
-Law: events judged under different settings, or from different topics of one name, never mix in an ordered topic.
+The fingerprint of an ordered topic, kept in the journal for a start that finds the topic without its checkpoint. Law: events judged under
+different settings, or from different topics of one name, never mix in an ordered topic.
 """
 
 from __future__ import annotations
@@ -48,15 +47,10 @@ def check_fingerprint(
     has_checkpoint: bool,
 ) -> TopicOrigin:
     """
-    Compare the fingerprint of a topic with the journal's, or write it if the topic is begun now; return how the topic was begun, if known.
-
-    Args:
-        fingerprint: The settings that shape the topic's events, and the ids of the raw topics.
-        start: The output start, if the topic is begun now.
-        has_checkpoint: Whether its checkpoint exists: then that is compared, not the journal.
-
-    Raises:
-        RefusedError: It was made under other settings, or from topics that were deleted and made again.
+    Return how an ordered topic was begun, if known, from the fingerprint that the journal keeps; a topic begun now is given one from
+    *fingerprint* (the settings that shape its events, and the ids of the raw topics) and *start*. RefusedError if a topic with events but
+    without checkpoint was made under other settings, or from topics that were deleted and made again; a checkpoint's own binding is
+    compared elsewhere.
     """
     # The first offsets and the start of a topic that holds events already cannot be known from this plan.
     founders = [] if has_events else [partition for partition in plan.partitions if partition not in plan.joins]

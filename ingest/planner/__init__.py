@@ -1,1 +1,1 @@
-"""Planning a batch: limits of ranges, idle estimates, partitions that join, stamps of arrival. Stage, start and job may come in."""
+"""Planning a batch: limits of ranges, idle estimates, partitions that join, arrival stamps. Stage, start and job may import it."""

@@ -1,9 +1,7 @@
 """
-When the records of a range were first planned: their arrival if ingest stamps them, else what implausible timestamps are
-recognized by.
-
-Law: a record's moment is that of the last span that begins at its offset or before. It is a fact of the journal, so every
-job and every replay finds the same.
+When the records of a range were first planned: their arrival if ingest stamps them, else a measure for implausible timestamps. Law: a
+record's moment is that of the last span that begins at or before its offset, a fact of the journal, so every job and every replay uses the
+same.
 """
 
 from __future__ import annotations
@@ -21,13 +19,8 @@ Ints = NDArray[np.int64]
 
 class Moments:
     """
-    The moments of one range.
-
-    Args:
-        kind: STAMP if they are arrivals, else VERDICT.
-        spans: (first offset, microseconds), rising.
-        planned_ms: The moment of all records if the journal has lost the spans.
-        max_ahead_us: How far above its moment a record may be stamped.
+    The moments of one range. *spans* are (first offset, microseconds), rising; if the journal has lost them, *planned_ms* counts. A
+    timestamp more than *max_ahead_us* above its record's moment is implausible.
     """
 
     def __init__(self, kind: FactKind, spans: Marks, planned_ms: int, max_ahead_us: int) -> None:
@@ -40,13 +33,12 @@ class Moments:
         return self._moment_us[np.maximum(place, 0)]
 
     def arrival_us(self, records: Records) -> Ints:
-        """Return when each record arrived, microseconds."""
         return self._moments_at(records.offset) if self._stamps else records.timestamp_ms * MILLISECOND_US
 
     def absurd_rows(self, records: Records) -> NDArray[np.bool_]:
-        """Return which records have no arrival, or one that is implausibly far ahead."""
+        """Return which records have no arrival time, or an implausible one."""
         if self._stamps:
             return np.zeros(len(records), dtype=np.bool_)
-        # A limit in the far future is one of what can be carried.
+        # Clip before adding: the limit must not exceed TICK_MAX.
         limit_us = np.minimum(self._moments_at(records.offset), TICK_MAX - self._max_ahead_us) + self._max_ahead_us
         return (records.timestamp_ms <= 0) | (records.timestamp_ms > limit_us // MILLISECOND_US)

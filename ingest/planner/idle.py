@@ -1,17 +1,17 @@
 """
-Idle estimates: how far time has certainly moved in an input partition that is silent.
+Idle estimates: how far time has certainly advanced in a silent input partition.
 
-Law (spec section 3): an estimate at position p is at most the arrival of any record that will ever be appended at p or
-later, as long as the broker's stamps follow real time. It is the last arrival plus what a clock for durations has measured
-since the end of the partition was first *seen* at p, less a margin. That clock is read before the end is asked for, and
-the estimate counts only if that end is still p. No wall clock takes part: setting one changes no estimate.
+Law (spec section 3): an estimate at position p is at most the arrival of any record appended at p or later, if the broker's stamps follow
+real time. It is the last arrival, plus the time since the partition's end was first *seen* at p, minus a margin. The clock that measures
+this is read before the end is asked for, and the estimate counts only if the end is still p. No wall clock takes part: setting one changes
+no estimate.
 
-The clock counts from the boot of the machine and goes on while it sleeps. So a silence outlives the planner that measured
-it, but not the boot: after that, elapsed time begins again at 0.
+The clock counts from the machine's boot, sleep included. So a silence outlives the planner that measured it, but not the boot: after that,
+elapsed time begins at 0.
 
-If all partitions are stamped by one clock (the brokers', or ingest's own), a record seen to arrive in one of them shows what time
-it is for all: later records arrive later. So a partition that was silent before the job started does not stay behind for as long
-as the job did not run. Of several such clocks the slowest counts: one broker whose clock runs ahead moves only its own partitions.
+If one clock stamps all partitions (the brokers', or ingest's), a record that arrives in one shows the time for all. So a partition that was
+silent before the job started does not stay behind by the job's downtime. Of several such clocks the slowest counts: a broker whose clock
+runs ahead moves only its own partitions.
 """
 
 from __future__ import annotations
@@ -29,21 +29,24 @@ Partition = tuple[str, int]
 
 # One part in a thousand of the silence is added to the margin: clocks drift.
 _MARGIN_SHARE = 1000
+# While nothing waits for estimates, the time between them grows to this many cadences at most.
 _STRETCH_MAX = 10
+# How many seen ends of a partition are remembered.
 _TICKS_MAX = 64
+# An observed arrival this much older than the newest one no longer shows the time: clocks drift.
 _TICK_AGE_US = 60 * SECOND_US
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boottime_us() -> int:
-    """Return the machine's clock for durations, microseconds since its boot, time asleep included."""
+    """Return the machine's clock for durations: microseconds since its boot, time asleep included."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1000
 
 
 @cache
 def boot_id() -> str:
-    """Return an id of this boot of this machine; if none is known, of this process."""
+    """Return the id of this machine's boot; if it is unknown, one of this process."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -59,12 +62,8 @@ class _Silence:
 
 class Silences:
     """
-    Which partitions are silent, and for how long.
-
-    Args:
-        cadence_us: Least time between two estimates.
-        margin_us: How far estimates stay behind.
-        patience_us: By how much more an estimate may be late if nothing waits for it.
+    Which partitions are silent, and for how long. Estimates are at least *cadence_us* apart and stay *margin_us* behind; one that nothing
+    waits for may come up to *patience_us* later.
     """
 
     def __init__(self, cadence_us: int, margin_us: int, patience_us: int = 0) -> None:
@@ -76,7 +75,7 @@ class Silences:
         self._ticks: dict[Partition, tuple[int, int]] = {}
 
     def observe_ends(self, ends: Mapping[Partition, int], seen_us: int) -> None:
-        """Note the partitions' ends as they were at *seen_us* (clock for durations, read after the answer came)."""
+        """Note the partitions' ends at *seen_us* (clock for durations, read after the answer came)."""
         for partition, end in ends.items():
             silence = self._silences.get(partition)
             if silence is not None and silence.position != end:
@@ -86,7 +85,7 @@ class Silences:
                 self._interval_us, self._due_us = self._cadence_us, min(self._due_us, seen_us + self._cadence_us)
 
     def observe_stamped(self, until: Mapping[Partition, int], now_us: int) -> None:
-        """Note that planning has stamped the records up to these ends by *now_us*: they arrive then, so the silence begins no sooner."""
+        """Note that the records up to these ends were stamped by *now_us*: the silence begins no sooner."""
         for partition, end in until.items():
             self._remember(partition, end, now_us)
             if partition in self._silences:
@@ -99,17 +98,17 @@ class Silences:
             del seen[next(iter(seen))]
 
     def observe_arrival(self, partition: Partition, next_offset: int, arrival_us: int) -> None:
-        """Note the arrival of the last record below *next_offset*: it shows what time it was if the end was seen to come there."""
+        """Note the arrival of the last record below *next_offset*: if that end was seen, it shows what time it was then."""
         seen_us = self._seen.get(partition, {}).get(next_offset)
         if seen_us is None:
             return
         tick = self._ticks.get(partition)
-        # The sooner it was seen, the more exact; an old one is worth little, as clocks drift.
+        # The sooner a record was seen after its arrival, the more exact; an old observation is replaced, as clocks drift.
         if tick is None or seen_us - tick[0] > _TICK_AGE_US or arrival_us - seen_us >= tick[1] - tick[0]:
             self._ticks[partition] = seen_us, arrival_us
 
     def time_elsewhere(self, now_us: int) -> int | None:
-        """Return what time it certainly is by the slowest of the partitions with recent arrivals; None if there is none."""
+        """Return the time by the slowest clock of the partitions with recent arrivals; None if there is none."""
         newest_us = max((seen_us for seen_us, _ in self._ticks.values()), default=None)
         if newest_us is None:
             return None
@@ -117,9 +116,7 @@ class Silences:
         return min(arrival_us + self._gained_us(now_us - seen_us) for seen_us, arrival_us in recent_ticks)
 
     def select_due(self, positions: Mapping[Partition, int], now_us: int) -> list[Partition]:
-        """
-        Return the partitions planned to their end for which there may be an estimate at *now_us*: all at the same time, once a cadence.
-        """
+        """Return the partitions planned to their end that may get an estimate at *now_us*; they come due together, once a cadence."""
         if now_us < self._due_us:
             return []
         return [
@@ -132,24 +129,19 @@ class Silences:
 
     def schedule_next(self, now_us: int, is_quiet: bool, behind_us: int = 0) -> None:
         """
-        Let the next estimates be due a cadence after *now_us*, or later and later while they help nobody.
-
-        Args:
-            now_us: When estimates were made.
-            is_quiet: Whether no event waits for them in ingest. Windows of a query may wait, which is not known here; so the wait
-                is never stretched by more than the patience.
-            behind_us: How far estimates must still rise before every event so far is final; 0 or less if it is.
+        Schedule the next estimates a cadence after *now_us*, or later and later if *is_quiet*: no event waits for them in ingest.
+        *behind_us* is how far they must still rise before every event so far is final.
         """
+        # Windows of a query may wait, which is not known here: so the interval grows no further than the patience.
         self._interval_us = min(2 * self._interval_us, self._longest_us) if is_quiet else self._cadence_us
         wait_us = self._interval_us
         if behind_us > 0:
-            # What an estimate gains is less than what has passed, by a part in so many.
+            # An estimate gains slightly less than the time that passes (_MARGIN_SHARE), so the wait is slightly longer.
             final_us = behind_us + 2 * behind_us // _MARGIN_SHARE + 1
             wait_us = min(wait_us, max(self._cadence_us, final_us))
         self._due_us = now_us + wait_us
 
     def silent_since(self, partition: Partition) -> tuple[int, int]:
-        """Return the position of a partition's end, and when it was first seen there."""
         silence = self._silences[partition]
         return silence.position, silence.since_us
 
@@ -165,12 +157,12 @@ class Silences:
         self._silences[partition].last_arrival_us = arrival_us
 
     def count_from(self, partition: Partition, arrival_us: int, since_us: int) -> None:
-        """Count from *arrival_us* at *since_us*, if the time is known otherwise than by the last record."""
+        """Count from *arrival_us* at *since_us*, if the time is known from another source than the last record."""
         silence = self._silences[partition]
         silence.last_arrival_us, silence.since_us = arrival_us, since_us
 
     def estimate(self, partition: Partition, now_us: int) -> int | None:
-        """Return the estimate at *now_us*, read before the ends were asked for; None while there is none."""
+        """Return the estimate at *now_us*, which was read before the ends; None if there is none yet."""
         silence = self._silences[partition]
         if silence.last_arrival_us is None:
             return None

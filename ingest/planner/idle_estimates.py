@@ -1,18 +1,17 @@
 """
-Raising the arrival frontier of silent partitions: when, from which last arrival, and never above what may still come.
+Raises the arrival frontier of silent partitions; :mod:`ingest.planner.idle` computes the estimates.
 
-Law (spec section 3): an estimate is journaled before it is used, at a position below which everything has been read, and
-only if nothing stands above it, records of an open transaction included. The clock is read before the end is asked
-for. The value of an estimate is the business of :mod:`ingest.planner.idle`.
+Law (spec section 3): an estimate is journaled before it is used, at a position below which everything has been read, and only if no record
+stands above it, also none of an open transaction. The clock is read before the end is asked for.
 
-The last arrival is what the stage reported when it had judged everything below the end: A, which no implausible stamp moves.
-If that report was lost (the driver died before it wrote it) an estimate below every time makes the stage report again. A partition
-in which nothing ever arrived follows the slowest of the others: what arrives there later arrives later than what has arrived
-elsewhere. So does, if no producer stamps, a partition whose silence began before the job did.
+The last arrival is A in the stage's report after everything below the end was judged; implausible stamps do not move it. If that report was
+lost (the driver died before writing it), an estimate below every time makes the stage report again. A partition without any record follows
+the slowest of the others: what arrives there later arrives later than what has arrived elsewhere. So does a partition whose silence began
+before the job, if no producer stamps.
 
-Estimates that change nothing are not made: with late off none does, and one below what the channels have promised does not
-either. If no event is held and the whole input is silent they come less and less often. But one is due as soon as it can carry
-every channel past the last event, and a window that waits in some query gets it later by half the late tolerance at most.
+Estimates that change nothing are not made: none with late off, and none below what the channels have promised. If no event is held and the
+whole input is silent, they become less frequent. But one is due as soon as it can carry every channel past the last event, and a window
+that waits in a query gets its estimate at most half the late tolerance later.
 """
 
 from __future__ import annotations
@@ -57,11 +56,7 @@ class IdleEstimates:
             self._silences.observe_stamped(until, now_us)
 
     def raise_silent(self, positions: Mapping[Partition, PlannedPosition], asked_us: int) -> dict[Partition, PlannedPosition]:
-        """
-        Return the silent partitions at raised frontiers, each raise journaled first.
-
-        *asked_us* is the clock for durations, read before anything was asked.
-        """
+        """Return the silent partitions at raised, journaled frontiers; *asked_us*: clock for durations, read before anything was asked."""
         if self._late_us is None:
             return {}
         due = self._silences.select_due(
@@ -71,7 +66,7 @@ class IdleEstimates:
         if not due or not self._journal.is_available():
             return {}
         progress = stage_progress.read_stage_progress(Path(self._plan.checkpoint))
-        # Below an open transaction nothing has been read yet: the end must be the same with and without.
+        # Records of an open transaction have not been read yet, so the end must include them.
         ends = self._admin.ends(due, committed=False)
         silent = {partition: positions[partition] for partition in due if ends[partition] == positions[partition].next_offset}
         self._observe_arrivals(positions, progress)
@@ -108,7 +103,7 @@ class IdleEstimates:
     def _observe_arrivals(self, positions: Mapping[Partition, PlannedPosition], progress: Mapping[Partition, StageProgress]) -> None:
         for partition, position in positions.items():
             report = progress.get(partition)
-            # Once there is an estimate A is no longer when something arrived.
+            # Once an estimate is in force, A is no longer the arrival of a record.
             if report is None or report.next_offset != position.next_offset or not report.has_arrived or _has_estimate(position):
                 continue
             self._newest_us = max(self._newest_us, report.arrival_us, report.c_us)
@@ -116,14 +111,13 @@ class IdleEstimates:
                 self._silences.observe_arrival(partition, report.next_offset, report.arrival_us)
 
     def _has_one_clock(self, topic: str) -> bool:
-        """Return whether the brokers, or ingest, stamp what arrives in a topic, and not its producers."""
+        """Return whether the brokers or ingest, not producers, stamp a topic's records."""
         if topic not in self._stamped:
             topic_state = self._admin.find(topic)
             self._stamped[topic] = self._plan.settings.arrival == "ingest" or (topic_state is not None and topic_state.uses_log_append_time)
         return self._stamped[topic]
 
     def _promise_after(self, position: PlannedPosition, report: StageProgress | None, raised_us: int) -> int:
-        """Return what a partition's channels will have promised once its frontier is raised."""
         assert self._late_us is not None, "without late no estimate counts"
         promised_us = report.c_us if report is not None and report.next_offset == position.next_offset else NEVER
         return max(promised_us, max(position.frontier_us, raised_us) - self._late_us)
@@ -131,7 +125,7 @@ class IdleEstimates:
     def _estimate(
         self, partition: Partition, position: PlannedPosition, report: StageProgress | None, slowest_us: int | None, asked_us: int
     ) -> int | None:
-        """Return the estimate of a silent partition; None if it is not known, or would change nothing."""
+        """Return the estimate of a silent partition; None if it is unknown or would change nothing."""
         assert self._late_us is not None, "without late no estimate counts"
         raised_us = self._silences.estimate(partition, asked_us)
         if slowest_us is not None and _is_empty_so_far(position, report):
@@ -151,14 +145,14 @@ class IdleEstimates:
         slowest_us: int | None,
         asked_us: int,
     ) -> Collection[Partition]:
-        """Set from which arrival silences count; return the partitions whose report was lost, and was not asked for again yet."""
+        """Set the arrivals from which silences count; return the partitions whose report was lost and not yet asked for again."""
         counted, unreported = [], []
         for partition, position in silent.items():
             if not self._silences.needs_last_arrival(partition):
                 continue
             report = progress.get(partition)
             if _has_estimate(position):
-                # What is in force was sound when it was asked for, and counting on from it is sound too.
+                # The estimate in force was sound at its time, so counting on from it is sound too.
                 self._silences.count_from(partition, position.frontier_us, asked_us)
             elif _is_empty_so_far(position, report):
                 if not self._settle_base(partition, slowest_us, asked_us):
@@ -174,7 +168,6 @@ class IdleEstimates:
         return unreported
 
     def _settle_base(self, partition: Partition, slowest_us: int | None, asked_us: int) -> bool:
-        """Count from the base of a partition in which nothing ever arrived; return whether there is one."""
         base_us = None if slowest_us is None else self._journal.settle_base(partition, slowest_us)
         if base_us is None:
             return False
@@ -183,7 +176,7 @@ class IdleEstimates:
         return True
 
     def _share_silences(self, learned: list[Partition], silent: Mapping[Partition, PlannedPosition]) -> None:
-        """Journal since when the partitions are silent, and go on from what an earlier driver of this boot had measured."""
+        """Journal since when partitions are silent, and continue what an earlier driver of this boot measured."""
         measured = {}
         for partition in learned:
             position, since_us = self._silences.silent_since(partition)
@@ -207,7 +200,6 @@ def _is_empty_so_far(position: PlannedPosition, report: StageProgress | None) ->
 
 
 def _slowest_arrival(positions: Mapping[Partition, PlannedPosition], progress: Mapping[Partition, StageProgress]) -> int | None:
-    """Return the least arrival frontier of the partitions in which something has arrived; None if there is none."""
     arrivals_us = {
         partition: progress[partition].arrival_us
         for partition in positions

@@ -1,8 +1,7 @@
 """
-Raising partitions to another input's time, for an input that imports its CTIs.
-
-Law: an import counts like an estimate. It is journaled before it is used, at a position below which everything had been
-read when the imported time was seen; so records that were there before are judged without it.
+Raises partitions to another input's time, for an input that imports its CTIs. Law: an import counts like an estimate. It is journaled
+before it is used, at a position below which everything had been read when the imported time was seen; so earlier records are judged without
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tidegate.kafka.admin import Admin
 
 
 class Imports:
-    """The imports of one job; nothing happens in a job without any, or in a run to the present end."""
+    """The imports of one job; without imports, or in a run to the present end, it does nothing."""
 
     def __init__(self, plan: IngestPlan, admin: Admin, journal: JournalClient, log: FilteringBoundLogger) -> None:
         self._plan, self._admin, self._journal, self._log = plan, admin, journal, log
@@ -35,12 +34,12 @@ class Imports:
         self._raised_us: dict[Partition, int] = {}
 
     def raise_read(self, positions: Mapping[Partition, PlannedPosition]) -> dict[Partition, PlannedPosition]:
-        """Return *positions*, in which the partitions that were read to their end are raised to the other input's time."""
+        """Return *positions*, with the partitions that were read to their end raised to the other input's time."""
         raised: dict[Partition, int] = {}
         c_us = self._read_frontier()
         behind = [partition for partition in positions if c_us is not None and self._raised_us.get(partition, 0) < c_us]
         if c_us is not None and behind and self._journal.is_available():
-            # Asked for after the imported time was read: what was there by then is judged before that time counts.
+            # Ask for the ends after reading the imported time: records present by then are judged before that time counts.
             ends = self._admin.ends(behind, committed=False)
             read = [partition for partition in behind if ends[partition] == positions[partition].next_offset]
             raised = self._journal.journal_imports([(partition, ends[partition], c_us) for partition in read])
@@ -48,7 +47,7 @@ class Imports:
         return {**positions, **{partition: replace(positions[partition], import_us=us) for partition, us in raised.items()}}
 
     def _read_frontier(self) -> int | None:
-        """Return the time of the other input once a cadence; None in between, or if it is not known: the job goes on without it."""
+        """Return the other input's time, once a cadence; None in between, or if it is unknown: the job continues without it."""
         now_us = time.monotonic_ns() // 1000
         if self._frontier is None or now_us < self._due_us:
             return None

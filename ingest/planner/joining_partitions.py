@@ -1,12 +1,10 @@
 """
-Input partitions that are added while the ordered topic is being written: more partitions of a topic, or a new topic whose
-name the input's pattern matches.
+Input partitions added while the ordered topic is being written: more partitions of a topic, or a new topic that the pattern matches.
 
-Law (spec section 4, roster): a partition joins at a moment J that no channel has passed. J is the largest c of all
-channels, by the ordered topic's own CTIs while no batch runs. The joining is a batch of its own, in which nothing else
-moves: its CTI c = J is acknowledged in every output partition it writes to before anything else is planned. Spark's
-offset, logged before that batch, makes it final; the journal learns it afterwards. So a job that starts from an older copy
-of the checkpoint finds J in the journal, and lets the partition join there again.
+Law (spec section 4, roster): a partition joins at a time J that no channel has passed: the largest c of all channels, by the ordered
+topic's CTIs while no batch runs. The join is a batch of its own: its CTI c = J is acknowledged in every output partition it writes to
+before anything else is planned. Spark's offset, logged before that batch, makes it final; the journal learns it afterwards. So a job that
+starts from an older checkpoint finds J in the journal, and lets the partition join there again.
 """
 
 from __future__ import annotations
@@ -33,15 +31,16 @@ from tidegate.kafka.channel_promises import last_promises
 from tidegate.spark.offset_log import last_batches, read_offset
 
 if TYPE_CHECKING:
-    # The planner, which imports this module, must start fast; it needs none of how settings are read.
+    # The planner imports this module and must start fast: it does not need the reading of settings.
     from tidegate.settings.load import Settings
     from tidegate.settings.tables.inputs import InputSettings
 
+# How long the brokers may not know of a topic before it counts as deleted.
 _MISSING_US = 10 * SECOND_US
 
 
 def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozenset[str]) -> list[str]:
-    """Return the topics of an input, sorted: those it lists, there or not, and those among *names* that its pattern matches."""
+    """Return an input's topics, sorted: those it lists, existing or not, and those among *names* that its pattern matches."""
     pattern = chosen.topic_pattern
     matching = (name for name in names if pattern is not None and name not in excluded and re.fullmatch(pattern, name))
     # Kafka's own topics hold no events.
@@ -49,24 +48,24 @@ def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozense
 
 
 def own_topics(settings: Settings) -> frozenset[str]:
-    """Return the topics that Tidegate writes under these settings: no pattern matches them."""
+    """Return the topics that Tidegate writes under these settings; no input's pattern may match them."""
     inputs = {topic for table in settings.inputs.values() for topic in (table.ordered_topic, table.dead_letter_topic)}
     return frozenset(inputs | {topic for output in settings.outputs.values() if (topic := getattr(output, "topic", None)) is not None})
 
 
 def read_planned_offset(folder: Path) -> Offset | None:
-    """Return the offset at the end of the last batch planned from a checkpoint's folder, None if there is none."""
+    """Return the offset at the end of the last batch planned from a checkpoint's folder; None if there is none."""
     stored = read_offset(folder, last_batches(folder)[0])
     return None if stored is None else Offset.from_json(stored)
 
 
 def with_roster(plan: IngestPlan, partitions: Iterable[Partition], joins: Mapping[Partition, Join]) -> IngestPlan:
-    """Return the plan of a job that goes on with these *partitions*; others join while it runs."""
+    """Return the plan of a job that continues with these *partitions*."""
     return replace(plan, partitions=sort_by_roster(partitions, joins), joins=joins)
 
 
 class PartitionJoins:
-    """Finds input partitions that are new, and lets them join."""
+    """Finds new input partitions and lets them join."""
 
     def __init__(self, plan: IngestPlan, admin: Admin, journal: JournalClient, log: FilteringBoundLogger) -> None:
         self._plan, self._admin, self._journal, self._log = plan, admin, journal, log
@@ -77,16 +76,14 @@ class PartitionJoins:
         self._missing_us: int | None = None
 
     def present_partitions(self) -> list[Partition]:
-        """Return every partition that the input has now, new ones included."""
         counts = self._admin.partition_counts()
         topics = match_topics(self._plan.settings, counts, self._plan.excluded)
         return [(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
 
     def join_new(self, offset: Offset, now_us: int, candidates: Iterable[Partition] | None = None) -> Offset | None:
         """
-        Return the offset at which new partitions have joined; None if there are none or it is too early to look again.
-
-        No batch may run; *now_us* is a monotonic clock. Only *candidates* may join, if they are given.
+        Return the offset with new partitions (of *candidates*, if given) joined; None if there are none, or no look for them is due at
+        *now_us*, a monotonic clock. No batch may run meanwhile.
         """
         self._journal_joins(offset)
         if now_us < self._due_us:
@@ -96,23 +93,19 @@ class PartitionJoins:
         return self._plan_joins(offset, sorted(new)) if new else None
 
     def check_topics(self, now_us: int) -> None:
-        """
-        Raise RefusedError (TG-TOPIC-RECREATED) if a topic that was made while the job runs is no longer the same.
-
-        *now_us* is a monotonic clock: a broker that has just started may for a moment know of no topic.
-        """
+        """Raise RefusedError (TG-TOPIC-RECREATED) if a topic made while the job runs was replaced or deleted; *now_us*: monotonic clock."""
         expected_ids = {topic: topic_id for topic, topic_id in self._topic_ids.items() if topic_id and topic not in self._plan.topic_ids}
         present_ids = self._admin.topic_ids(expected_ids) if expected_ids else {}
         if all(present_ids.values()):
             self._missing_us = None
         elif self._missing_us is None:
             self._missing_us = now_us
+        # A broker that has just started may know of no topic for a moment.
         is_patient = self._missing_us is not None and now_us - self._missing_us < _MISSING_US
         checked_ids = {topic: topic_id for topic, topic_id in present_ids.items() if topic_id or not is_patient}
         check_same_topics(expected_ids, checked_ids, self._plan.checkpoint, WAYS_OUT)
 
     def _journal_joins(self, offset: Offset) -> None:
-        """Journal who joined; if the journal does not answer, the next pass does."""
         for partition, join in offset.joins.items():
             if partition not in self._journaled and self._journal.journal_join(partition, self._topic_id(partition), join):
                 self._journaled.add(partition)
@@ -137,7 +130,7 @@ class PartitionJoins:
         return replace(offset, partitions={**offset.partitions, **planned}, joins={**offset.joins, **joins})
 
     def _rejoin(self, offset: Offset, known_joins: Mapping[Partition, Join]) -> dict[Partition, Join]:
-        """Return those that joined once already, by the journal; they get the next numbers."""
+        """Return the joins that the journal knows; RefusedError if they do not have the next roster numbers."""
         ordered_joins = sorted(known_joins.items(), key=lambda item: item[1].number)
         expected = range(len(offset.partitions), len(offset.partitions) + len(ordered_joins))
         if [join.number for _, join in ordered_joins] != list(expected):
@@ -157,7 +150,7 @@ class PartitionJoins:
         return {partition: Join(number, moment_us) for number, partition in enumerate(new, start=len(offset.partitions))}
 
     def _join_moment(self, new: list[Partition]) -> int | None:
-        """Return J: the largest time that any channel has promised, microseconds; None while it is not known."""
+        """Return J: the largest time that any channel has promised, microseconds; None if it is not known yet."""
         topic = self._plan.settings.ordered_topic
         outputs = [(topic, number) for number in range(self._plan.output_partitions)]
         try:
@@ -183,7 +176,7 @@ class PartitionJoins:
 
 
 def read_joins(plan: IngestPlan, journal: Journal, founders: Collection[Partition]) -> dict[Partition, Join]:
-    """Return who joined after the ordered topic was begun from *founders*, by the journal: for a lost checkpoint."""
+    """Return which partitions joined after the ordered topic was begun from *founders*, by the journal: for a lost checkpoint."""
     joins: dict[Partition, Join] = {}
     for partition in plan.partitions:
         facts = journal.dump(plan.join_key(partition, plan.topic_ids[partition[0]])) if partition not in founders else []

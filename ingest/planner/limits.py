@@ -1,12 +1,11 @@
 """
-How much the next batch may read: at most so many events, so many bytes, and about as much as the target batch time takes.
+How much the next batch may read: at most so many events and bytes, and about as much as the target batch time allows.
 
-Law: a limit changes when results come, never what they are; some record is always allowed, so a job never stands still.
-The driver writes the cost of each batch into the checkpoint's folder, and the planner follows it. While nothing is known (at a
-start, after a lost file) batches begin small and grow.
+Law: a limit changes when results come, never what they are; some record is always allowed, so a job never stands still. The driver writes
+each batch's cost into the checkpoint's folder, and the planner adapts. While no cost is known, batches begin small and grow.
 
-A job that is far behind takes longer batches: nobody waits for the end of one of them, and each costs the same. Of many
-partitions it then reads some at a time, in turns, as each range costs something besides its events.
+A job that is far behind takes longer batches: nobody waits for one of them, and each has a fixed cost. With many partitions it then reads
+some at a time, in turns, since each range has a fixed cost too.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from tidegate.checkpoint.binding import replace_text
 _FILE = "batch_cost.json"
 _FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-# What a record is taken for before any was read.
+# Assumed size of a record before any was read.
 _RECORD_BYTES = 1024
-# So many target batches behind, a batch may take so much longer than its target:
+# A job more than _FAR_BEHIND batches behind reads up to _LONGER times as much in a batch.
 _FAR_BEHIND = 10
 _LONGER = 4
-# So many events of a partition are worth a range of their own: fewer only where no more are there, or to keep all tasks at work.
+# Events that are worth a range of their own; a range has fewer only if no more exist, or to keep all tasks busy.
 _RANGE_EVENTS = 40_000
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """What a batch took."""
+    """The cost of a batch."""
 
-    # Which one it was; another one has another number.
+    # Rises by one with each batch.
     number: int
-    # What it read.
+    # Events and payload bytes that it read.
     events: int
     bytes: int
-    # How long it walked, microseconds: what it costs in any case is not counted.
+    # Time spent on its ranges, microseconds, without the fixed cost of a batch.
     work_us: int
 
 
 class BatchCostWriter:
-    """The driver's side: writes what the last batch with records cost; *tasks* ranges are walked at a time."""
+    """The driver's side: writes the cost of the last batch with records; *tasks* ranges are walked at a time."""
 
     def __init__(self, folder: Path, tasks: int) -> None:
         self._file, self._tasks = folder / _FILE, tasks
@@ -85,7 +84,7 @@ class Limits:
         self._last: Partition = ("", -1)
 
     def plan_shares(self, behind: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return how many offsets of each partition the next batch may read, of those that are *behind*; others are left out."""
+        """Return how many offsets the next batch may read of the partitions that are *behind*; some may be left out."""
         self._adjust()
         total = sum(behind.values())
         is_far_behind = total > _FAR_BEHIND * self._allowed
@@ -98,14 +97,14 @@ class Limits:
         return shares
 
     def _adjust(self) -> None:
-        """Follow the cost of the last batch: at most twice as many events as before, at least half."""
+        """Adapt to the cost of the last batch: at most double the events, at most halve them."""
         cost = read_batch_cost(self._folder)
         if cost is None or cost.number == self._last_number:
             return
         is_first, self._last_number = self._last_number < 0, cost.number
         self._record_bytes = max(cost.bytes / cost.events, 1.0)
         if is_first:
-            # It paid for cold workers, or was another driver's.
+            # Its cost includes the start of workers, or it was another driver's batch.
             return
         fitting = int(cost.events * self._target_us / max(cost.work_us, 1))
         if self._shared >= self._allowed and fitting > self._allowed:
@@ -116,7 +115,7 @@ class Limits:
 
 
 def choose_turn(behind: Mapping[Partition, int], allowed: int, last: Partition, tasks: int) -> list[Partition]:
-    """Return whose turn it is after the partition *last*: as few as make good use of what is *allowed*, one for each task at least."""
+    """Return the partitions whose turn comes after *last*: as few as use *allowed* well, but at least one for each task."""
     ordered = sorted(behind, key=lambda partition: (partition <= last, partition))
     chosen, used = list[Partition](), 0
     for partition in ordered:
@@ -128,7 +127,7 @@ def choose_turn(behind: Mapping[Partition, int], allowed: int, last: Partition, 
 
 
 def deal_shares(behind: Mapping[Partition, int], allowed: int) -> dict[Partition, int]:
-    """Deal *allowed* offsets out evenly, what one partition does not need to the others; too few go to those farthest behind."""
+    """Deal out *allowed* offsets evenly; what one partition does not need goes to the others, a remainder to those farthest behind."""
     shares: dict[Partition, int] = {}
     remaining = allowed
     ordered = sorted(behind, key=lambda partition: (behind[partition], partition))
@@ -137,7 +136,7 @@ def deal_shares(behind: Mapping[Partition, int], allowed: int) -> dict[Partition
         shares[partition] = min(behind[partition], even)
         remaining -= shares[partition]
     for partition in reversed(ordered):
-        # What did not divide evenly.
+        # The remainder of the division.
         more = min(remaining, behind[partition] - shares[partition], 1)
         shares[partition] += more
         remaining -= more

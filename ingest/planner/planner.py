@@ -1,12 +1,10 @@
 """
-The planner: which ranges of which input partitions the next batch reads, and how far time has moved where nothing came.
+The planner: which ranges of which input partitions the next batch reads, and how far time has advanced in silent partitions. It runs in a
+Python process beside the driver; only here do a clock, the brokers' ends and the journal meet.
 
-It runs in a Python process beside the driver and is the only place where a clock, the brokers' ends and the journal
-meet.
-
-Law: what the planner decides is written into the offset, which Spark logs before the batch runs; so a batch that is run
-again decides nothing again. An estimate changes the offset and thereby starts a batch without data: batches run exactly when
-time moves. A broker or journal that does not answer never ends the job: nothing is planned until it answers.
+Law: the planner's decisions are written into the offset, which Spark logs before the batch runs, so a repeated batch decides nothing again.
+An estimate changes the offset and thereby starts a batch without data: batches run exactly when time advances. A broker or journal that
+does not answer never ends the job; without the journal only what :mod:`ingest.journal.client` allows is planned.
 """
 
 from __future__ import annotations
@@ -44,12 +42,12 @@ from tidegate.spark.shuffle_keys import even_labels
 
 _RETRY_S = 1.0
 _ANSWER_S = 5.0
-# Refusals that waiting does not mend; of any other the planner logs a warning and tries again.
+# Refusals that waiting does not cure; after any other the planner logs a warning and tries again.
 _FINAL_REFUSALS = ("TG-JOURNAL-LOST", "TG-LOG-CUT", "TG-ROSTER", "TG-TOPIC-ENDED")
 
 
 class Planner(RangePlanner):
-    """The planner of one ingest job. What it stands on is made when it is first used: Spark makes planners that never plan."""
+    """The planner of one ingest job. Its parts are made on first use: Spark also makes planners that never plan."""
 
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
@@ -104,7 +102,7 @@ class Planner(RangePlanner):
             return start
         while True:
             end = self._try_to_advance(offset)
-            # Where nothing is planned Spark asks again, but a run to the present end would take it for the end.
+            # If nothing is planned Spark asks again; but a run to the present end would take that for the end.
             if end != offset or not self._plan.until_end:
                 return end.to_json()
             time.sleep(_RETRY_S)
@@ -154,7 +152,7 @@ class Planner(RangePlanner):
         return offset
 
     def _check_new_topics(self) -> None:
-        """Refuse to wait for a topic that was made while the job runs and is gone: the driver watches only those there before."""
+        """Refuse to wait for a topic that was made while the job runs and is gone: the driver watches only the initial ones."""
         try:
             self._joins.check_topics(boottime_us())
         except RefusedError:
@@ -174,10 +172,10 @@ class Planner(RangePlanner):
         self._estimates.observe_ends(ends, boottime_us())
         planned = self._plan_ranges(positions, ends)
         if not planned and self._plan.until_end and self._frozen_ends is not None:
-            # Without its journal a replay waits, and so does a partition that would join: those have not come to the end.
+            # Without the journal, replays and joining partitions wait: then the end is not reached.
             is_final = all(partition in positions and positions[partition].next_offset >= end for partition, end in ends.items())
             return replace(offset, is_final=is_final)
-        # Also beside partitions that have records: those must not wait for a silent one.
+        # Also if other partitions have records: these must not wait for a silent one.
         raised = self._estimates.raise_silent(positions, asked_us) if self._frozen_ends is None else {}
         return offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
 

@@ -1,8 +1,6 @@
 """
-How far the stages have come, written by the driver into the checkpoint's folder for the planner beside it.
-
-Law: an entry was true at the end of a batch, and says at which position. It may be older than the last batch, or missing. So
-it may be believed if its position is the one that is asked for.
+How far the stages have come: the driver writes it into the checkpoint's folder for the planner. Law: an entry was true at the end of a
+batch and names its position. It may be outdated or missing, so it counts only if its position is the expected one.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ class StageProgress:
 
     # Everything below was judged.
     next_offset: int
-    # A, the arrival frontier; below every tick before the first record that has an arrival.
+    # A, the arrival frontier; below TICK_MIN before the first record.
     arrival_us: int
     # What its channels have promised.
     c_us: int
-    # How many events wait.
+    # Number of held events.
     held: int
 
     @property

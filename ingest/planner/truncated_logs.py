@@ -1,9 +1,7 @@
 """
-Logs that were truncated under the job: records it has read are gone, and others will take their offsets.
-
-Law: a partition that ends below what was planned for more than a minute is refused by name. A broker that has just taken
-over may report an older end for a while. After an unclean election the end stays where it is, and what is appended there would be
-skipped as read.
+Logs that were truncated under the job: records it has read are gone, and others will take their offsets. Law: a partition that ends below
+its planned position for more than a minute is refused. A new leader may report an older end for a while. After an unclean election the end
+stays there, and what is appended would be skipped as already read.
 """
 
 from __future__ import annotations

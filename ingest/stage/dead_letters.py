@@ -1,8 +1,7 @@
 """
-Raw records that are no events: CTIs that the source enqueued, and records that cannot be used at all.
-
-Law: every record is exactly one of three: an event with the times its shape needs, a CTI, or unusable for one reason.
-A record whose header says that it is a CTI is one or is unusable, whatever its value looks like.
+Raw records that are no events: CTIs that the source enqueued, and records that cannot be used. Law: every record is exactly one of three:
+an event with the times its shape needs, a CTI, or unusable for one reason. A record whose header says CTI is a CTI or unusable, whatever
+its value is.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from tidegate.kafka.ranges import Records
 class SourceCtis:
     """The CTIs among some records."""
 
-    # The ``c`` of each record that is a valid CTI, ``NEVER`` for all others; None where there is none.
+    # The ``c`` of each record that is a valid CTI, ``NEVER`` for all others; None if no record claims to be a CTI.
     c_us: NDArray[np.int64] | None
     # Which records do not claim to be CTIs.
     is_no_cti: NDArray[np.bool_]
 
     def payloads_of(self, records: Records) -> pa.Array:
-        """Return the payloads of those that may be events, null for CTIs: their content is no payload."""
+        """Return the payloads of possible events, null for CTIs."""
         return records.value if self.is_no_cti.all() else pc.if_else(pa.array(self.is_no_cti), records.value, None)
 
 
@@ -60,7 +59,7 @@ def _c_us(header: bytes, value: bytes | None) -> int:
 
 
 def unusable_rows(records: Records, fields: Fields, ctis: SourceCtis) -> Iterator[tuple[int, str]]:
-    """Yield the (row, reason) of each record that is neither event nor CTI."""
+    """Yield (row, reason) for each record that is neither event nor CTI."""
     c_us = ctis.c_us if ctis.c_us is not None else np.full(len(records), NEVER, dtype=np.int64)
     for row in np.flatnonzero(~fields.readable & (c_us == NEVER)).tolist():
         if not ctis.is_no_cti[row]:

@@ -1,9 +1,7 @@
 """
-Facts of the journal that wait for a CTI to carry them into the ordered topic (PROTOCOL.md, "The header tf").
-
-Law: a fact that took effect is carried by the first CTI of every channel that is written afterwards in the same walk, and
-by one CTI at least: if none is due the last promise is repeated. While no promise was given yet facts wait, saved with
-the state: nothing that rests on them can have been called final.
+Facts of the journal that wait for a CTI to carry them into the ordered topic (PROTOCOL.md, "The header tf"). Law: a fact that took effect
+is carried by the first CTI that each channel writes afterwards in the same walk, and by at least one CTI: if none is due the last promise
+is repeated. Before the first promise facts wait in the state: nothing that rests on them can be final.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_mark
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER
 
-# So many go with one CTI, 192 kB: every topic takes a record of that size.
+# Most facts in one CTI: 192 kB, a record size that every topic accepts.
 FACTS_AT_ONCE = 8_000
 
 
@@ -30,9 +28,7 @@ class FactOutbox:
         state.pending_facts = tuple(dict.fromkeys((*state.pending_facts, *facts)))
 
     def attach(self, ctis: list[Cti], is_last: bool) -> list[Cti]:
-        """
-        Return *ctis*, in their order, with the facts that wait; if this is the last call of a range a promise is repeated for the rest.
-        """
+        """Return *ctis* with the waiting facts; the last call of a range (*is_last*) repeats a promise if facts are left."""
         if ctis:
             ctis = self._attach_to_first(ctis, self._pop_next())
         while is_last and self._state.pending_facts and (repeated := self._model.repeat_last_cti(self._state)) is not None:

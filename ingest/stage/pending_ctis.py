@@ -1,9 +1,7 @@
 """
-CTIs that wait until the events below them are acknowledged.
-
-Law: what is written in the end makes every promise that was due, for every channel and every substream in it. If CTIs follow
-batches only the newest of a channel is kept, with the lists of those it replaces: the pieces in which a range is read have no
-meaning. If CTIs follow events, each belongs to a record of the log, and all are kept.
+CTIs that wait until the events below them are acknowledged. Law: what is finally written makes every promise that was due, for every
+channel and every substream in it. If CTIs follow batches, only a channel's newest is kept, with the lists of those it replaces: the pieces
+in which a range is read have no meaning. If CTIs follow events, each belongs to a record of the log, and all are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import replace
 from ordering.policies import Generation
 from ordering.protocol.punctuation import Cti
 
-# So many are not kept waiting for the end of a range.
+# If this many wait, they are written before the end of the range.
 PENDING_MAX = 10_000
 
 
@@ -39,14 +37,14 @@ class PendingCtis:
         return len(self._all) >= PENDING_MAX
 
     def pop_all(self) -> list[Cti]:
-        """Return the CTIs in the order in which they are to be written, and forget them."""
+        """Return the CTIs in the order in which they must be written, and forget them."""
         ctis = self._all or list(self._newest.values())
         self._newest, self._all = {}, []
         return ctis
 
 
 def _merge_lists(before: Cti, cti: Cti) -> Cti:
-    """Return *cti* with what *before* listed: that still holds of a substream, unless c has passed it."""
+    """Return *cti* with the substreams that *before* listed: their entries still hold unless c has passed them."""
     if not before.listed:
         return cti
     listed = {**dict(before.listed), **dict(cti.listed)}

@@ -1,9 +1,7 @@
 """
-The stateful stage: one input partition's range is read, judged, ordered and written, and its state saved.
-
-It is a thin adapter. ``ordering.model.step`` decides everything; this module feeds it from Kafka in pieces, writes the released
-events to the ordered topic, and saves the changed part of the state in Spark's store. Spark sees a range go in and a report come
-out. Law: a batch that is run again writes the same bytes with the same numbers.
+The stateful stage: it reads, judges, orders and writes one input partition's range, and saves its state. It is a thin adapter:
+``ordering.model.step`` decides everything. This module feeds it from Kafka in pieces, writes the released events to the ordered topic, and
+saves the changed part of the state in Spark's store. Law: a repeated batch writes the same bytes with the same numbers.
 """
 
 from __future__ import annotations
@@ -50,22 +48,20 @@ _log = get_logger("ingest.stage")
 
 @dataclass(frozen=True, slots=True)
 class RangeMarks:
-    """Facts of the journal that a range must repeat: (position, time in microseconds) of estimates and of imports."""
+    """Journaled facts that a range must repeat: (position, microseconds) of estimates and of imports."""
 
     estimates: tuple[tuple[int, int], ...]
     imports: tuple[tuple[int, int], ...]
 
     def between(self, first: int, last: int) -> RangeMarks:
-        """Return those at positions from *first* to *last*."""
+        """Return the marks with first <= position <= last."""
         return RangeMarks(*(tuple(mark for mark in marks if first <= mark[0] <= last) for marks in (self.estimates, self.imports)))
 
 
 class IngestStage:
     """
-    The stateful stage of one ingest job, in one task. Spark commits no state of a task before :meth:`complete` has returned.
-
-    The ranges of a task wait together for their events to be acknowledged, and then for the CTIs above them: with as many
-    output partitions as input partitions each such wait costs a request to every one of them.
+    The stateful stage of one ingest job, in one task. Spark commits a task's state only after :meth:`complete` has returned. All ranges of
+    a task wait together for acknowledgements, as each wait costs a request to every output partition.
     """
 
     def __init__(self, plan: IngestPlan) -> None:
@@ -76,7 +72,6 @@ class IngestStage:
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[State]) -> Iterator[str]:
-        """Walk the ranges of one input partition, given as rows of Spark; yield a report of each."""
         for row in rows:
             planned = read_row(IngestRange, row)
             place = {"topic": planned.topic, "partition": planned.partition, "offset": planned.start, "until": planned.end}
@@ -104,7 +99,7 @@ class IngestStage:
         return report
 
     def complete(self) -> None:
-        """Wait for the events of all ranges of this task, and write the CTIs above them."""
+        """Wait for the events of all ranges of this task, then write the CTIs above them."""
         start_s = time.perf_counter()
         with bind_fields(input=self._plan.settings.name, **batch_of_task()):
             try:
@@ -117,7 +112,7 @@ class IngestStage:
 
 
 def write_ctis(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
-    """Wait until all events handed over are safe, then write the CTIs above them, with the facts on which they rest."""
+    """Wait until all events are acknowledged, then write the CTIs above them with their facts, and wait for these."""
     producer.flush(topic)
     pause_at("events acknowledged")
     ChannelWriter(producer, topic).write_ctis(ctis)
@@ -139,7 +134,7 @@ class RangeWalk:
         self._bytes = self._read = 0
 
     def run(self, planned: IngestRange, substreams: int | None = None) -> str:
-        """Walk the range; return the report as JSON, with details of so many *substreams* if a client asks for them."""
+        """Walk the range; return the report as JSON, with details of up to *substreams* substreams if a client asks for them."""
         settings, end = self._plan.settings, planned.end
         marks = RangeMarks(planned.marks, planned.imports)
         self._moments = Moments(settings.span_kind, planned.spans, planned.planned_ms, settings.arrival_max_ahead_us)
@@ -156,7 +151,7 @@ class RangeWalk:
                 self._read += len(records)
                 pause_at("piece read")
                 self._judge(planned.topic, planned.partition, records, marks)
-        # The range may end in offsets without a record that could be judged; facts may stand among them.
+        # The range may end in offsets without usable records; facts may be in force there.
         remaining = marks.between(self._state.next_offset, end)
         batch = self._model.time_only_batch(end, remaining.estimates, remaining.imports, planned.is_final)
         joins = planned.joined_us > NEVER and end == planned.start
@@ -213,7 +208,7 @@ class RangeWalk:
             self._spend("acknowledge")
 
     def _without_absurd_arrivals(self, topic: str, partition: int, records: Records) -> Records:
-        """Dead-letter records without an arrival, or with an implausible one: they move no time."""
+        """Dead-letter records without an arrival or with an implausible one: they advance no time."""
         absurd = self._moments.absurd_rows(records)
         if not absurd.any():
             return records
@@ -227,7 +222,7 @@ class RangeWalk:
         headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
         self._producer.send_plain(self._plan.settings.dead_letter_topic, records.value[row].as_py(), records.key[row].as_py(), headers)
         if f"dead_letter_{reason}" not in self._state.totals:
-            # Once for each reason: what follows is counted.
+            # Log each reason once; later records are only counted.
             _log.warning("a record cannot be used: it and all like it go to the dead-letter topic", origin=origin, reason=reason)
         self._add(f"dead_letter_{reason}", 1)
 

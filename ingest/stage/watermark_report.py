@@ -1,8 +1,7 @@
 """
-The watermark of an input partition, what drives it, and what waits for it.
-
-Law: nothing here changes a state. :func:`watermark_report` costs the same whatever the state holds, except for one pass over the
-substream table; :func:`watermark_details` looks at every held event and is only called while a client asks.
+The watermark of an input partition, its cause, and the events that wait for it. Law: nothing here changes a state. :func:`watermark_report`
+costs the same for any state, except for one pass over the substream table; :func:`watermark_details` visits every held event and is called
+only while a client asks.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ Ints = NDArray[np.int64]
 
 def watermark_report(state: State, policies: Policies, over: bool) -> dict[str, Any]:
     """
-    Return ``watermark_us``, ``largest_us`` (the largest system timestamp accepted) and ``cause``.
-
-    The watermark is that of the whole partition: with OVER the floor. The cause is ``event``, ``late floor``, ``estimate``,
-    ``source CTI``, ``import``, ``join``, ``end``, or ``nothing`` before the first record.
+    Return ``watermark_us`` (with OVER the floor), ``largest_us`` (the largest system timestamp accepted) and ``cause``: ``event``, ``late
+    floor``, ``estimate``, ``source CTI``, ``import``, ``join``, ``end``, or ``nothing`` before the first record.
     """
     largest_us = int(state.timelines.largest_us.max(initial=NEVER))
     own_us = NEVER if over or largest_us == NEVER else largest_us - policies.reorder_us
@@ -49,8 +46,8 @@ def _cause(state: State, policies: Policies, own_us: int) -> str:
 
 def watermark_details(state: State, policies: Policies, over: bool, substreams: int) -> dict[str, Any]:
     """
-    Return ``held_from_us``, the least system timestamp held (None if no event is held), and with OVER ``top``: so many *substreams*,
-    those that hold most first, then those whose watermark is furthest.
+    Return ``held_from_us``, the least system timestamp held (None if no event is held), and with OVER ``top``: up to *substreams*
+    substreams, those that hold most first, then those with the highest watermark.
     """
     count = len(state.timelines)
     held, least_us = np.zeros(count, dtype=np.int64), np.full(count, INFINITY, dtype=np.int64)

@@ -1,1 +1,1 @@
-"""How an ingest job starts: survey, decide, apply; read positions and what a lost checkpoint is replaced by. Only the job comes in."""
+"""How an ingest job starts: survey, decide, apply; read positions, and resuming without a checkpoint. Only the job imports it."""

@@ -1,8 +1,7 @@
 """
-Applying the decision of a start: topics are created, what is missing is found out and written, the checkpoint is bound.
-
-Law: the checkpoint is bound last. A start that is refused on the way leaves nothing that another start would have to obey:
-topics that hold nothing, and in the journal only facts that were in force before.
+Applies the decision of a start: creates topics, determines and writes what is missing, binds the checkpoint. Law: the checkpoint is bound
+last. A start that is refused before that leaves nothing that binds another start: only empty topics, and in the journal facts that were in
+force already.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.observe.recovery_report import Recovery, RecoveryKind
 
-# The writer can send records this large, and whatever the ordered topic does not take must find room among dead letters.
+# The largest record that the writer can send: one too large for the ordered topic must fit into the dead-letter topic.
 DEAD_LETTER_BYTES_MAX = 100 * 2**20
 
 
 def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, requested: Start | None) -> tuple[IngestPlan, Recovery]:
-    """Do what a start has decided; return the plan and where it goes on, RefusedError if something does not allow it after all."""
+    """Do what a start has decided; return the plan and where it continues, RefusedError if a later check fails."""
     ordered = _create_topics(decision.plan, admin)
     plan = replace(decision.plan, ordered_topic_id=ordered.topic_id)
     decision = replace(decision, plan=plan)
@@ -58,7 +57,7 @@ def _create_topics(plan: IngestPlan, admin: Admin) -> Topic:
 def _resumption(
     decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, ordered: Topic, requested: Start | None
 ) -> Resumption:
-    """Return where the job began: found out and written to the checkpoint's folder if it begins, or begins again, now."""
+    """Return where the job began; if it begins now, determine that and write it to the checkpoint's folder."""
     plan, action = decision.plan, decision.action
     resumption = decision.resumption
     if action is Action.BEGIN:

@@ -1,7 +1,6 @@
 """
-The decision of a start: how an input goes on, or why it is refused, by the survey and the settings alone.
-
-Law: :func:`decide` is pure. Whatever it refuses has created, bound and written nothing.
+The decision of a start: how an input continues, or why it is refused, from the survey and the settings alone. Law: :func:`decide` is pure.
+A start that it refuses has created, bound and written nothing.
 """
 
 from __future__ import annotations
@@ -45,18 +44,17 @@ class Decision:
     """How an input goes on."""
 
     action: Action
-    # The job; where it is read from is found out for BEGIN and RESUME. The id of an ordered topic that is not there yet is empty.
+    # For BEGIN and RESUME the read positions are still to be determined; the id of an ordered topic that does not exist yet is empty.
     plan: IngestPlan
-    # What shapes the ordered topic's events.
+    # The settings that shape the ordered topic's events.
     fingerprint: Mapping[str, str]
-    # Where the job began; None if that is still to be found out.
+    # Where the job began; None if that is still to be determined.
     resumption: Resumption | None
     # The output start time of a run that begins.
     start: Start
 
     @property
     def binding(self) -> dict[str, str]:
-        """What the checkpoint is bound to."""
         return {
             **self.fingerprint,
             "ordered_topic_id": self.plan.ordered_topic_id,
@@ -66,11 +64,8 @@ class Decision:
 
 def decide(settings: Settings, name: str, survey: Survey, requested: Start | None = None, *, until_end: bool = False) -> Decision:
     """
-    Decide how the input *name* goes on, if ``--start`` says *requested*.
-
-    Raises:
-        RefusedError: The checkpoint belongs to other settings or topics, the run began at another start, has ended, or what
-            must still be read is gone.
+    Decide how the input *name* continues, if ``--start`` says *requested*; RefusedError if the checkpoint belongs to other settings or
+    topics, the run has another start or has ended, or needed records are gone.
     """
     chosen, known = settings.input(name), survey.binding or {}
     check_same_topics(json.loads(known.get("topic_ids", "{}")), survey.topic_ids, str(survey.folder), WAYS_OUT)
@@ -105,9 +100,9 @@ def _check_same_ordered_topic(chosen: InputSettings, survey: Survey) -> None:
 
 
 def _plan(settings: Settings, chosen: InputSettings, survey: Survey, *, until_end: bool) -> IngestPlan:
-    """Return the job as it would start on a topic that holds nothing, with the roster of its checkpoint."""
+    """Return the job as it would start on an empty topic, with the roster of its checkpoint."""
     known = survey.binding or {}
-    # N of a topic that holds events stays, whatever has been added to the input since.
+    # A topic that holds events keeps its number of partitions, even if the input has grown.
     present_n = survey.ordered.partitions if survey.ordered is not None and survey.has_events else 0
     plan = IngestPlan(
         settings=chosen,
@@ -136,12 +131,12 @@ def _largest_record(raw: tuple[Topic, ...]) -> int:
 
 def silence_advances_time(chosen: InputSettings, topic: Topic) -> bool:
     """Return whether idle estimates are made for a raw topic."""
-    # A producer's clock may show any time; the broker's and ours go on while nothing comes.
+    # Producers' clocks may show any time; those of the brokers and of ingest advance during silence.
     return chosen.idle == "on" or (chosen.idle == "auto" and (topic.uses_log_append_time or chosen.arrival == "ingest"))
 
 
 def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Start | None) -> tuple[Resumption | None, Start]:
-    """Return where the job began if that is known already, and its output start time."""
+    """Return where the job began, if that is known, and its output start time."""
     known = survey.resumption
     if action is Action.CONTINUE:
         return known, known.start if known is not None else BEGINNING
@@ -150,7 +145,7 @@ def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Sta
     start = requested or (known.start if known is not None else BEGINNING)
     if start == BEGINNING:
         return Resumption(plan.starts), start
-    # An earlier start that wrote nothing has settled what `now` and `last-stopped` mean.
+    # If an earlier start wrote nothing, the meaning that it gave to `now` or `last-stopped` stays.
     return (known, known.start) if known is not None and start.text == known.start.text else (None, start)
 
 

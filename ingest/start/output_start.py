@@ -1,9 +1,7 @@
 """
-Output start times: from when on a new ordered topic holds events (spec section 6).
-
-Law: a run with output start S writes the events with s >= S of a run from the beginning, in the same order, numbered from
-0. The run is bound to its start: the same again, no ``--start`` or ``last-stopped`` goes on with the run; another start would
-leave a hole or repeat what is written, and is refused.
+Output start times: from which time on a new ordered topic holds events (spec section 6). Law: a run with output start S writes the events
+with s >= S of a run from the beginning, in the same order, numbered from 0. A run keeps its start: the same start, no ``--start`` or
+``last-stopped`` continues it; another one is refused, since it would leave a gap or repeat events.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from tidegate.checkpoint.output_start import Start, continues_run
 
 
 def refuse_other_start(requested: Start | None, known: Start | None, ordered_topic: str, folder: str) -> None:
-    """Raise RefusedError (TG-START-BOUND) if *requested* is not the start that is *known* of the run."""
+    """Raise RefusedError (TG-START-BOUND) if *requested* is not the run's *known* start."""
     if continues_run(requested, known):
         return
     assert requested is not None, "no wish goes on"

@@ -1,10 +1,8 @@
 """
-From where a raw topic is read so that no event with a time of S or later is missed (spec section 6), and whether those
-records are still there.
-
-An event's time exceeds its arrival by ``early`` at most. So reading starts at the first record that arrived at ``S - early`` or
-later, by Kafka's time index or the journal's stamps; or earlier, at the first position at which the journal had raised time
-that far. Without an early tolerance it starts at the beginning.
+From where a raw topic is read so that no event with a time of S or later is missed (spec section 6), and whether those records exist. An
+event's time exceeds its arrival by ``early`` at most. So reading starts at the first record that arrived at ``S - early`` or later, by
+Kafka's time index or the journal's stamps; or earlier, at the first position where the journal had raised time that far. Without an early
+tolerance it starts at the beginning.
 """
 
 from __future__ import annotations
@@ -21,17 +19,13 @@ from tidegate.kafka.admin import Admin
 
 
 def find_start(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, least_us: int | None) -> PlannedPosition:
-    """
-    Return where one input partition is read from, with the largest estimate and import up to there.
-
-    *least_us* is the least time of an event that is to be written, microseconds; None: there is no least.
-    """
+    """Return where a partition is read from to write all events from *least_us* on (None: all), with the estimate and import in force."""
     estimates = journal.estimates(plan.journal_key(partition), 0, TICK_MAX)
     imports = journal.imports(plan.import_key(partition), 0, TICK_MAX) if plan.imported else []
     early_us = largest_earliness_us(plan)
     position = 0
     if early_us is not None and least_us is not None:
-        # A lifted end stands one tick above its start edge, which must be met too.
+        # An end edge may be raised to one tick above its start edge, and the start edge must be read too.
         least_us -= plan.settings.event_shape is Shape.EDGE
         indexed = _first_arrival(plan, admin, journal, partition, least_us - early_us)
         position = first_position(indexed, least_us, early_us, tuple(estimates), tuple(imports))
@@ -48,21 +42,19 @@ def _first_arrival(plan: IngestPlan, admin: Admin, journal: RedisJournal, partit
 def largest_earliness_us(plan: IngestPlan) -> int | None:
     """Return by how much an event's time can exceed its arrival, microseconds; None: there is no bound."""
     policies = plan.settings.policies()
-    # With a negative reorder time equal events may have pushed each other up from any distance.
-    # A source CTI judges everything after it, however much later, and the largest one is not remembered.
+    # With a negative reorder time, equal events may have raised each other over any distance. A source CTI affects all later events, and
+    # the largest one is not remembered.
     if policies.reorder_us < 0 or plan.settings.source_ctis:
         return None
-    # Without an event time of their own events are never ahead of their arrival.
+    # Without TIMESTAMP BY the event time is the arrival time.
     return 0 if plan.settings.timestamp_by is None else policies.early_us
 
 
 def first_position(indexed: int, least_us: int, early_us: int, estimates: Marks, imports: Marks) -> int:
     """
-    Return the position before which no event can have a system timestamp of *least_us* or more.
-
-    *indexed* is the first offset whose record arrived at ``least_us - early_us`` or later. From an estimate on records count as having
-    arrived later than stamped; from an import on spans may have been moved up to it.
+    Return the position before which no event can reach *least_us*; *indexed*: the first that arrived at ``least_us - early_us`` or later.
     """
+    # From an estimate on, records count as arrived later than stamped; from an import on, spans may have been moved up to it.
     raised_at = [position for position, frontier_us in estimates if frontier_us >= least_us - early_us]
     raised_at += [position for position, c_us in imports if c_us >= least_us]
     return min([indexed, *raised_at])
@@ -74,10 +66,8 @@ def _largest_until(marks: list[tuple[int, int]], position: int) -> int:
 
 def check_retention(plan: IngestPlan, partition: Partition, needed: int, available: int, first_read: int, least_us: int | None) -> None:
     """
-    Raise RefusedError (TG-RETENTION) if what must be read of a partition is gone.
-
-    *needed* is its first offset that must be read, *available* the first it still has, *first_read* the first that the ordered topic was
-    ever made from; *least_us* the least time of an event that is to be written, None: there is no least.
+    Raise RefusedError (TG-RETENTION) if records that must be read of a partition are gone: *needed* is its first offset that must be read,
+    *available* the first that exists, *first_read* the first that the topic was ever made from; *least_us*: as in :func:`find_start`.
     """
     # If the first record left is needed, deleted ones before it may have been needed as well.
     if available <= first_read or needed > available:
@@ -100,7 +90,7 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, availab
 
 
 def check_still_available(available: Mapping[Partition, int], needed: Mapping[Partition, PlannedPosition]) -> None:
-    """Raise RefusedError (TG-RETENTION) if what comes after a checkpoint, from *needed* on, is gone."""
+    """Raise RefusedError (TG-RETENTION) if records that a checkpoint still needs, from *needed* on, are gone."""
     for partition, position in needed.items():
         first_offset = available.get(partition, position.next_offset)
         if first_offset > position.next_offset:

@@ -1,10 +1,10 @@
 """
-Starting in the middle: at an output start time, or where a topic without its checkpoint goes on (spec section 6).
+Starting in the middle: at an output start time, or where a topic without its checkpoint continues (spec section 6).
 
-Law: readers see what they would have seen of a run from the beginning. The raw topic is read from a position before which
-no event can have a time of S or later (:mod:`ingest.start.read_positions`); the model walks on from there, leaves out what is
-below S, and numbers on. For a topic that was begun before, S is each channel's last c: the events ahead of it are skipped, and
-numbering goes on from its n, as if the checkpoint had not been lost. A channel without a CTI goes on from the start of its run.
+Law: readers see what they would see of a run from the beginning. The raw topic is read from a position before which no event can have a
+time of S or later (:mod:`ingest.start.read_positions`); the model walks on from there and leaves out what is below S. In a topic that was
+begun before, S is each channel's last c: the events written ahead of it are skipped, and numbering continues from its n. A channel without
+a CTI begins at the start of its run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = get_logger("ingest.start")
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Where each input partition is read from, what each channel has promised, and how the ordered topic's run began."""
+    """Where each input partition is read from, each channel's last CTI, and how the ordered topic's run began."""
 
     starts: Mapping[Partition, PlannedPosition]
     promises: Promises = field(default_factory=dict)
@@ -59,7 +59,6 @@ class Resumption:
 
     @classmethod
     def read(cls, folder: Path) -> Resumption | None:
-        """Return what was written to a checkpoint's folder; None if nothing was."""
         if not (folder / FILE).exists():
             return None
         fields: Any = json.loads((folder / FILE).read_text())
@@ -82,7 +81,7 @@ def _encode(cti: Cti) -> tuple[str, str]:
 
 
 def begin_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) -> Resumption:
-    """Return where a topic that holds nothing is begun, so that it holds the events from *start* on; RefusedError if they are gone."""
+    """Return where an empty topic is begun, so that it holds the events from *start* on; RefusedError if they are gone."""
     available, ends = admin.starts(plan.partitions), admin.ends(plan.partitions)
     starts = {}
     for partition in plan.partitions:
@@ -99,10 +98,8 @@ def begin_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: St
 
 def resume_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: TopicOrigin) -> Resumption:
     """
-    Return where a topic without its checkpoint goes on; *plan* is the job as it would start on a topic that holds nothing.
-
-    Raises:
-        RefusedError: The topic has ended, was made by other inputs, or what must be read again or known is gone.
+    Return where a topic without its checkpoint continues; *plan*: the job as for an empty topic. RefusedError if the topic has ended, was
+    made from other inputs, or needed records or facts are gone.
     """
     topic = plan.settings.ordered_topic
     outputs = [(topic, partition) for partition in range(plan.output_partitions)]
@@ -113,7 +110,7 @@ def resume_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: 
     starts = {}
     for number, partition in enumerate(plan.partitions):
         channels = promises.get(number, {})
-        # No CTI lies below the start of its run.
+        # A channel without a CTI needs everything from the run's start on; no CTI lies below that.
         least_us = min(cti.c for cti in channels.values()) if len(channels) == len(plan.outputs_of(number)) else start.start_us
         position = find_start(plan, admin, journal, partition, least_us)
         check_retention(plan, partition, position.next_offset, available[partition], origin.starts.get(partition, 0), least_us)
@@ -134,7 +131,7 @@ def _with_journal(
             return known_plan, {}
     facts_by_number = rebuild_journal(plan, admin, journal)
     if not origin.starts:
-        # A journal that was rebuilt knows who joined, but not from where the others began.
+        # A rebuilt journal knows which partitions joined, but not where the others began.
         founders = roster_members(plan.partitions, facts_by_number) or plan.partitions
         joins = read_joins(plan, journal, ())
         origin = replace(origin, starts={partition: 0 for partition in founders if partition not in joins})
@@ -142,7 +139,7 @@ def _with_journal(
 
 
 def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, positions: Mapping[Partition, PlannedPosition]) -> None:
-    """Restore what the journal has lost of what a checkpoint knows to be judged: other jobs may need it."""
+    """Restore facts that the journal has lost below a checkpoint's positions: other jobs may need them."""
     judged = {
         partition: position.next_offset
         for partition, position in positions.items()
@@ -153,7 +150,7 @@ def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, po
 
 
 def _with_roster_of(plan: IngestPlan, journal: RedisJournal, origin: TopicOrigin, promises: Promises) -> IngestPlan:
-    """Return the plan with the roster of the ordered topic; a partition whose joining no CTI shows joins again while the job runs."""
+    """Return the plan with the ordered topic's roster; a partition whose join no CTI shows joins again while the job runs."""
     founders = origin.starts or dict.fromkeys(plan.partitions, 0)
     joins = read_joins(plan, journal, founders)
     ctis = [cti for channels in promises.values() for cti in channels.values()]

@@ -1,6 +1,4 @@
-"""
-The survey of a start: what topics, checkpoint and brokers hold, before anything is decided. It only reads.
-"""
+"""The survey of a start: what topics, checkpoint and brokers hold, before anything is decided. It only reads."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from tidegate.spark.offset_log import checkpoint_state, last_batches, read_offse
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What there is when an input is started."""
+    """What exists when an input is started."""
 
     folder: Path
     # The raw topics, sorted by name.

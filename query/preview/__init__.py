@@ -1,1 +1,1 @@
-"""What a start would do, before it does it (``tidegate plan``). Only the command line comes in."""
+"""What a start would do, before it does it (``tidegate plan``). Only the command line imports it."""

@@ -1,4 +1,4 @@
-"""Showing a plan, for people and for programs: operators, keys, look-back, state, parallelism and why, and what a start would read."""
+"""Shows a plan as text or JSON: operators, keys, look-back, state, parallelism and its reason, and what a start would read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PlanReport:
     parallelism: str
     # The CTI pacing of each output.
     paces: dict[str, str]
-    # None if the brokers do not answer; then why.
+    # None if the brokers do not answer; ``unknown`` then says why.
     forecast: Forecast | None
     unknown: str
     # Where retention may delete what a start needs.
@@ -34,7 +34,6 @@ class PlanReport:
     references: Sequence[ReferenceSettings] = ()
 
     def lines(self) -> Iterator[str]:
-        """Yield the report for people, a line at a time."""
         for plan in self.plans:
             yield plan.explain()
             yield f"keys: {', '.join(describe_keys(plan)) or 'none'}"
@@ -57,7 +56,6 @@ class PlanReport:
         return [f"{span}; how many that are is not known: {self.unknown}"]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report for programs."""
         forecast = self.forecast
         return {
             "outputs": [_plan_fields(plan, self.paces.get(plan.output)) for plan in self.plans],
@@ -114,7 +112,7 @@ def _operator_fields(node: Node, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def describe_keys(plan: Plan) -> list[str]:
-    """Return by what the operators of a plan separate or match rows, each once."""
+    """Return the keys by which a plan's operators separate or match rows, each once."""
     keys = [f"substreams of {plan.over}"] if plan.over else []
     for node in walk(plan.root):
         if isinstance(node, WindowedAggregate):

@@ -1,9 +1,7 @@
 """
-What can be known of a query before it runs: what it will keep, what retention may take from it, and, with an output start,
-what it will read from where and how long that takes.
-
-Law: nothing is created, bound or written. The forecast of a start is what a job started now would do; what would refuse that job
-refuses here. How much is kept, and how long it takes, are estimates and say what they are based on.
+What is known of a query before it runs: what it will keep, what retention may delete of it, and, with an output start, what it will read
+and how long that takes. Law: nothing is created, bound or written. The forecast is what a job started now would do; what would refuse that
+job is refused here too. Sizes and durations are estimates and name their basis.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class KeptRows:
     lookback_us: int
     # How many records the look-back before the newest one holds.
     rows: int
-    # How much is kept of a record, measured on the newest ones; None where there is none.
+    # Bytes kept of a record, measured on the newest ones; None if there is none.
     row_bytes: float | None
 
     @property
@@ -67,13 +65,13 @@ class PlannedRead:
 
     # The start, in the words of ``--start``.
     start: str
-    # Where it goes on, and where the topics end.
+    # Where it continues, and where the topics end.
     recovery: Recovery
     # X: events from this instant on are needed, microseconds; None: all of them, or what a checkpoint has left.
     read_from_us: int | None
-    # How fast it is taken to catch up.
+    # The speed at which it catches up.
     replay: Replay
-    # Whether a run before was that fast; else it is assumed.
+    # Whether that speed was measured in an earlier run; else it is assumed.
     is_measured: bool
 
     @property
@@ -81,7 +79,6 @@ class PlannedRead:
         return self.replay.start_s + self.recovery.ahead / self.replay.rate
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for programs: times in seconds, the rate in records a second."""
         return {
             "start": self.start,
             "how": self.recovery.kind.value,
@@ -131,7 +128,7 @@ class Forecast:
 
 
 def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: Start | None) -> Forecast:
-    """Ask the brokers about *plans*, and about a *start* if one is given; RefusedError if a job started like this would be refused."""
+    """Ask the brokers about *plans* and an output *start*, if given; RefusedError if a job started like this would be refused."""
     extensions.load()
     topics = survey_topics(settings, plans, admin)
     layout = plan_layout(settings, plans, topics)
@@ -141,7 +138,7 @@ def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: S
 
 
 def retention_warnings(plans: Sequence[Plan], retentions_us: Mapping[str, int]) -> list[str]:
-    """Return where the topic of an input keeps events for less time (microseconds by input) than a plan looks back."""
+    """Return a warning for each input whose topic keeps events for less time (microseconds by input) than a plan looks back."""
     short = [(plan, name) for plan in plans for name in plan.inputs if retentions_us.get(name, UNBOUNDED) < plan.lookback_us]
     return [f"{plan.output} looks {_describe_lookback(plan)}, {name} keeps {format_duration(retentions_us[name])}" for plan, name in short]
 
@@ -151,7 +148,6 @@ def _describe_lookback(plan: Plan) -> str:
 
 
 def _retentions_us(ordered: Mapping[str, Topic]) -> dict[str, int]:
-    """Return how long the topic of each input keeps events; those without an end are left out."""
     kept_ms = {name: int(topic.config.get("retention.ms", "-1")) for name, topic in ordered.items()}
     return {name: kept * MILLISECOND_US for name, kept in kept_ms.items() if kept >= 0}
 
@@ -173,7 +169,7 @@ def _measured_replay(settings: Settings, published_as: str) -> Replay | None:
     try:
         stored = store.read(published_as)
     except TidegateError:
-        # Redis is of use here and no more: a rate is assumed then.
+        # Redis is optional here: without it a rate is assumed.
         return None
     finally:
         store.close()

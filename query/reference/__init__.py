@@ -1,1 +1,1 @@
-"""Reference data: tables, their files, looking rows up, and which versions may go. Engine, buckets, start and stage may come in."""
+"""Reference data: tables, their files, lookups, and which versions may be deleted. Engine, buckets, start and stage may import it."""

@@ -1,11 +1,8 @@
 """
-Reading reference data: files -> the versions of a table.
-
-Files are CSV with a header, JSON objects line by line, or Parquet. A file that cannot be read, or holds a value that its
-declared type refuses, is refused as a whole, with its line, before anything starts.
-
-Types come from the settings if they are declared there, from the file if it has types (Parquet), else from each value: a CSV
-value that is written as a JSON number is one, any other is text, an empty one is NULL.
+Reads reference data from files (CSV with a header, JSON objects line by line, or Parquet) into the versions of a table. A file that cannot
+be read, or holds a value that its declared type refuses, is refused as a whole, with its line, before anything starts. Types come from the
+settings if declared there, from the file if it has types (Parquet), else from each value: a CSV value written as a JSON number is a number,
+any other is text, an empty one is NULL.
 """
 
 from __future__ import annotations
@@ -50,18 +47,13 @@ class _Read:
 
 
 def load_references(tables: Mapping[str, ReferenceSettings], names: Collection[str]) -> dict[str, ReferenceTable]:
-    """Read those of the tables that a script names, in whatever case; raises as :func:`load_reference`."""
+    """Read the tables that a script names, in any case; raises as :func:`load_reference`."""
     wanted_names = {name.lower() for name in names}
     return {name: load_reference(table) for name, table in tables.items() if name.lower() in wanted_names}
 
 
 def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]] | None = None) -> ReferenceTable:
-    """
-    Read all versions of a table, from *files* if they are given: from when on each is valid, microseconds, in that order.
-
-    Raises:
-        RefusedError: A file is missing or cannot be read; it names the file, and the line if there is one.
-    """
+    """Read a table's versions, from *files* (valid from, microseconds, rising; path) if given; RefusedError names a file it cannot read."""
     files = versions_of(settings) if files is None else files
     reads = [_read(settings, path) for _, path in files]
     known: dict[str, str] = {}
@@ -84,7 +76,7 @@ def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]
 
 
 def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
-    """Return from when on each file is valid, microseconds, in that order; RefusedError if there is none, or two begin together."""
+    """Return (valid from, microseconds, rising; path) of each file; RefusedError if there is none, or two begin together."""
     versions = [(parse_tick(text), Path(path)) for text, path in settings.effective.items()]
     if settings.path is not None:
         versions = _match_pattern(settings.path) if settings.has_pattern else [(NEVER, Path(settings.path))]
@@ -100,7 +92,6 @@ def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
 
 
 def _match_pattern(pattern: str) -> list[tuple[int, Path]]:
-    """Return the files of a pattern, with the instants in their names."""
     parts = re.split(r"(\{date\}|\{time\})", pattern)
     names = re.compile("".join({"{date}": _DATE, "{time}": _TIME}.get(part, re.escape(part)) for part in parts))
     folder = Path(parts[0]) if parts[0].endswith("/") else Path(parts[0]).parent
@@ -169,7 +160,7 @@ def _read_csv(path: Path, settings: ReferenceSettings) -> _Read:
 
 
 def _csv_value(text: str, declared: bool) -> str:
-    """Write one value as JSON. A declared one is left as text, which its type then reads."""
+    """Write one value as JSON; a declared one stays text, which its type reads later."""
     if not text:
         return "null"
     return text if not declared and _NUMBER.fullmatch(text) else json.dumps(text)

@@ -1,10 +1,8 @@
 """
-Forgetting reference data: copies in a checkpoint's folder in which no row can be looked up any more.
-
-Each bucket reports with every batch from which instant on it may still look rows up, and how many versions it knows. Law: only
-reports of batches before the present one count, since that may be run again, and of them the least. Of the versions that all of
-them knew, the one valid at that instant is kept, and so are all later ones. So a batch that is run again finds what it found.
-Copies are deleted when a job starts, while nothing reads them.
+Deletes the copies of reference data in a checkpoint's folder that no lookup can need any longer. With every batch each bucket reports the
+instant from which on it may still look rows up, and how many versions it knows. Law: only reports of earlier batches count, since the
+present one may be repeated, and of them the least. Of the versions that all of them knew, the one valid at that instant and all later ones
+are kept. So a repeated batch finds the same. Copies are deleted when a job starts, while nothing reads them.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ from query.reference.watch import FOLDER, LIST_FILE, TakenVersions
 from tidegate.checkpoint.binding import replace_text
 
 FILE = "looked_up_from.json"
-# In the reports of buckets: the instant, microseconds, and how many versions that came since the run was begun are known.
+# In the buckets' reports: that instant in microseconds, and the number of known versions added since the run was begun.
 LOOKS_UP_FROM = "looks_up_from"
-# Least time between two writes: it is for later starts.
+# Least time between two writes: only later starts read the file.
 WRITE_S = 60.0
 
 
 class LookupFloor:
-    """Writes from which instant on a job may still look rows up; in the driver, which receives all reports."""
+    """Writes the instant from which on a job may still look rows up. It runs in the driver, which receives all reports."""
 
     def __init__(self, checkpoint: Path, buckets: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._file, self._buckets, self._clock_s = checkpoint / FOLDER / FILE, buckets, clock_s
@@ -36,7 +34,7 @@ class LookupFloor:
         self._next_s = clock_s()
 
     def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Accept the reports of a batch: those before it are of batches that are not run again."""
+        """Accept the reports of a batch: earlier batches are not repeated."""
         lookups = list(self._lookups.values()) if len(self._lookups) == self._buckets else []
         self._lookups |= {int(report["bucket"]): tuple(report[LOOKS_UP_FROM]) for report in reports}
         if lookups and self._clock_s() >= self._next_s:
@@ -46,7 +44,7 @@ class LookupFloor:
 
 
 def forget_past_versions(checkpoint: Path) -> None:
-    """Delete the copies that the run of a checkpoint no longer needs. Called at a start, before anything reads them."""
+    """Delete the copies that a checkpoint's run no longer needs; called at a start, before anything reads them."""
     versions = TakenVersions.read(checkpoint)
     if versions is None:
         return
@@ -64,11 +62,7 @@ def forget_past_versions(checkpoint: Path) -> None:
 
 
 def drop_past_versions(versions: TakenVersions, lookup_from_us: int, added: int) -> TakenVersions:
-    """
-    Return the versions without those in which no row is looked up from *lookup_from_us* on, microseconds.
-
-    Only the first versions and so many *added* ones count; others may be too new.
-    """
+    """Return the versions without those needed only below *lookup_from_us*; only the initial and the first *added* ones count."""
     kept_from = dict(versions.kept_from)
     for version in versions.versions[: versions.initial_count + added]:
         if version.effective_us <= lookup_from_us:

@@ -1,9 +1,8 @@
 """
-Which versions of reference data a bucket looks rows up in, while new ones come.
-
-Law: a version that comes before anything at or after its instant is finished counts from that instant on, so results are those
-of a run that had it from the beginning. One that comes too late counts from the instant up to which the bucket has finished, is
-reported and counted. This decision is part of the bucket's state: a batch that is run again decides nothing anew.
+Which versions of reference data a bucket uses, while new ones arrive. Law: a version that arrives before anything at or after its instant
+is finished counts from that instant on, so results are those of a run that had it from the beginning. One that arrives too late counts from
+the instant up to which the bucket has finished; it is reported and counted. This decision is part of the bucket's state, so a repeated
+batch decides nothing anew.
 """
 
 from __future__ import annotations
@@ -36,22 +35,18 @@ class KnownReferences:
 
 @dataclass
 class ReferenceLookup:
-    """
-    What a bucket remembers of reference data: how many added versions it knows, from when on late ones count, and how far it has
-    finished.
-    """
+    """A bucket's memory of reference data: how many added versions it knows, from when late ones count, and how far it has finished."""
 
     count: int = 0
     since_us: dict[str, dict[int, int]] = field(default_factory=dict)
     finished_us: int = NEVER
 
     def observe_finished(self, closing: pa.Table) -> None:
-        """Note what is finished: *closing* as in :meth:`query.engine.program.Program.finish`."""
+        """Note the finished instants; *closing* as in :meth:`query.engine.program.Program.finish`."""
         if closing.num_rows:
             self.finished_us = max(self.finished_us, int(pc.max(closing["to_us"]).as_py()))
 
     def accept_versions(self, known: KnownReferences) -> int:
-        """Accept new versions; return how many came too late."""
         late = 0
         for table, effective_us in known.added[self.count :]:
             if effective_us < self.finished_us:
@@ -69,11 +64,10 @@ class ReferenceLookup:
         )
 
     def tables(self, known: KnownReferences) -> dict[str, ReferenceTable]:
-        """Return the tables as this bucket looks rows up in them."""
         return {name: table.with_delays(self.since_us.get(name, {})) for name, table in known.tables.items()}
 
     def lookup_from_us(self, c: int) -> int:
-        """Return an instant below which no version is needed if no later row lies below *c*, both microseconds."""
+        """Return the instant below which no version is needed if no later row lies below *c*; both microseconds."""
         # Until a late version counts, the one before it does.
         late = [effective_us - 1 for begins in self.since_us.values() for effective_us, since_us in begins.items() if since_us > c]
         return min([c, *late])

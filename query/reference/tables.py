@@ -1,10 +1,7 @@
 """
-Reference data: tables in which JOIN looks records up.
-
-A table has versions, each a file that is valid from an instant on until the next one begins. Law: which version counts is
-decided by time alone, so what a row finds does not depend on when a file was read. The exception is a version that comes when its
-time is finished already (:mod:`query.reference.lookup`). Whatever a file is written in, its records become JSON objects, whose
-fields are read like those of events.
+Reference data: tables in which JOIN looks rows up. A table has versions, each a file that is valid from an instant on until the next one
+begins. Law: time alone decides which version counts, so a lookup does not depend on when a file was read, unless the version arrived too
+late (:mod:`query.reference.lookup`). Records of every file format become JSON objects, whose fields are read like those of events.
 """
 
 from __future__ import annotations
@@ -43,15 +40,14 @@ class ReferenceTable:
     versions: tuple[Version, ...]
 
     def version_at(self, system_us: Ticks) -> Ticks:
-        """Return the number of the version that is valid at each instant, -1 before the first."""
+        """Return the number of the version valid at each instant, -1 before the first."""
         begins = np.array([version.effective_us for version in self.versions], dtype=np.int64)
         return np.searchsorted(begins, system_us, side="right") - 1
 
     def with_delays(self, since_us: Mapping[int, int]) -> ReferenceTable:
         """
-        Return the table in which some versions count only from later instants on: *since_us* says which, by their own instants.
-
-        A version is left out if another one, which would have begun after it, then begins before it or with it.
+        Return the table with versions that count only from later instants on: *since_us* has these by their own instants. A version is left
+        out if a newer one then begins before it or with it.
         """
         begins = [
             (max(since_us.get(version.effective_us, NEVER), version.effective_us), version.effective_us, version)
@@ -66,7 +62,7 @@ class ReferenceTable:
 
     @property
     def records(self) -> pa.Table:
-        """The records of all versions, in the columns of events: ``sub`` is the number of the version."""
+        """The records of all versions, in the columns of events; ``sub`` is the version's number."""
         counts = [len(version.values) for version in self.versions]
         number = np.repeat(np.arange(len(counts)), counts)
         total = len(number)

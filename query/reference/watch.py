@@ -1,11 +1,8 @@
 """
-Reference data of a running job: the versions it has taken up, bound to its checkpoint, and the watch for new ones.
-
-Law: a run that is replayed looks rows up in the same bytes. A file is copied into the checkpoint's folder before a row is looked
-up in it; the list of versions only grows, and each batch writes to Spark's log how much of the list it knows. So the copies show
-what the run has found, whatever becomes of the files. A file that is changed afterwards is reported, and refused at the next start.
-
-A file that is still being written is left alone: it is taken up once it has stayed the same from one look to the next.
+Reference data of a running job: the versions it has taken up, bound to its checkpoint, and the watch for new ones. Law: a replayed run
+looks rows up in the same bytes. A file is copied into the checkpoint's folder before its first lookup; the list of versions only grows, and
+each batch writes to Spark's log how much of the list it knows. A file that is changed afterwards is reported, and refused at the next
+start. A file that is still being written waits until two looks find it unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from tidegate.settings.tables.references import ReferenceSettings
 FOLDER, LIST_FILE = "references", "versions.json"
 # Least time between two looks at the files.
 LOOK_S = 1.0
-# Most of the time that is spent on looking.
+# Largest share of the time that is spent on looking.
 _SHARE = 0.05
 ReferenceTables = Mapping[str, ReferenceSettings]
 
@@ -50,7 +47,6 @@ class ReferenceVersion:
 
     @property
     def copy(self) -> str:
-        """The name of its copy; its suffix says the format."""
         return self.sha256 + Path(self.file).suffix.lower()
 
 
@@ -61,15 +57,15 @@ class TakenVersions:
     folder: Path
     # The versions, in the order in which they were taken up.
     versions: tuple[ReferenceVersion, ...] = ()
-    # With how many the run was begun.
+    # How many of them the run was begun with.
     initial_count: int = 0
-    # For each table the instant, microseconds, of the first version that has a copy still: nothing is looked up in those before it any more
+    # By table: the instant, microseconds, of its first version that still has a copy; earlier ones are no longer needed
     # (:mod:`query.reference.forgetting`).
     kept_from: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, checkpoint: Path) -> TakenVersions | None:
-        """Return what the run of a checkpoint has taken up, None if it has not begun with any."""
+        """Return the versions that a checkpoint's run has taken up; None if it began without any."""
         file = checkpoint / FOLDER / LIST_FILE
         if not file.exists():
             return None
@@ -80,15 +76,13 @@ class TakenVersions:
 
     @property
     def added(self) -> tuple[ReferenceVersion, ...]:
-        """The versions that were taken up since the run was begun."""
         return self.versions[self.initial_count :]
 
     def version(self, table: str, effective_us: int) -> ReferenceVersion | None:
-        """Return the version of a table that is valid from this instant on, None if it has not been taken up."""
+        """Return the version of a table that is valid from this instant on; None if it was not taken up."""
         return next((taken for taken in self.versions if (taken.table, taken.effective_us) == (table, effective_us)), None)
 
     def is_kept(self, version: ReferenceVersion) -> bool:
-        """Return whether a version still has a copy."""
         return version.effective_us >= self.kept_from.get(version.table, NEVER)
 
     def with_file(self, table: str, effective_us: int, path: Path) -> TakenVersions:
@@ -108,7 +102,6 @@ class TakenVersions:
         replace_text(self.folder / LIST_FILE, json.dumps(fields, indent=1))
 
     def tables(self, settings: ReferenceTables, added: int) -> dict[str, ReferenceTable]:
-        """Return the tables with the versions that the run was begun with and the first *added* that came afterwards."""
         return {name: load_reference(table, self._files(name, added)) for name, table in settings.items()}
 
     def _files(self, table: str, added: int) -> list[tuple[int, Path]]:
@@ -119,9 +112,7 @@ class TakenVersions:
 
 
 def take_up_versions(checkpoint: Path, settings: ReferenceTables) -> TakenVersions:
-    """
-    Take up the versions that there are when a job starts; return all that its run has taken up, RefusedError if a file cannot be read.
-    """
+    """Take up the versions present at a job's start; return all that its run has taken up, RefusedError if a file cannot be read."""
     known_versions = TakenVersions.read(checkpoint)
     versions = known_versions or TakenVersions(checkpoint / FOLDER)
     versions.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,14 +122,14 @@ def take_up_versions(checkpoint: Path, settings: ReferenceTables) -> TakenVersio
     if known_versions is None:
         versions = replace(versions, initial_count=len(versions.versions))
     if versions != known_versions:
-        # What cannot be read is refused before it is in the list.
+        # Read all tables before the list is written: a file that cannot be read must not get into it.
         versions.tables(settings, len(versions.added))
         versions.save()
     return versions
 
 
 def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
-    """Raise RefusedError (TG-REFERENCE-CHANGED) if a file is no longer what a run has taken up; files that are gone do not count."""
+    """Raise RefusedError (TG-REFERENCE-CHANGED) if a file differs from the version that was taken up; missing files do not count."""
     versions = TakenVersions.read(checkpoint)
     if versions is None:
         return
@@ -168,7 +159,6 @@ def _changed_error(version: ReferenceVersion, path: Path, checkpoint: Path) -> R
 
 
 def _present_versions(settings: ReferenceTables) -> Iterator[tuple[str, int, Path]]:
-    """Yield the versions that there are now: table, from when on each is valid, and its file."""
     for name, table in settings.items():
         for effective_us, path in versions_of(table):
             yield name, effective_us, path
@@ -184,7 +174,7 @@ Stamp = tuple[int, int]
 
 
 class ReferenceWatch:
-    """Looks for new versions while a job runs. It works in the planner, which alone adds to the list then."""
+    """Looks for new versions while a job runs, in the planner, which alone adds to the list then."""
 
     def __init__(self, checkpoint: Path, settings: ReferenceTables, clock_s: Callable[[], float] = time.monotonic) -> None:
         versions = TakenVersions.read(checkpoint)
@@ -195,7 +185,7 @@ class ReferenceWatch:
         self._reported: set[tuple[Path, Stamp]] = set()
 
     def look(self) -> int:
-        """Return how many versions were taken up since the run was begun, after a look at the files if it is time for one."""
+        """Look at the files if it is time to; return how many versions were taken up since the run was begun."""
         began_s = self._clock_s()
         if began_s >= self._next_s:
             self._look()
@@ -224,7 +214,7 @@ class ReferenceWatch:
             except TidegateError as error:
                 self._report_once(path, stamp, error)
             except OSError:
-                # It is gone again, or will be there at the next look.
+                # The file is gone again, or the next look will find it.
                 continue
 
     def _take_up(self, table: str, effective_us: int, path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What Spark runs of a query: plan ranges, read them, work on buckets. Only start and job come in."""
+"""What Spark runs of a query: plan ranges, read them, run buckets. Only start and job import it."""

@@ -1,9 +1,8 @@
 """
-Cutting: how far each log is read in the next batch, if more lies ahead than one batch reads.
-
-A bucket of several logs works up to the instant to which all of them have come; later records of the others must wait. So logs are
-read up to one instant, not by equal numbers of records: else, while a job catches up, an input with ten times as many events as
-another would fall behind, and the events that wait for it would grow with the topic. No result depends on where batches end.
+Cutting batches: how far each log is read in the next batch, if more lies ahead than one batch may read. A bucket of several logs advances
+to the instant that all of them have reached; later records of the others wait. So logs are read up to one instant, not by equal numbers of
+records: else, during a catch-up, an input with ten times as many events as another would fall behind, and the other's waiting events would
+grow with the topic. No result depends on where batches end.
 """
 
 from __future__ import annotations
@@ -21,17 +20,15 @@ _LATEST_MS = 2**53
 
 
 def even_shares(positions: Positions, ends: Positions, records_max: int) -> dict[int, int]:
-    """Return how far each log is read if all are read by as many records; *ends*: of the logs that have something left."""
+    """Return how far each log is read if each gets the same number of records; *ends*: of the logs with records left."""
     share = max(records_max // max(len(ends), 1), 1)
     return {log: min(end, positions[log] + share) for log, end in ends.items()}
 
 
 class BatchCutter:
     """
-    Cuts one batch after the other, of at most *records_max* records over all logs.
-
-    *offsets_at* returns of each log the first offset with a record of an instant (milliseconds) or a later one, if there is one. As
-    stamps need not rise along a log, earlier ones may follow.
+    Cuts batches of at most *records_max* records over all logs. *offsets_at* returns each log's first offset with a timestamp of an instant
+    (milliseconds) or later, if any; earlier timestamps may follow it.
     """
 
     def __init__(self, offsets_at: Callable[[int], Positions], records_max: int) -> None:
@@ -39,7 +36,7 @@ class BatchCutter:
         self._cut_ms, self._step_ms = 0, _STEP_MS
 
     def cut(self, positions: Positions, ends: Positions) -> dict[int, int]:
-        """Return how far each log is read from *positions* on; *ends*: of the logs that have something left."""
+        """Return how far each log is read from *positions* on; *ends*: of the logs with records left."""
         if sum(end - positions[log] for log, end in ends.items()) <= self._records_max:
             return dict(ends)
         offsets_by_ms: dict[int, dict[int, int]] = {}
@@ -58,11 +55,10 @@ class BatchCutter:
         self._cut_ms, self._step_ms = until_ms, max(until_ms - since_ms, 1) if since_ms else _STEP_MS
         if count(until_ms):
             return offsets_until(until_ms)
-        # More records have one stamp than a batch reads.
+        # More records share one timestamp than a batch may read.
         return even_shares(positions, ends, self._records_max)
 
     def _find_cut(self, count: Callable[[int], int], since_ms: int) -> int:
-        """Return an instant up to which a batch is not too large, and full if that can be."""
         low_ms, step_ms = since_ms, self._step_ms
         while count(high_ms := min(low_ms + step_ms, _LATEST_MS)) <= self._records_max and high_ms < _LATEST_MS:
             low_ms, step_ms = high_ms, 2 * step_ms

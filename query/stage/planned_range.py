@@ -1,4 +1,4 @@
-"""A range of one log for one bucket: what the planner hands to the stage. Events stay in Kafka."""
+"""A range of one log for one bucket, which the planner hands to the stage. The events stay in Kafka."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """
-The planner: which ranges of the ordered topics the next batch reads. It runs in a Python process beside the driver.
-
-Time comes from the topics themselves, so the planner only decides how much to read. Brokers that do not answer never end the job.
+The planner: which ranges of the ordered topics the next batch reads. It runs in a Python process beside the driver. Time comes from the
+topics, so it only decides how much to read. Brokers that do not answer never end the job.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _ANSWER_S = 5.0
 
 
 class Planner(RangePlanner):
-    """The planner of one query job. What it stands on is made when it is first used."""
+    """The planner of one query job. Its parts are made on first use."""
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
@@ -45,7 +44,7 @@ class Planner(RangePlanner):
 
     @cached_property
     def _cutter(self) -> BatchCutter | None:
-        """What cuts batches; None if no log waits for another."""
+        """None if no log waits for another."""
         if all(len(self._plan.logs_of(bucket)) == 1 for bucket in range(self._plan.buckets)):
             return None
         return BatchCutter(lambda ms: self._by_log(self._admin.offsets_at(self._plan.starts, ms)), self._plan.events_per_batch)
@@ -64,7 +63,6 @@ class Planner(RangePlanner):
         self._frozen_ends = self._admin.ends(self._plan.starts)
 
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return where the next batch ends; *start* itself when there is nothing to do."""
         offset = Offset.from_json(start)
         if offset.is_final:
             return start
@@ -95,7 +93,6 @@ class Planner(RangePlanner):
         ]
 
     def _cut(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
-        """Return how far logs are read in the next batch; *ends*: of the logs that have something left."""
         if self._cutter is not None:
             return self._cutter.cut(positions, ends)
         return even_shares(positions, ends, self._plan.events_per_batch)

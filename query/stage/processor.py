@@ -1,8 +1,6 @@
 """
-The stateful stage: one bucket's ranges are read, its results computed and written, and its state moves on.
-
-It is a thin adapter between Kafka, :mod:`query.buckets.bucket` and Spark's state store. Spark sees ranges go in and a row of
-counts come out; a batch that is run again writes the same bytes with the same numbers.
+The stateful stage: it reads one bucket's ranges, computes and writes the results, and saves the bucket's state. It is a thin adapter
+between Kafka, :mod:`query.buckets.bucket` and Spark's state store. Law: a repeated batch writes the same bytes with the same numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +48,6 @@ class QueryStage:
         configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
-        """Work on the ranges of one bucket, given as rows of Spark; yield its report."""
         # Rows come in any order; results must not depend on it.
         ranges = sorted((read_row(QueryRange, row) for row in rows), key=lambda planned: planned.log)
         partitions = [self._plan.partitions[planned.log] for planned in ranges]
@@ -130,7 +127,7 @@ _REFERENCES: dict[str, tuple[int, KnownReferences]] = {}
 
 
 def _known_references(plan: QueryPlan, added: int) -> KnownReferences:
-    """Return the reference data with the first *added* versions that came since the run was begun, read once in a worker."""
+    """Return the reference data with the first *added* later versions, read once in a worker."""
     count, references = _REFERENCES.get(plan.checkpoint, (-1, None))
     if count != added or references is None:
         versions_taken = TakenVersions.read(Path(plan.checkpoint))
@@ -147,13 +144,12 @@ class BucketRun:
     def __init__(self, plan: QueryPlan, bucket: Bucket, number: int, producer: GaplessProducer) -> None:
         self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
         self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
-        # What errors of flushing name where nothing but dead letters is written.
+        # The topic that flush errors name: a result topic if there is one, else the dead-letter topic.
         self._flush_topic = next((output.topic for output in plan.outputs if output.topic), plan.dead_letter_topic)
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
 
     def run(self, ranges: list[QueryRange]) -> str:
-        """Work on the ranges; return the report as JSON."""
         if ranges[0].references:
             self._bucket.update_references(_known_references(self._plan, ranges[0].references))
         for planned in ranges:
@@ -163,7 +159,7 @@ class BucketRun:
             self._write_settled(self._bucket.end())
         self._producer.flush(self._flush_topic)
         pause_at("events acknowledged")
-        # A CTI says that what lies before it is written, in files too: a run that has lost its checkpoint begins there.
+        # Files come before CTIs: a run that has lost its checkpoint resumes at a CTI and takes everything before it as written.
         self._publish()
         for writer, cti in zip(self._writers, self._bucket.next_ctis(), strict=True):
             if cti is not None and writer is not None:
@@ -207,7 +203,7 @@ class BucketRun:
         for row in self._bucket.pop_bad_rows():
             origin = "a row between two steps"
             if row.source is not None:
-                # The input partition's roster number and the offset there: what the event's own header says of its origin.
+                # By the event's header: the roster number of its input partition, and its offset there.
                 origin = f"{self._plan.feeds[row.source].topic}:{row.partition_id}@{row.offset}"
             headers: list[tuple[str, bytes | None]] = [("reason", row.reason.encode()), ("origin", origin.encode())]
             self._producer.send_plain(self._plan.dead_letter_topic, row.value, row.key, headers)

@@ -1,1 +1,1 @@
-"""How a query starts: survey, decide, apply; bucket layout, read positions, earlier promises. Job and preview may come in."""
+"""How a query starts: survey, decide, apply; bucket layout, read positions, earlier promises. Job and preview may import it."""

@@ -1,7 +1,6 @@
 """
-Applying the decision of a start: topics are created, promises written, the checkpoint bound, reference data copied.
-
-Law: only what is not refused binds the checkpoint's folder: it is then free for whichever way out is taken.
+Applies the decision of a start: creates topics, writes promises, binds the checkpoint, copies reference data. Law: a start that is refused
+does not bind the checkpoint's folder, so every way out stays open.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _RECORD_BYTES = 1_048_588
 
 
 def locate(decision: Decision, admin: Admin) -> QueryPlan:
-    """Return the plan with where it is read from, writing nothing; RefusedError if that is gone, or reference data was changed."""
+    """Return the plan with its read positions, writing nothing; RefusedError if these are gone, or reference data was changed."""
     plan = decision.plan
     check_unchanged(Path(plan.checkpoint), plan.reference_settings)
     return replace(plan, starts=read_positions(admin, plan))
 
 
 def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
-    """Do what a start has decided; return the plan, RefusedError if something does not allow it after all."""
+    """Do what a start has decided; return the plan, RefusedError if a later check fails."""
     plan = locate(decision, admin)
     _create_topics(plan, topics, admin)
     folder = topics.folder

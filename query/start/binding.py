@@ -1,6 +1,4 @@
-"""
-What the checkpoint of a query is bound to: everything that decides its results, and the very topics it reads.
-"""
+"""What a query's checkpoint is bound to: everything that decides its results, and the ids of the topics it reads."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, sh
         "plan": "\n".join(output_plan.explain() for output_plan in plan.plans),
         **types_and_case(plan.plans),
         **start_binding(start),
-        # A bounded recount leaves out what lies beyond: nothing can go on from it in the order of the log.
+        # A bounded recount leaves out later results, so no other run can continue it in the order of the log.
         "until": "" if plan.until_us == INFINITY else str(plan.until_us),
         "reads": ",".join(feed.topic for feed in plan.feeds),
         "partitions": ",".join(str(feed.partitions) for feed in plan.feeds),

@@ -1,8 +1,7 @@
 """
-Splitting: into which buckets the work of a job goes, of all ways that its query allows (:mod:`query.plan.parallelism`).
-
-The number of buckets is the number of partitions of the result topics: what an output asks for, else what a topic has that is
-there already, else what the ordered topics have. It is chosen once: a job that goes on is split as it was begun.
+The bucket layout: how a job's work is split into buckets, of all ways that its query allows (:mod:`query.plan.parallelism`). The number of
+buckets is the number of partitions of the result topics: as an output requests, else as an existing result topic has, else as the ordered
+topics have. It is chosen once: a job that continues keeps its layout.
 """
 
 from __future__ import annotations
@@ -26,12 +25,7 @@ from tidegate.settings.tables.outputs import OutputSettings
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """
-    Args:
-        buckets: How many buckets there are.
-        by_partition: Whether each partition of the ordered topics is one of them.
-        exchange: Between which of them rows are exchanged, None where they are not.
-    """
+    """How a job's work is split into *buckets*: one for each ordered partition if *by_partition*, or with an *exchange* of rows."""
 
     buckets: int
     by_partition: bool = False
@@ -71,7 +65,7 @@ def plan_split(
 
 
 def check_over(plans: Sequence[Plan], where: str) -> None:
-    """Raise QueryError if some inputs of a script (*where*) advance with OVER and others without."""
+    """Raise QueryError if some inputs of a script (named *where*) are read with OVER and others without."""
     scans = list(dict.fromkeys(scan for plan in plans for scan in plan.scans))
     over = next((scan for scan in scans if scan.over is not None), None)
     without = next((scan for scan in scans if scan.over is None), None)
@@ -87,12 +81,12 @@ def check_over(plans: Sequence[Plan], where: str) -> None:
 
 
 def exchange_binding(exchange: Exchange | None) -> str:
-    """Return what a checkpoint remembers of an exchange."""
+    """Return the text of an exchange to which a checkpoint is bound."""
     return "" if exchange is None else f"{keys_text(exchange.keys)} into {exchange.buckets}"
 
 
 def check_partitions(output: OutputSettings, buckets: int) -> None:
-    """Raise SettingError if an output asks for another number of partitions than the query has buckets."""
+    """Raise SettingError if an output requests another number of partitions than the query has buckets."""
     if output.partitions in (None, buckets):
         return
     why = "as many as it has buckets" if buckets > 1 else "one, as its work is not spread (tidegate plan says why)"
@@ -117,7 +111,7 @@ def substream_keys(settings: Settings, names: Iterable[str]) -> dict[str, Expr |
 
 
 def describe_parallelism(settings: Settings, plans: Sequence[Plan]) -> str:
-    """Return into how many buckets the work of a query is split and why, as far as settings say."""
+    """Return into how many buckets a query's work is split and why, as far as the settings determine it."""
     if plans[0].over is not None and len({scan.input for plan in plans for scan in plan.scans}) > 1:
         return "one bucket for the same partition of all ordered topics: time advances key by key, as far as each input has come"
     if plans[0].over is not None:

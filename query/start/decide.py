@@ -1,7 +1,6 @@
 """
-The decision of a start: how a query's work is laid out, how its run goes on, or why it is refused, by the surveys alone.
-
-Law: :func:`plan_layout` and :func:`decide` are pure. Whatever they refuse has created, bound and written nothing.
+The decision of a start: how a query's work is laid out and its run continues, or why it is refused, from the surveys alone. Law:
+:func:`plan_layout` and :func:`decide` are pure. A start that they refuse has created, bound and written nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ WAYS_OUT = "write the results of the new topic to a new output, or delete the re
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How a query goes on."""
+    """How a query continues."""
 
-    # The job; where it is read from is still to be found out.
+    # The job, still without its read positions.
     plan: QueryPlan
     start: Start
     binding: dict[str, str]
@@ -38,7 +37,7 @@ class Decision:
 
 
 def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey) -> QueryPlan:
-    """Return what a job reads and writes and how its work is split, as a run from the beginning; RefusedError if it cannot be split."""
+    """Return the topics of a job and how its work is split, as for a run from the beginning; RefusedError if it cannot be split."""
     feeds = tuple(
         Feed(name, topic.name, topic.partitions, topics.payloads[name], name not in settings.inputs)
         for name, topic in topics.ordered.items()
@@ -77,12 +76,9 @@ def decide(
     until_end: bool = False,
 ) -> Decision:
     """
-    Decide how the query of *layout* goes on, if ``--start`` says *requested*.
-
-    Raises:
-        SettingError: An output asks for another number of partitions than there are buckets.
-        RefusedError: The checkpoint belongs to another query or other topics, the run began at another start or has ended, or
-            results without a checkpoint would be written anew.
+    Decide how the query of *layout* continues, if ``--start`` says *requested*. SettingError: an output requests another number of
+    partitions than there are buckets. RefusedError: the checkpoint belongs to another query or other topics, the run has another start or
+    has ended, or results without a checkpoint would be written again.
     """
     for output in layout.outputs:
         check_partitions(output, layout.buckets)
@@ -104,7 +100,7 @@ def decide(
 
 
 def _check_unwritten(output: OutputSettings, topics: TopicSurvey, run: RunSurvey, *, has_promises: bool) -> None:
-    """Refuse to write where a run has ended, or where one left results without a checkpoint and does not go on from their CTIs."""
+    """Refuse an output that has ended, or that holds results of a run without a checkpoint that this start does not continue."""
     if run.checkpoint == "settled" and (run.is_finished or output.name in run.ended):
         raise RefusedError(
             f"output {output.name} has ended: its input was read to the final CTI, or the job came to where it was to stop",

@@ -1,13 +1,11 @@
 """
-Output start times of queries: from which instant a run writes results, and what an earlier run has promised (spec section 6).
+Output start times of queries: from which instant on a run writes results, and what an earlier run has promised (spec section 6).
 
-Law: a run with output start S writes the results with s >= S of a run from the beginning, in the same order (with OVER that of each
-key), numbered from 0. A run that goes on without its checkpoint (``--start last-stopped``) writes what follows the last CTI of
-each result channel, numbered on, as if it had never stopped. With OVER over several inputs the order between keys may be another
-from there on (:mod:`query.start.resumed_results`). If the query was changed meanwhile, the results before that CTI are those of the
-old query, the results after it those of the new one.
-
-A run is bound to its start: the same start again, no ``--start`` or ``last-stopped`` goes on with it; any other is refused.
+Law: a run with output start S writes the results with s >= S of a run from the beginning, numbered from 0, in the same order (with OVER: of
+each key). A run that resumes without its checkpoint (``--start last-stopped``) writes what follows the last CTI of each result channel,
+numbered on, as if it had never stopped. With OVER over several inputs the order between keys may differ from there on
+(:mod:`query.start.resumed_results`). If the query was changed meanwhile, the results after that CTI are the new query's. A run keeps its
+start: the same start, no ``--start`` or ``last-stopped`` continues it; any other is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ Promises = tuple[Mapping[int, Promise], ...]
 
 
 def refuse_other_start(requested: Start | None, known: Start, output: str, folder: str) -> None:
-    """Raise RefusedError (TG-START-BOUND) if *requested* is not the start that is *known* of the run."""
+    """Raise RefusedError (TG-START-BOUND) if *requested* is not the run's *known* start."""
     if continues_run(requested, known):
         return
     assert requested is not None, "without a request a run goes on"
@@ -61,7 +59,7 @@ def bound_start(binding: Mapping[str, str]) -> Start:
 
 
 def write_promises(folder: Path, promises: Promises) -> None:
-    """Write to a checkpoint's folder what the channels had promised when its run begins."""
+    """Write the channels' promises at the beginning of a run to its checkpoint's folder."""
     if not any(promises):
         (folder / FILE).unlink(missing_ok=True)
         return
@@ -71,7 +69,7 @@ def write_promises(folder: Path, promises: Promises) -> None:
 
 
 def read_promises(folder: Path, outputs: int) -> Promises:
-    """Return what was written to a checkpoint's folder; no promises if nothing was."""
+    """Return the promises in a checkpoint's folder; empty ones if nothing was written."""
     if not (folder / FILE).exists():
         return tuple({} for _ in range(outputs))
     fields = json.loads((folder / FILE).read_text())
@@ -80,9 +78,8 @@ def read_promises(folder: Path, outputs: int) -> Promises:
 
 def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputSettings, *, by_key: bool) -> dict[int, Promise]:
     """
-    Return what the last CTI of each channel of a result topic says, by bucket; RefusedError if the topic has ended or grown.
-
-    *by_key*: the order of results between keys depends on where a run begins, so what each key has is read as well.
+    Return the last promise of each channel of a result topic, by bucket; RefusedError if the topic has ended or grown. *by_key*: the order
+    of results between keys depends on where a run begins, so the results of each key are counted too.
     """
     if output.topic is None or (topic := admin.find(output.topic)) is None:
         return {}
@@ -109,7 +106,7 @@ def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputS
 
 
 def _check_channels(topic: Topic, written: Collection[int]) -> None:
-    """Refuse to go on in a topic that has been given partitions since: keys would have moved."""
+    """Refuse a result topic to which partitions were added: keys would have moved."""
     other_counts = [count for count in written if count != topic.partitions]
     if other_counts:
         raise RefusedError(

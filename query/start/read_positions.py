@@ -1,16 +1,14 @@
 """
-Where in its topics a query job begins to read, or goes on, and whether what it must read is still there.
+Where a query job begins to read its topics, or continues, and whether the records that it must read still exist.
 
-Law (spec section 6): a job that is not refused reads everything that its results depend on. Retention deletes the beginnings
-of topics. What a checkpoint has not come to yet must be there. A run from the beginning needs everything; a run from an instant X on
-needs every event with System.Timestamp >= X of every channel. If something was deleted, a record that is left before the first record
-of X or later proves that nothing needed is gone: a CTI of the channel, whose largest s lies below X; or, in a channel without
-substreams, which is in order, any event.
+Law (spec section 6): a job that is not refused reads everything that its results depend on. From a checkpoint's positions on all records
+must exist. A run from the beginning needs everything; a run from an instant X on needs every event with System.Timestamp >= X of every
+channel. If retention has deleted the beginning of a topic, a remaining record before the first record of X or later proves that nothing
+needed is gone: a CTI of the channel, whose largest s lies below X; or any event of a channel without substreams, which is in order.
 
-With OVER the emission order follows the input records. So a run that goes on without its checkpoint must accept each event by the
-same record as the lost run. A reader that starts in the middle accepts from the first CTI on whose c is X or more. So it begins with
-such a CTI of each channel, if one stands before the first record of X; else the lost run went on to a later one, and whatever comes
-before that is written.
+With OVER the emission order follows the input records, so a run without its checkpoint must accept each event at the same record as the
+lost run. A reader that starts in the middle accepts from the first CTI with c >= X on. So it begins with such a CTI of each channel, if one
+stands before the first record of X; else the lost run continued to a later one, and everything before that is written.
 """
 
 from __future__ import annotations
@@ -32,19 +30,20 @@ from tidegate.kafka.tails import ctis_of
 from tidegate.spark.offset_log import last_batches, read_offset
 
 TAIL_RECORDS = 1_000
+# Each further look back reads this many times as many records.
 _GROWTH = 8
 WAYS_OUT = "start from a time that is still there, and give the topic a longer retention"
 
 
 def finished_positions(plan: QueryPlan) -> dict[Partition, int]:
-    """Return the next offset of each partition by the last batch that was finished; nothing before the first."""
+    """Return the next offset of each partition after the last finished batch; nothing before the first."""
     folder = Path(plan.checkpoint)
     stored = read_offset(folder, last_batches(folder)[1])
     return {} if stored is None else {plan.partitions[log]: offset for log, offset in Offset.from_json(stored).positions.items()}
 
 
 def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
-    """Return where the job begins to read each partition, or goes on; RefusedError (TG-RETENTION) if that is gone."""
+    """Return where the job begins to read each partition, or continues; RefusedError (TG-RETENTION) if that is gone."""
     available, progress = admin.starts(plan.partitions), finished_positions(plan)
     if progress:
         _refuse_if_gone(
@@ -66,18 +65,14 @@ def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
         first_offsets = {
             partition: settled_position(plan, partition, available[partition], offset) for partition, offset in first_offsets.items()
         }
-    # Starting earlier is sound, and the last records hold the final CTIs of a topic that has ended before that time.
+    # Read the last records in any case: they hold the final CTIs of a topic that ended before X. Starting earlier is sound.
     return {
         partition: min(first_offsets[partition], max(available[partition], ends[partition] - TAIL_RECORDS)) for partition in plan.partitions
     }
 
 
 def settled_position(plan: QueryPlan, partition: Partition, available: int, first_needed: int) -> int:
-    """
-    Return from where on each channel is read with its last CTI of c >= X before *first_needed*, if it has one.
-
-    *first_needed* is where the first record of X stands, *available* the first offset that is there.
-    """
+    """Return the first offset of the channels' last CTIs with c >= X between *available* and *first_needed*, else *first_needed*."""
     topic, number = partition
     assert plan.read_from_us is not None, "the job begins at an instant"
     reader = RangeReader(plan.kafka, topic, number, headers=True)
@@ -129,11 +124,11 @@ def _refuse_if_gone(plan: QueryPlan, available: Mapping[Partition, int], needed:
 
 
 def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_needed: int, end: int) -> bool:
-    """Return whether each channel of a partition has a record between the first one that is left and the first one of X."""
+    """Return whether each channel of a partition has a remaining record before the first record of X."""
     topic, number = partition
     partitions = _partitions(plan, topic)
     reader = RangeReader(plan.kafka, topic, number, headers=True)
-    # Its records' timestamps all lie below X, and that of a CTI is the largest s of its channel.
+    # Before *first_needed* all timestamps lie below X, and a CTI's timestamp is the largest s of its channel.
     channels_met, promised = set[int](), set[int]()
     roster: Roster | None = None
     try:

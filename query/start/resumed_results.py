@@ -1,10 +1,10 @@
 """
-The results that a lost run has left in a channel after its last CTI, counted key by key.
+The results that a lost run has left in a channel after its last CTI, counted by key.
 
-The order in which results of several inputs become final depends on how far each input had come (:mod:`query.buckets.log_walk`), which
-a run that begins in the middle does not know of earlier records. So its order between keys differs, and a single count could not
-say which results are written. Results of one key come in the order of time. Law: the results that such a run computes of a
-key begin with those that the channel holds of it, also those after the last CTI; so a count for each key recognizes them.
+The order in which results of several inputs become final depends on how far each input had come (:mod:`query.buckets.log_walk`). A run that
+begins in the middle does not know that of earlier records. So its order between keys differs, and a single count could not show which
+results are written. Results of one key come in the order of time. Law: the results that such a run computes for a key begin with those that
+the channel holds of it, also after the last CTI; so a count for each key identifies them.
 """
 
 from __future__ import annotations
@@ -20,24 +20,14 @@ from query.config import Promise
 from tidegate.kafka.channel_promises import log_of
 from tidegate.kafka.ranges import RangeReader
 
+# System.Timestamp in microseconds and key of each result, by its number.
 Written = dict[int, tuple[int, bytes]]
-"""System.Timestamp in microseconds and key of each result, by its number."""
 
 
 def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise:
     """
-    Return a channel's last promise with the results that it holds from there on, key by key.
-
-    Args:
-        properties: librdkafka properties.
-        topic: The result topic.
-        partition: The partition, whose only channel has the same number.
-        first: An offset before which no record has a timestamp of ``promise.c`` or more.
-        end: The partition's end.
-        promise: What its last CTI says.
-
-    Raises:
-        RefusedError: Retention has deleted some of it (TG-RETENTION).
+    Return a channel's last *promise* with the results that it holds from there to *end*, by key; RefusedError (TG-RETENTION) if some are
+    deleted. No record before offset *first* has a timestamp of ``promise.c`` or more.
     """
     reader = RangeReader(properties, topic, partition, headers=True)
     written: Written = {}
@@ -60,7 +50,7 @@ def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: in
 
 
 def count_ahead_by_key(promise: Promise, written: Written) -> Promise | None:
-    """Return a promise with the written results ahead of it, and those after it, by key; None if some are missing."""
+    """Return a promise that counts the written results ahead of it, and those after it, by key; None if some are missing."""
     n = promise.n
     while n in written:
         n += 1

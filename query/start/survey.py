@@ -1,7 +1,6 @@
 """
-The survey of a start: what topics, files and checkpoint hold, before anything is decided. It only reads.
-
-It has two parts. The topics say how the work can be laid out; the layout says which run is asked about.
+The survey of a start: what topics, files and checkpoint hold, before anything is decided. It only reads. It has two parts: the topics
+determine how the work can be laid out, and the layout determines which run is surveyed.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class TopicSurvey:
 
 @dataclass(frozen=True, slots=True)
 class RunSurvey:
-    """What is there of a run."""
+    """What exists of a run."""
 
     binding: Mapping[str, str] | None
     # Whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned.
@@ -60,9 +59,9 @@ class RunSurvey:
     with_results: frozenset[str] = frozenset()
     # Names of the outputs whose topics end in final CTIs; only looked up if the checkpoint has no batch to finish.
     ended: frozenset[str] = frozenset()
-    # What the channels of each output had promised: when the run began, or by now if it is to go on from there.
+    # The last promises of each output's channels: when the run began, or the present ones if it is to resume from them.
     promises: Promises = ()
-    # The start that follows a run that has left no promises; None unless it is asked for.
+    # With ``last-stopped``: the start that follows a run without promises; else None.
     stopped: Start | None = None
 
 
@@ -85,7 +84,7 @@ def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> To
 
 
 def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin: Admin, requested: Start | None) -> RunSurvey:
-    """Survey the run of a job that is started with *requested*; RefusedError if where it stopped is not known."""
+    """Survey the run of a job that is started with *requested*; RefusedError if it is unknown where the run stopped."""
     folder, binding, state = topics.folder, read_binding(topics.folder), checkpoint_state(topics.folder)
     ends_by_output = {}
     for output in layout.outputs:
@@ -117,7 +116,7 @@ def all_scans(plans: Sequence[Plan]) -> tuple[Scan, ...]:
 
 
 def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:
-    """Return how payloads of an input are written; QueryError if the query would hand on as results what no query could read."""
+    """Return the format of an input's payloads; QueryError if the query would pass on as results what no query can read."""
     if name not in settings.inputs:
         return JSON
     payloads = PayloadFormat.of(settings.input(name), settings.schema_registry)
@@ -141,7 +140,6 @@ def _output(settings: Settings, name: str) -> OutputSettings:
 
 
 def _ordered_topic(settings: Settings, name: str) -> tuple[str, str]:
-    """Return the ordered topic of an input, and what to do if it is missing."""
     if name in settings.inputs:
         return settings.input(name).ordered_topic, f"start `tidegate ingest {name}` first: it makes the topic"
     return str(settings.output(name).topic), f"start the query that writes INTO {name} first: it makes the topic"
