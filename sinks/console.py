@@ -13,10 +13,7 @@ from sinks.base import sort_rows
 class ConsoleSink:
     """
     The :class:`~sinks.base.Sink` that prints, for trying queries out. After a crash a sheet may be printed twice.
-
-    Args:
-        span_us: Length of a span, microseconds.
-        name: Written before each line, unless empty.
+    *span_us* is the length of a span, microseconds; *name* is written before each line, unless it is empty.
     """
 
     def __init__(self, span_us: int, name: str = "", stream: TextIO | None = None) -> None:

@@ -53,9 +53,7 @@ class FileSink:
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
         """
         See :meth:`sinks.base.Sink.publish`.
-
-        Raises:
-            SinkError: The folder cannot be written (TG-SINK-FILE), or a value is not of the declared type (TG-SINK-TYPE).
+        The SinkError is TG-SINK-FILE if the folder cannot be written, TG-SINK-TYPE if a value is not of the declared type.
         """
         ordered = sort_rows(rows, span_start_us, self._span_us)
         if not ordered:

@@ -57,7 +57,7 @@ class PlainTopicSink:
                 return
             producer.begin_transaction()
             for row in ordered:
-                # The client takes a timestamp of 0 for the current time.
+                # To the client a timestamp of 0 means the current time.
                 self._queue(producer, row.key, row.value, max(row.system_us // MILLISECOND_US, 1))
             offset = [TopicPartition(self._topic, partition, number + 1)]
             producer.send_offsets_to_transaction(offset, self._consumer.consumer_group_metadata(), _ANSWER_S)

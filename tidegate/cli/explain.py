@@ -1,4 +1,4 @@
-"""The command ``tidegate explain``: what policies did with records of a raw topic, and which other records caused it. Reads only."""
+"""The command ``tidegate explain``: the effect of each policy on records of a raw topic, and the records that caused it. Reads only."""
 
 from __future__ import annotations
 
@@ -72,9 +72,7 @@ def explain(
 def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[Partition, list[int]]:
     """
     Return the requested offsets of each input partition, in their order.
-
-    Raises:
-        SettingError: A place has another form, or names no partition of the input.
+    Raises SettingError if a place has another form, or names no partition of the input.
     """
     offsets_by_partition: dict[Partition, list[int]] = {}
     for place in places:

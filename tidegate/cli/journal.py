@@ -36,7 +36,7 @@ _MEANING = {
 
 
 class Action(StrEnum):
-    """What the command does."""
+    """The two actions of the command."""
 
     SHOW = "show"
     REBUILD = "rebuild"

@@ -88,8 +88,7 @@ class ChannelDigest:
 def find_differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int, bool] | None:
     """
     Return the first block that differs, and whether to compare only the events that both channels have of it.
-
-    None if the shorter channel is the beginning of the longer.
+    Return None if the shorter channel is the beginning of the longer.
     """
     common = min(len(one.blocks), len(other.blocks))
     for block in range(common):

@@ -92,9 +92,7 @@ _BYTES = ("header", "key", "value")
 def split_records(records: Records, topic: str, partition: int) -> tuple[EventColumns, list[tuple[int, Cti]]]:
     """
     Return the events among *records* as columns, and the CTIs with their log offsets.
-
-    Raises:
-        ProtocolError: A record is neither; the error gives its offset.
+    Raises ProtocolError, with the offset, if a record is neither.
     """
     assert records.header is not None, "an ordered topic is read with its headers"
     header = records.header.fill_null(b"") if records.header.null_count else records.header
@@ -145,9 +143,7 @@ class LogPiece(NamedTuple):
 class PartitionWalk:
     """
     One partition of one topic, walked by the reader's rule; ``records`` counts the records read so far.
-
-    Args:
-        resume: Begin elsewhere, for one channel: (log offset, roster number, seq of the last accepted event).
+    With *resume*, (log offset, roster number, seq of the last accepted event), the walk begins there, for that channel alone.
     """
 
     def __init__(self, side: Side, partition: int, resume: tuple[int, int, int] | None = None) -> None:

@@ -69,12 +69,7 @@ class Case:
 
 
 def find_case_folders(root: Path) -> list[Path]:
-    """
-    Return the folders of cases below *root*, by name.
-
-    Raises:
-        CaseError: There is none.
-    """
+    """Return the folders of cases below *root*, by name; raise CaseError if there is none."""
     folders = sorted(script.parent for script in root.rglob(SCRIPT))
     if not folders:
         fix = f"a case is a folder with {SCRIPT}, input.NAME.ndjson and expected.OUTPUT.ndjson"
@@ -83,12 +78,7 @@ def find_case_folders(root: Path) -> list[Path]:
 
 
 def read_case(folder: Path, root: Path) -> Case:
-    """
-    Read a case.
-
-    Raises:
-        CaseError: A file of it is missing, unknown or malformed.
-    """
+    """Read a case; raise CaseError if a file of it is missing, unknown or malformed."""
     files: dict[str, list[LocalFile]] = {"input": [], "reference": []}
     expected: dict[str, tuple[bytes, ...]] = {}
     for path in sorted(path for path in folder.iterdir() if path.is_file()):

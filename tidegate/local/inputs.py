@@ -102,9 +102,7 @@ class InputCounts:
 class FileInput:
     """
     One input of a script, read from a file; *scan* gives its event time and its substreams.
-
-    Raises:
-        OrderFileError: The file does not have the format of its ending, or has no time at all.
+    Raises OrderFileError if the file does not have the format of its ending, or has no time at all.
     """
 
     def __init__(self, file: LocalFile, scan: Scan, rules: TimeRules, block_bytes: int) -> None:
@@ -146,7 +144,7 @@ class FileInput:
         self.counts.bad.update(record.reason for record in bad)
         return steps, bad
 
-    # What is read
+    # Reading
 
     def _needed_exprs(self) -> dict[str, Expr]:
         wanted: dict[str, Expr | None] = {
@@ -199,7 +197,7 @@ class FileInput:
     def _make_roster(self, partitions: Sequence[int]) -> FileRoster:
         return FileRoster.of(partitions, has_over=self._over)
 
-    # What leaves
+    # The time model
 
     def _partition(self, number: int) -> _Partition:
         partition = self._partitions.get(number)

@@ -29,9 +29,7 @@ _NAME = re.compile(r"[^/\\\0]+")
 class ResultFiles:
     """
     A file for each output in one folder, and one for records that cannot be used.
-
-    Raises:
-        SettingError: The name of an output cannot be that of a file, or the file is one of the inputs.
+    Raises SettingError if the name of an output cannot be that of a file, or the file is one of the inputs.
     """
 
     def __init__(self, folder: Path, outputs: Sequence[str], read_files: Sequence[LocalFile]) -> None:

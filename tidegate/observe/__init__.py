@@ -1,4 +1,4 @@
 """
-What operators see of a running job: logs, metrics, progress in Redis, recovery report, watermark delay, console of commands.
+Views of a running job: logs, metrics, progress in Redis, recovery report, watermark delay, and the console of commands.
 Kafka, payloads, checkpoints, Spark, sinks, jobs and commands may import it.
 """

@@ -1,5 +1,5 @@
 """
-What a command writes to the terminal: errors in words with an exit code, tables, a live line, JSON.
+The terminal output of commands: errors in words with an exit code, tables, a live line, JSON.
 
 Law: a :class:`~ordering.errors.TidegateError` never reaches the terminal as a traceback. It is written to standard error as text
 or, if the command was given ``--format json``, as one JSON object. Standard output has data only.

@@ -27,7 +27,6 @@ _NOISY = {"py4j": logging.CRITICAL, "pyspark": logging.WARNING, "urllib3": loggi
 def configure(form: str, level: str = "info", stream: TextIO | None = None) -> None:
     """
     Send this process's events of *level* and above to *stream* (standard error). A further call replaces these choices.
-
     *form* is ``console``, ``json``, or ``auto``: console on a terminal, JSON elsewhere.
     """
     out = sys.stderr if stream is None else stream

@@ -97,15 +97,8 @@ class _Query:
 
 class Metrics(Collector):
     """
-    The metrics of one process.
-
-    Args:
-        port: TCP port; 0 publishes nothing.
-        host: The address it listens on.
-        now_us: The wall clock, microseconds.
-
-    Raises:
-        SettingError: The port is taken.
+    The metrics of one process, on TCP *port* of *host*; port 0 publishes nothing. *now_us* is the wall clock, microseconds.
+    Raises SettingError if the port is taken.
     """
 
     def __init__(self, port: int, host: str = "127.0.0.1", now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:

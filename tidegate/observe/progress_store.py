@@ -80,8 +80,7 @@ class JobProgress:
 class ProgressStore:
     """
     Reads the progress of jobs over one connection, made at first use.
-
-    The methods that read or write raise UnreachableError if Redis does not answer, and RefusedError if it does not permit the command.
+    Its methods raise UnreachableError if Redis does not answer, and RefusedError if it does not permit the command.
     """
 
     def __init__(self, settings: RedisSettings) -> None:

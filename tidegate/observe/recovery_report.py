@@ -182,7 +182,7 @@ class CatchUp:
 
     @property
     def partitions(self) -> list[tuple[str, int]]:
-        """The known input partitions: those of the start, and those that have joined."""
+        """The known input partitions: first those of the start, later also those that have joined."""
         return sorted(self._positions)
 
     @property
@@ -236,11 +236,8 @@ def duration_in_words(seconds: float) -> str:
 
 class Poller(Generic[Answer]):
     """
-    Repeats a question in a thread of its own, so that the job does not wait for a broker that does not answer.
-
-    Args:
-        ask: The question. A :class:`~ordering.errors.RefusedError` is an answer and ends the polling; after other failures it asks again.
-        every_s: Seconds between two questions.
+    Repeats a question every *every_s* seconds in a thread of its own: the job does not wait for a broker that does not answer.
+    If *ask* raises :class:`~ordering.errors.RefusedError`, that is an answer and ends the polling; after other failures it asks again.
     """
 
     def __init__(self, ask: Callable[[], Answer], every_s: float = POLL_EVERY_S) -> None:

@@ -17,9 +17,7 @@ AskEnds = Callable[[Sequence[tuple[str, int]]], Positions]
 class RecoveryWatch:
     """
     Watches one job; at the end of its context it stops asking the brokers.
-
-    Args:
-        ask_ends: Asks the brokers for the ends of given partitions; raises RefusedError if a topic was deleted or made again.
+    *ask_ends* returns the ends of given partitions; it raises RefusedError if a topic was deleted or made again.
     """
 
     def __init__(self, recovery: Recovery, ask_ends: AskEnds, publisher: ProgressPublisher, log: FilteringBoundLogger) -> None:
@@ -48,9 +46,7 @@ class RecoveryWatch:
     def poll(self) -> str:
         """
         Use the newest ends; return in a few words how far behind the job is. Called about once a second.
-
-        Raises:
-            RefusedError: A topic was deleted, or made again.
+        Raises RefusedError if a topic was deleted or made again.
         """
         ends = self._poller.newest_answer()
         if ends is not None:

@@ -51,9 +51,7 @@ def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, no
 
     Args:
         report: The last report of an input partition's stage.
-        tolerances: The tolerances of its input.
         lag: How many records wait to be read.
-        now_us: The wall clock.
     """
     delay = delay_us(report, now_us)
     if delay is None:
@@ -88,7 +86,6 @@ def query_delay_causes(report: Mapping[str, Any], lag: int, now_us: int) -> dict
     Args:
         report: The last report of a bucket.
         lag: How many records of the ordered topic wait to be read; while any do, the rest counts as ``reader_behind``.
-        now_us: The wall clock.
     """
     delay = delay_us(report, now_us)
     if delay is None:

@@ -19,9 +19,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 class CsvRecords:
     """
     A CSV with a header, as Python's csv module reads it; ``total`` is its size in bytes, 0 if unknown.
-
-    Raises:
-        OrderFileError: The header cannot be read.
+    Raises OrderFileError if the header cannot be read.
     """
 
     def __init__(self, path: str, source: BinaryIO, total: int, delimiter: str, block_bytes: int) -> None:
@@ -106,5 +104,5 @@ def _replace_invalid(row: list[str]) -> list[str]:
 
 
 def _count_lines(text: str) -> int:
-    """Return how many lines a text takes; a line end at its end begins no further line."""
+    """Return how many lines a text has; a line end at its end begins no further line."""
     return len(_LINE_END.findall(text)) + (not text.endswith(("\n", "\r")))

@@ -40,10 +40,8 @@ _INT64 = 2**63
 
 def parse_path(text: str, flag: str) -> FieldPath:
     """
-    Read a field path: names with dots between them; a name with dots or brackets stands in ``[brackets]``.
-
-    Raises:
-        SettingError: *text* is not a field path.
+    Read a field path: names with dots between them; a name with dots or brackets is written in ``[brackets]``.
+    Raises SettingError if *text* is not a field path.
     """
     names, position = [], 0
     while position < len(text):
@@ -187,9 +185,7 @@ class PartitionId:
 def partition_of(value: Any, *, is_typed: bool) -> PartitionId | None:
     """
     Return the partition that a JSON scalar names, or None if it names none.
-
-    Args:
-        is_typed: Whether the format distinguishes numbers from text; if not, text that looks like an integer is one.
+    If the format does not distinguish numbers from text (*is_typed* False), text that looks like an integer is a number.
     """
     if isinstance(value, str) and not is_typed and re.fullmatch(r"-?(0|[1-9]\d{0,17})", value):
         value = int(value)

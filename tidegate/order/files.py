@@ -39,10 +39,6 @@ def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, bl
     """
     Start reading *source*, the file that errors call *path* (``-``: standard input).
 
-    Args:
-        delimiter: The character between the columns of a CSV.
-        block_bytes: About how much to read at a time; results do not depend on it.
-
     Raises:
         OrderFileError: The file cannot be read in that format.
     """

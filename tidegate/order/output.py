@@ -35,14 +35,8 @@ class OrderOutputError(TidegateError):
 
 def check_distinct_files(source: BinaryIO, output: Path | None, dropped: Path | None) -> None:
     """
-    Check that input and outputs are different files, even under different names.
-
-    Args:
-        output: The file of ordered events; None: standard output.
-        dropped: The file of dropped records; None: they are not written.
-
-    Raises:
-        SettingError: Two of them are one file.
+    Check that input, *output* (None: standard output) and *dropped* (None: not written) are different files, even under different names.
+    Raises SettingError if two of them are one file.
     """
     name_by_file: dict[Identity, str] = {}
     _claim(name_by_file, "the input", _file_identity(source))

@@ -1,4 +1,4 @@
-"""Records in Parquet: rows, whose values become those of JSON."""
+"""Records in Parquet: rows; each value becomes the JSON value for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from tidegate.order.blocks import Block, Fault, OpenQuote, OrderFileError, check
 
 
 class ParquetRecords:
-    """
-    The rows of a Parquet file.
-
-    Raises:
-        OrderFileError: It cannot be read as Parquet.
-    """
+    """The rows of a Parquet file; raises OrderFileError if it cannot be read as Parquet."""
 
     open_quote: OpenQuote | None = None
 

@@ -89,9 +89,7 @@ def dotted(key: Iterable[str]) -> str:
 def read_file(path: Path, name: str = "") -> Layer:
     """
     Read a TOML file; origins are ``NAME:LINE``, where *name* is the path as the user knows it.
-
-    Raises:
-        SettingError: There is no such file, or it is not TOML; with line and column.
+    Raises SettingError if there is no such file, or (with line and column) if it is not TOML.
     """
     name = name or str(path)
     try:

@@ -276,7 +276,7 @@ class EmbeddedStack:
                     example="tidegate down",
                 )
 
-    # ----- what stack.json remembers
+    # ----- stack.json
 
     def _read(self) -> dict[str, object]:
         try:

@@ -97,9 +97,7 @@ def resolve(pins: Sequence[Pin], folder: Path) -> Path:
 def verify(pins: Sequence[Pin], folder: Path) -> None:
     """
     Check that *folder* holds the jars of *pins*, byte for byte, and no other.
-
-    Raises:
-        StackError: ``TG-STACK-CHECKSUM``, with the file, the expected checksum and the actual one.
+    Raises StackError (``TG-STACK-CHECKSUM``) with the file, the expected checksum and the actual one.
     """
     expected = {pin.file_name: pin.sha256 for pin in pins}
     found = {path.name: _sha256(path) for path in folder.glob("*.jar")}
@@ -117,9 +115,7 @@ def verify(pins: Sequence[Pin], folder: Path) -> None:
 def find_java() -> Path:
     """
     Return a ``java`` that can run Kafka and Spark: that of ``JAVA_HOME``, else the first on the ``PATH``.
-
-    Raises:
-        StackError: ``TG-STACK-JAVA``: there is none, or it is older than :data:`JAVA_MIN`.
+    Raises StackError (``TG-STACK-JAVA``) if there is none, or it is older than :data:`JAVA_MIN`.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")

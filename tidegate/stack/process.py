@@ -67,7 +67,6 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerP
     Args:
         command: The program and its arguments, *marker* among them.
         marker: The configuration file by which this server is recognized.
-        output: The file for the program's own output.
     """
     with output.open("ab") as sink:
         child = subprocess.Popen(
@@ -92,9 +91,7 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerP
 def wait_healthy(name: str, server: ServerProcess, is_healthy: Callable[[], bool], logs: Sequence[Path], timeout_s: float) -> None:
     """
     Return once *is_healthy* returns True; *logs* are the server's log files, the likelier place of an error first.
-
-    Raises:
-        StackError: ``TG-STACK-START``, with the last lines: *server* ended first, or *timeout_s* seconds passed.
+    Raises StackError (``TG-STACK-START``), with the last lines, if *server* ends first or *timeout_s* seconds pass.
     """
     deadline_s = time.monotonic() + timeout_s
     while not is_healthy():

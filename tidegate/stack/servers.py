@@ -102,9 +102,7 @@ def write_kafka_config(folder: Path, port: int, tls_port: int, controller_port: 
 def format_kafka_storage(java: Path, jars: Path, properties: Path, security: StackSecurity | None = None) -> None:
     """
     Prepare Kafka's data folder, with the users of *security*, unless it exists.
-
-    Raises:
-        StackError: ``TG-STACK-START``: Kafka's own tool failed.
+    Raises StackError (``TG-STACK-START``) if Kafka's own tool fails.
     """
     if (properties.parent / "data" / "meta.properties").exists():
         return

@@ -1,4 +1,4 @@
-"""The table [logging]: what a job logs, and in which form."""
+"""The table [logging]: level and form of a job's log."""
 
 from __future__ import annotations
 
