@@ -80,8 +80,8 @@ class OnCondition:
 
     Args:
         is_outer: Whether earlier rows without a match are kept.
-        bounds: The distance in time to the row of relation *time_of*; None for reference data.
-        time_of: 0 for reference data.
+        bounds: The allowed distance in time; None for reference data.
+        time_of: The relation from whose row *bounds* counts; 0 for reference data.
         keys: Pairs that must be equal: over the earlier relations, and over the new one.
         other_conditions: The other conditions on pairs of rows.
         conditions_before: Conditions on one relation alone, by its number; they are checked before the join.

@@ -85,7 +85,7 @@ class _OperatorCall:
         rows, settled = self._with_members(layout.rows[0], settled)  # type: ignore[arg-type]
         columns = tuple(RowColumn(column.name, type_name(static_kind(column.expr))) for column in rows.columns)
         arguments = list(map(self._argument, settled))
-        # Arguments with a word stand last, in the order of the words.
+        # Keyword arguments stand last, in the order of the keywords.
         for index, word in enumerate(words, start=len(arguments) - len(words)):
             argument = arguments[index]
             assert isinstance(argument, ColumnArgument)
@@ -94,7 +94,7 @@ class _OperatorCall:
         shown = tuple(_argument_text(argument, columns) for argument in arguments)
         return Custom(rows, self.name.lower(), shown, self._columns(columns_out, operator, columns), operator)
 
-    # What it takes
+    # Arguments
 
     def _input_relation(self, table: exp.Table) -> Relation:
         first = next(iter(table.this.expressions), None)
@@ -178,14 +178,14 @@ class _OperatorCall:
     def _error(self, place: exp.Expr | int, message: str, fix: str, *, code: str = "FUNCTION") -> Exception:
         return self.source.error(code, place, message, fix=fix, example=self.extension.example)
 
-    # What it gives
+    # Result
 
     def _make(self, columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Operator]:
         try:
             columns_out, operator = self.extension.make(columns, arguments)
         except ValueError as problem:
             raise self._error(self.offset, str(problem), "call it as shown") from None
-        except Exception as error:  # a package's mistake must show where it was met
+        except Exception as error:  # any error of an extension must name the place of its call
             raise self._useless(f"making it raised {type(error).__name__}: {error}") from error
         if not isinstance(operator, Operator):
             raise self._useless(f"it is a {type(operator).__name__}, not an Operator")

@@ -1,7 +1,7 @@
 """
 A checkpoint is bound to the settings and topic ids that it was made with.
 
-Law: a job resumes from a checkpoint only with the settings that shaped its contents; a difference is refused with the ways out (spec
+Law: a job resumes from a checkpoint only with the settings that shaped its contents; a difference is refused (spec
 section 6). A topic is identified by its id, not its name: a deleted topic made again is another topic. For settings that may grow, such as
 the number of input partitions, the bound value is a minimum.
 """

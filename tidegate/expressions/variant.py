@@ -75,7 +75,7 @@ class Variant:
 
 
 def from_columns(table: pa.Table, name: str) -> Variant:
-    """Read back what :meth:`Variant.columns` wrote into *table*."""
+    """Read a variant that :meth:`Variant.columns` wrote into *table*."""
     present = set(table.column_names)
     parts: dict[Kind, pa.ChunkedArray] = {kind: table[column] for kind in VALUE_KINDS if (column := f"{name}_{kind.value}") in present}
     return Variant.of(table.num_rows, parts)

@@ -122,6 +122,7 @@ def _c_arguments(payloads: pa.Array, names: Sequence[str], fields_max: int) -> t
 
 
 def _allocate(names: Sequence[str], size: int, rows: int) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.int32]]]:
+    # No field has more text than all payloads together.
     return [np.empty(size, dtype=np.uint8) for _ in names], [np.empty(rows + 1, dtype=np.int32) for _ in names]
 
 

@@ -109,6 +109,7 @@ class Admin:
         (TG-KAFKA-AUTH) or a certificate (TG-KAFKA-TLS) is rejected.
         """
         deadline_s = time.monotonic() + self._timeout_s
+        # Short attempts: a rejected login is then raised early. Only poll delivers librdkafka's error to error_cb.
         while (left_s := deadline_s - time.monotonic()) > _TRY_S:
             try:
                 self._client.list_topics(timeout=_TRY_S)

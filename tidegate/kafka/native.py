@@ -266,6 +266,7 @@ class NativeConsumer(_Client):
         offset, stamp = (
             np.frombuffer(pa.foreign_buffer(address, 8 * rows, block), dtype=np.int64) for address in (piece.offset, piece.timestamp_ms)
         )
+        # The C code stores the value first, then the key, then the two headers.
         columns = [_arrow_column(piece.column[place], rows, block) for place in range(_COLUMNS if self._headers else 2)]
         return Records(offset, stamp, columns[1], columns[0], *columns[2:])
 

@@ -155,6 +155,7 @@ class RangeReader:
     def _handle_error(self, error: KafkaError, error_offset: int, end: int) -> None:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
+            # The partition ends at or beyond the range: the rest of the range has no records.
             if error_offset >= end:
                 self._position = end
         elif code in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):

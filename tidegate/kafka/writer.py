@@ -65,7 +65,7 @@ class Columns(NamedTuple):
 
 
 class GaplessProducer:
-    """A producer that delivers everything in order or fails as a whole; it overrides *properties* with those that this needs."""
+    """A producer that delivers everything in order or fails as a whole; *properties* that would break this are overridden."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties, self._topics = properties, set[str]()
@@ -171,6 +171,7 @@ class ChannelWriter:
         """Queue CTIs, the parts of each together; call it only after :meth:`GaplessProducer.flush` for the events below them."""
         rows: list[Row] = []
         for cti in ctis:
+            # A timestamp of 0 would let the client choose one.
             stamp_ms = max(cti.largest_us // MILLISECOND_US, 1)
             parts = encode_ctis(cti, self._cti_bytes_max)
             rows += [(body, None, cti.output_partition, stamp_ms, [(HEADER_NAME, header)]) for header, body in parts]

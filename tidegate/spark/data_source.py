@@ -67,7 +67,7 @@ class RangePlanner(ABC):
 
 class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
     """
-    A planner in the shape that Spark calls, made at the first question: a process that only plans the read never makes it.
+    A planner in the shape that Spark calls. *make* runs on first use, so a process that only plans the read never runs it.
 
     It leaves at least *trigger_us* between two batches, by the monotonic clock: Spark's own trigger stalls if the wall clock is set back.
     """

@@ -2,7 +2,7 @@
 Objects made on first use, from a plan that travels as bytes.
 
 Spark unpickles its arguments in several Python processes for a job: to create the source, to plan its read, to learn the state's shape.
-Most need only the shell; importing the modules behind the plan would cost each a second of CPU.
+Most of them never use the plan; importing its modules would cost each a second of CPU.
 """
 
 from __future__ import annotations

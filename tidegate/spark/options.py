@@ -24,7 +24,7 @@ SOCKETS = "/tmp"
 _LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
 JAVA_OPTIONS = " ".join(
     (
-        # The JVM only schedules: the quick compiler alone halves what a start costs, and jars from the lock need no verifying.
+        # The JVM only schedules: the quick compiler alone halves the cost of a start, and locked jars need no verification.
         "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
         f"-Dlog4j2.configurationFile={_LOG4J}",
     )

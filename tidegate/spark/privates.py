@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Python workers import this module for its constants: what they do not need is imported where it is used.
+# Python workers import this module for its constants only, so functions import their modules themselves.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -67,7 +67,7 @@ def import_late_modules() -> None:
     """Import the modules that PySpark imports after the start of the JVM, in parallel with that start."""
 
     def run() -> None:
-        with suppress(Exception):  # PySpark's own import reports what is wrong
+        with suppress(Exception):  # PySpark's own import reports the error
             import_module(LATE_IMPORT)
 
     threading.Thread(target=run, daemon=True).start()

@@ -103,7 +103,7 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
 
 def _warm_worker(spark: SparkSession) -> None:
     """Start a Python worker early: it imports for a second, while the first batch is planned."""
-    with suppress(Exception):  # the job itself reports what is wrong
+    with suppress(Exception):  # the job itself reports the error
         spark.sparkContext.parallelize([0], 1).count()
 
 
@@ -143,7 +143,7 @@ def start_stage(
     writer = reports.writeStream.queryName(stage.name).option("checkpointLocation", f"{stage.checkpoint}/spark").foreachBatch(collect)
     if stage.until_end:
         return writer.trigger(availableNow=True).start()
-    # The planner keeps the time between batches.
+    # PacedPlanner waits between batches.
     return writer.trigger(processingTime="0 seconds").start()
 
 

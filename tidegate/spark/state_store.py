@@ -1,8 +1,8 @@
 """
 The state of a stateful stage: a small head and chunks in Spark's store, and the object in the worker's memory.
 
-Law: ``load`` returns the value that Spark committed last. The worker that saved it still has it in memory; a nonce in the store tells it
-from an older or failed attempt. Only the changes of a batch are written.
+Law: ``load`` returns the value that Spark committed last. The worker that saved it still has it in memory; a nonce in the store
+distinguishes it from an older or failed attempt. Only the changes of a batch are written.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class FunctionBinder(ABC):
             self._is_inside_aggregate = False
 
     def _analytic(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Expr:
-        # It is computed before any aggregate, so it may stand inside of one.
+        # Analytic functions are computed before aggregates, so an aggregate may contain one: a new binder allows it.
         binder = type(self)(self.source, self.names)
         binding = AnalyticBinder(self.source, binder.bind, binder.bind_condition, binder._aggregate, self.names.whole_row)
         return binding.bind_call(name, call, over)

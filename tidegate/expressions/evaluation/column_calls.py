@@ -66,6 +66,7 @@ class ColumnCalls:
             truth, _ = self._evaluate(condition_without_calls, rows)
             is_true: npt.NDArray[np.bool_] = pc.fill_null(truth.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
             whens.append((condition_without_calls, self.replace_calls(value, rows[is_true])))
+            # Later branches are computed only in rows for which no earlier condition is true.
             rows = rows[~is_true]
         return Case(tuple(whens), self.replace_calls(case.otherwise, rows), offset=case.offset)
 
@@ -74,6 +75,7 @@ class ColumnCalls:
         for arg in call.args:
             args.append(self.replace_calls(arg, rows))
             value, _ = self._evaluate(args[-1], rows)
+            # Later arguments are computed only in rows in which all earlier ones are NULL.
             rows = rows[~value.valid_mask()]
         return call.with_parts(tuple(args))
 

@@ -38,12 +38,12 @@ AGGREGATES = (
     *("count", "sum", "avg", "min", "max", "stdev", "stdevp", "var", "varp"),
     *("collect", "collecttop", "topone", "percentile_cont", "percentile_disc"),
 )
-# The functions that look back from each row and are no aggregates.
+# Functions that look back from each row and are not aggregates.
 ANALYTICS = ("lag", "last", "isfirst")
 _WINDOWS = ("tumbling", "hopping", "sliding", "session")
 # The window functions, by all their names.
 WINDOWS = (*_WINDOWS, *(f"{name}window" for name in _WINDOWS), "snapshotwindow", "window", "windows")
-# Names that Stream Analytics has and this engine has not yet; they get a message of their own.
+# Functions of Stream Analytics that are not supported yet; they get a message of their own.
 KNOWN_LATER = frozenset(
     {
         *("anomalydetection_changepoint", "anomalydetection_spikeanddip", "first_value", "getmetadatapropertyvalue"),
@@ -55,7 +55,7 @@ KNOWN_LATER = frozenset(
 _DIFFERS = "would differ between replays"
 _CLOCK = _DIFFERS, "write System.Timestamp(), the event's or the window's time"
 _RANKING = "is no function here", "write CollectTop(n) OVER (ORDER BY ...) in a window, whose ranks count from 1"
-# Functions that are refused, with the reason and what to write instead.
+# Functions that are refused, with the reason and the fix.
 REFUSED = {
     **dict.fromkeys(("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "current_timestamp", "now"), _CLOCK),
     "newid": (_DIFFERS, "use a field that tells events apart"),

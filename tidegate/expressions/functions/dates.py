@@ -49,7 +49,7 @@ _SPELLINGS = {
     "millisecond": "ms",
     "microsecond": "mcs",
 }
-# The unit that each word stands for, abbreviations included.
+# The unit of each word, abbreviations included.
 DATE_PARTS = {name: unit for unit, short in _SPELLINGS.items() for name in (unit, *short.split())}
 
 
