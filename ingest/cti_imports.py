@@ -1,7 +1,7 @@
 """
-The frontier of another input, followed by the CTIs of its ordered topic, for an input that imports them. Law: the imported frontier only
-rises, and every channel of the other input has promised it. Final CTIs do not count: when the other input ends, its imported time stands
-still.
+The frontier of another input, followed by the CTIs of its ordered topic, for an input that imports them.
+Law: the imported frontier only rises, and every channel of the other input has promised it. Final CTIs do not count: when the other input
+ends, its imported time stands still.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Explanations of records of a raw topic: what ingest decided about each one, and which other record caused it (spec section 7). Law: an
-explanation is what the job decided, since the same code decides again from the same log and journaled facts
+Explanations of records of a raw topic: what ingest decided about each one, and which other record caused it (spec section 7).
+Law: an explanation is what the job decided, since the same code decides again from the same log and journaled facts
 (:mod:`ordering.proof.explain`). Any earlier record may have set a watermark, so the walk starts at the beginning of the partition.
 Watermarks set by records that retention has deleted are unknown.
 """
@@ -60,7 +60,10 @@ class ExplainingWalk(RangeWalk):
         return Moments(settings.span_kind, spans, TICK_MAX // MILLISECOND_US, settings.arrival_max_ahead_us)
 
     def explanations(self, start: int, end: int, on_records: Callable[[int], None]) -> Iterator[Explanation]:
-        """Walk until *end*, or until all is explained; yield explanations, also of events still held. *on_records* gets record counts."""
+        """
+        Walk until *end*, or until all is explained; yield the explanations, also of events still held. *on_records* gets each piece's
+        length.
+        """
         open_offsets = set(self._offsets)
         reader = RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis)
         self._state.next_offset = start

@@ -1,8 +1,8 @@
 """
-The source's offset: how far each input partition is planned, and the facts in force there. Spark logs it before the batch runs. Law: the
-offset holds everything that a replay of the batch must repeat: positions, estimates, imported CTIs, when a range was first planned, and
-which partitions joined when. Spark compares offsets as text, so equal offsets must be equal text: JSON of integers with sorted keys,
-without entries that are 0 or empty.
+The source's offset: how far each input partition is planned, and the facts in force there. Spark logs it before the batch runs.
+Law: the offset holds everything that a replay of the batch must repeat: positions, estimates, imported CTIs, when a range was first
+planned, and which partitions joined when. Spark compares offsets as text, so equal offsets must be equal text: JSON of integers with sorted
+keys, without entries that are 0 or empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-Catching up: when the journal answers (again), it learns which records were judged meanwhile and gets back the facts that it lost. Law: no
-call goes to a journal before it knows, of every partition, what this planner knows. If another job journaled facts for records that were
-judged without them, this is reported and counted; it cannot be repaired.
+Catching up: when the journal answers (again), it learns which records were judged meanwhile and gets back the facts that it lost.
+Law: no call goes to a journal before it knows, of every partition, what this planner knows. If another job journaled facts for records that
+were judged without them, this is reported and counted; it cannot be repaired.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class CatchUp:
         """Count facts of records that were judged without them: another job, or a driver that should be gone, journaled them."""
         known = self._known
         unclosed_from = known.unclosed.get(partition)
-        # A driver that knows only Spark's offset does not know the facts at its predecessor's position: it starts behind that.
+        # A driver that knows only Spark's offset does not know the facts at its predecessor's position, so it begins after that.
         start = closed + 1 if unclosed_from is None else unclosed_from
         end = known.positions[partition].next_offset
         conflicts = 0

@@ -1,6 +1,6 @@
 """
-A planner's connection to the journal, lost and found again without ending the job. Law: a journal that fails is asked again after a while.
-Each time it answers again it catches up before any other call.
+A planner's connection to the journal, lost and found again without ending the job.
+Law: a journal that fails is asked again after a while. Each time it answers again it catches up before any other call.
 """
 
 from __future__ import annotations

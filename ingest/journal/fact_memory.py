@@ -1,7 +1,7 @@
 """
-Facts that a planner received or made, kept to give them back to a journal that lost them. Law: at each position the largest estimate or
-import counts, as in the journal, and the newest moment. A limited number of each kind is kept; beyond it those at the lowest positions are
-forgotten, which the ordered topic holds.
+Facts that a planner received or made, kept to give them back to a journal that lost them.
+Law: at each position the largest estimate or import counts, as in the journal, and the newest moment. A limited number of each kind is
+kept; beyond it those at the lowest positions are forgotten, which the ordered topic holds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-What one planner knows without asking the journal: Spark's offset, and the facts that it received or made. Law: without the journal a
-partition may be planned only from a position that nobody has closed, and only if no answer about it was lost. Only then is every fact in
-force known here.
+What one planner knows without asking the journal: Spark's offset, and the facts that it received or made.
+Law: without the journal a partition may be planned only from a position that nobody has closed, and only if no answer about it was lost.
+Only then is every fact in force known here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Closing ranges: before records are judged, their positions are closed in the journal and the facts in force are read. Law: once a position
-is closed no fact below it changes, so every replay of the range finds the facts of the first run.
+Closing ranges: before records are judged, their positions are closed in the journal and the facts in force are read.
+Law: once a position is closed no fact below it changes, so every replay of the range finds the facts of the first run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-Rebuilding the journal from the ordered topic that was written with it. Law: the ``tf`` headers of CTIs hold the facts that took effect in
-the topic's events (PROTOCOL.md). So a rebuilt journal equals the lost one, except for facts below what the raw topic still holds, and facts
-at positions beyond the last record judged for this topic. If retention has deleted CTIs, no fact is missing from the position of the first
-remaining CTI on.
+Rebuilding the journal from the ordered topic that was written with it.
+Law: the ``tf`` headers of CTIs hold the facts that took effect in the topic's events (PROTOCOL.md). So a rebuilt journal equals the lost
+one, except for facts below what the raw topic still holds, and facts at positions beyond the last record judged for this topic. If
+retention has deleted CTIs, no fact is missing from the position of the first remaining CTI on.
 """
 
 from __future__ import annotations

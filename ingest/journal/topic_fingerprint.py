@@ -1,6 +1,6 @@
 """
-The fingerprint of an ordered topic, kept in the journal for a start that finds the topic without its checkpoint. Law: events judged under
-different settings, or from different topics of one name, never mix in an ordered topic.
+The fingerprint of an ordered topic, kept in the journal for a start that finds the topic without its checkpoint.
+Law: events judged under different settings, or from different topics of one name, never mix in an ordered topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-The topics that a job reads and writes, by id: a topic deleted and made again under its name is another one. Law: positions, numbers and
-journal of one topic are never applied to another. A start compares the ids with those that the checkpoint is bound to. While a job runs,
-the planner compares them before it plans a range, and the driver every few seconds.
+The topics that a job reads and writes, by id: a topic deleted and made again under its name is another one.
+Law: positions, numbers and journal of one topic are never applied to another. A start compares the ids with those that the checkpoint is
+bound to. While a job runs, the planner compares them before it plans a range, and the driver every few seconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """
-How far the stages have come: the driver writes it into the checkpoint's folder for the planner. Law: an entry was true at the end of a
-batch and names its position. It may be outdated or missing, so it counts only if its position is the expected one.
+How far the stages have come: the driver writes it into the checkpoint's folder for the planner.
+Law: an entry was true at the end of a batch and names its position. It may be outdated or missing, so it counts only if its position is the
+expected one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 The stateful stage: it reads, judges, orders and writes one input partition's range, and saves its state. It is a thin adapter:
 ``ordering.model.step`` decides everything. This module feeds it from Kafka in pieces, writes the released events to the ordered topic, and
-saves the changed part of the state in Spark's store. Law: a repeated batch writes the same bytes with the same numbers.
+saves the changed part of the state in Spark's store.
+Law: a repeated batch writes the same bytes with the same numbers.
 """
 
 from __future__ import annotations

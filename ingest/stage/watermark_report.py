@@ -1,7 +1,7 @@
 """
-The watermark of an input partition, its cause, and the events that wait for it. Law: nothing here changes a state. :func:`watermark_report`
-costs the same for any state, except for one pass over the substream table; :func:`watermark_details` visits every held event and is called
-only while a client asks.
+The watermark of an input partition, its cause, and the events that wait for it.
+Law: nothing here changes a state. :func:`watermark_report` costs the same for any state, except for one pass over the substream table;
+:func:`watermark_details` visits every held event and is called only while a client asks.
 """
 
 from __future__ import annotations

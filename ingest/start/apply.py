@@ -1,7 +1,7 @@
 """
-Applies the decision of a start: creates topics, determines and writes what is missing, binds the checkpoint. Law: the checkpoint is bound
-last. A start that is refused before that leaves nothing that binds another start: only empty topics, and in the journal facts that were in
-force already.
+Applies the decision of a start: creates topics, determines and writes what is missing, binds the checkpoint.
+Law: the checkpoint is bound last. A start that is refused before that leaves nothing that binds another start: only empty topics, and in
+the journal facts that were in force already.
 """
 
 from __future__ import annotations

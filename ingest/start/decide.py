@@ -1,6 +1,6 @@
 """
-The decision of a start: how an input continues, or why it is refused, from the survey and the settings alone. Law: :func:`decide` is pure.
-A start that it refuses has created, bound and written nothing.
+The decision of a start: how an input continues, or why it is refused, from the survey and the settings alone.
+Law: :func:`decide` is pure. A start that it refuses has created, bound and written nothing.
 """
 
 from __future__ import annotations

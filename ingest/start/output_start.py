@@ -1,7 +1,8 @@
 """
-Output start times: from which time on a new ordered topic holds events (spec section 6). Law: a run with output start S writes the events
-with s >= S of a run from the beginning, in the same order, numbered from 0. A run keeps its start: the same start, no ``--start`` or
-``last-stopped`` continues it; another one is refused, since it would leave a gap or repeat events.
+Output start times: from which time on a new ordered topic holds events (spec section 6).
+Law: a run with output start S writes the events with s >= S of a run from the beginning, in the same order, numbered from 0. A run keeps
+its start: the same start, no ``--start`` or ``last-stopped`` continues it; another one is refused, since it would leave a gap or repeat
+events.
 """
 
 from __future__ import annotations

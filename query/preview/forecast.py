@@ -1,7 +1,8 @@
 """
 What is known of a query before it runs: what it will keep, what retention may delete of it, and, with an output start, what it will read
-and how long that takes. Law: nothing is created, bound or written. The forecast is what a job started now would do; what would refuse that
-job is refused here too. Sizes and durations are estimates and name their basis.
+and how long that takes.
+Law: nothing is created, bound or written. The forecast is what a job started now would do; what would refuse that job is refused here too.
+Sizes and durations are estimates and name their basis.
 """
 
 from __future__ import annotations

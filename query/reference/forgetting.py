@@ -1,8 +1,9 @@
 """
 Deletes the copies of reference data in a checkpoint's folder that no lookup can need any longer. With every batch each bucket reports the
-instant from which on it may still look rows up, and how many versions it knows. Law: only reports of earlier batches count, since the
-present one may be repeated, and of them the least. Of the versions that all of them knew, the one valid at that instant and all later ones
-are kept. So a repeated batch finds the same. Copies are deleted when a job starts, while nothing reads them.
+instant from which on it may still look rows up, and how many versions it knows.
+Law: only reports of earlier batches count, since the present one may be repeated, and of them the least. Of the versions that all of them
+knew, the one valid at that instant and all later ones are kept. So a repeated batch finds the same. Copies are deleted when a job starts,
+while nothing reads them.
 """
 
 from __future__ import annotations

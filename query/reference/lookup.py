@@ -1,8 +1,8 @@
 """
-Which versions of reference data a bucket uses, while new ones arrive. Law: a version that arrives before anything at or after its instant
-is finished counts from that instant on, so results are those of a run that had it from the beginning. One that arrives too late counts from
-the instant up to which the bucket has finished; it is reported and counted. This decision is part of the bucket's state, so a repeated
-batch decides nothing anew.
+Which versions of reference data a bucket uses, while new ones arrive.
+Law: a version that arrives before anything at or after its instant is finished counts from that instant on, so results are those of a run
+that had it from the beginning. One that arrives too late counts from the instant up to which the bucket has finished; it is reported and
+counted. This decision is part of the bucket's state, so a repeated batch decides nothing anew.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 Reference data: tables in which JOIN looks rows up. A table has versions, each a file that is valid from an instant on until the next one
-begins. Law: time alone decides which version counts, so a lookup does not depend on when a file was read, unless the version arrived too
-late (:mod:`query.reference.lookup`). Records of every file format become JSON objects, whose fields are read like those of events.
+begins.
+Law: time alone decides which version counts, so a lookup does not depend on when a file was read, unless the version arrived too late
+(:mod:`query.reference.lookup`). Records of every file format become JSON objects, whose fields are read like those of events.
 """
 
 from __future__ import annotations

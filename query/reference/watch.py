@@ -1,8 +1,8 @@
 """
-Reference data of a running job: the versions it has taken up, bound to its checkpoint, and the watch for new ones. Law: a replayed run
-looks rows up in the same bytes. A file is copied into the checkpoint's folder before its first lookup; the list of versions only grows, and
-each batch writes to Spark's log how much of the list it knows. A file that is changed afterwards is reported, and refused at the next
-start. A file that is still being written waits until two looks find it unchanged.
+Reference data of a running job: the versions it has taken up, bound to its checkpoint, and the watch for new ones.
+Law: a replayed run looks rows up in the same bytes. A file is copied into the checkpoint's folder before its first lookup; the list of
+versions only grows, and each batch writes to Spark's log how much of the list it knows. A file that is changed afterwards is reported, and
+refused at the next start. A file that is still being written waits until two looks find it unchanged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """
 The stateful stage: it reads one bucket's ranges, computes and writes the results, and saves the bucket's state. It is a thin adapter
-between Kafka, :mod:`query.buckets.bucket` and Spark's state store. Law: a repeated batch writes the same bytes with the same numbers.
+between Kafka, :mod:`query.buckets.bucket` and Spark's state store.
+Law: a repeated batch writes the same bytes with the same numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Applies the decision of a start: creates topics, writes promises, binds the checkpoint, copies reference data. Law: a start that is refused
-does not bind the checkpoint's folder, so every way out stays open.
+Applies the decision of a start: creates topics, writes promises, binds the checkpoint, copies reference data.
+Law: a start that is refused does not bind the checkpoint's folder, so every way out stays open.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-The decision of a start: how a query's work is laid out and its run continues, or why it is refused, from the surveys alone. Law:
-:func:`plan_layout` and :func:`decide` are pure. A start that they refuse has created, bound and written nothing.
+The decision of a start: how a query's work is laid out and its run continues, or why it is refused, from the surveys alone.
+Law: :func:`plan_layout` and :func:`decide` are pure. A start that they refuse has created, bound and written nothing.
 """
 
 from __future__ import annotations
