@@ -1,8 +1,7 @@
 """
-The door for packages that extend queries: everything that they import, and nothing else of Tidegate's rooms is meant for them.
-
-Beside it stand :mod:`query.api` (queries written in Python), :mod:`sinks.base` and :mod:`sinks.registry` (sinks). docs/extending.md
-explains them; examples/plugin is a package that uses each. Names here keep their meaning; the modules they come from may move.
+The public interface for packages that extend queries. They import these names and no other module of ``query``
+except :mod:`query.api` (queries written in Python); sinks have :mod:`sinks.base` and :mod:`sinks.registry`. docs/extending.md
+explains them; examples/plugin is a package that uses each. Names here keep their meaning; the modules that define them may move.
 
 ======================================  ===============================================================================
 :class:`ScalarFunction`                 a function of one row: ``udf.name(...)``

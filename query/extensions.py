@@ -1,7 +1,7 @@
 """
 Extensions: functions, aggregates, operators and queries that installed packages provide, found by their entry points.
 
-Authors of packages import :mod:`query.extending`; this module finds and registers their work.
+Authors of packages import :mod:`query.extending`; this module finds and registers what they provide.
 
 ============================  ==================================================================================
 ``tidegate.functions``        scalar functions, called in scripts as ``udf.name(...)``: :class:`ScalarFunction`

@@ -1,5 +1,5 @@
 """
-Lint: constructs that are allowed in a script and seldom meant.
+Lint: finds constructs that are allowed in a script but seldom meant.
 
 Each rule is one function over the bound plan, or over the syntax tree if binding removes the construct. Law: findings depend on
 the script and the settings alone. A script without findings may still be wrong, one with warnings may be right.

@@ -121,7 +121,7 @@ def _signatures(side: KeyedRows) -> list[_Signature]:
     combined = np.zeros(len(side.rows), dtype=np.int64)
     has_all_keys = np.ones(len(side.rows), dtype=np.bool_)
     for code in codes:
-        # Renumbering after each key keeps the number of combinations below the number of rows.
+        # Renumbering after each key keeps the number of combinations at or below the number of rows.
         combined = np.unique(combined * len(Kind) + code, return_inverse=True)[1].astype(np.int64)
         has_all_keys &= code > 0
     signatures = []

@@ -37,7 +37,7 @@ def order_places(keys: Sequence[tuple[Variant, bool]]) -> Ints:
     places = _directed_ranks(*keys[0])
     for column, descending in keys[1:]:
         minor = _directed_ranks(column, descending)
-        # Both are below the number of rows, so their combination fits one integer.
+        # Neither exceeds the number of rows, so their combination fits one integer.
         places = np.unique(places * (int(minor.max(initial=0)) + 1) + minor, return_inverse=True)[1].astype(np.int64, copy=False)
     return places
 
