@@ -25,11 +25,11 @@ class TidegateError(Exception):
     Root of every error raised on purpose by Tidegate.
 
     Args:
-        what: One sentence: what is wrong.
+        what: One sentence: the problem.
         code: Stable identifier, never reused for another meaning, e.g. ``TG-SETTING-UNKNOWN``.
-        where: File, line and column, or ``topic-partition@offset``, or the setting's full name; empty if nowhere.
-        fix: What to do about it; empty if nothing can be said.
-        example: A correct line to write instead; empty if there is none.
+        where: File, line and column, or ``topic-partition@offset``, or the setting's full name; may be empty.
+        fix: How to solve the problem; may be empty.
+        example: A correct line; may be empty.
     """
 
     exit_code = 1
@@ -49,7 +49,7 @@ class TidegateError(Exception):
         return ("where", self.where), ("fix", self.fix), ("example", self.example)
 
     def as_dict(self) -> dict[str, str]:
-        """Return the error's fields for ``--format json``; empty ones are left out."""
+        """Return the non-empty fields for ``--format json``."""
         fields = {"code": self.code, "what": self.what, **dict(self._labelled())}
         return {name: text for name, text in fields.items() if text}
 
@@ -77,20 +77,20 @@ class QueryError(TidegateError):
 
 
 class BatchError(TidegateError):
-    """A batch handed to ``Model.step`` does not hold together, or does not start where the state stands."""
+    """A batch passed to ``Model.step`` is malformed, or does not start at the position of the state."""
 
     default_code = "TG-BATCH"
 
 
 class TickRangeError(TidegateError):
-    """A time or duration lies outside what the model can carry (see :mod:`ordering.ticks`)."""
+    """A time or duration lies outside the range of the model (see :mod:`ordering.ticks`)."""
 
     exit_code = 2
     default_code = "TG-TICK-RANGE"
 
 
 class RefusedError(TidegateError):
-    """Going on would break a promise already given, so nothing was started."""
+    """The requested action would break a promise already given, so nothing was started."""
 
     exit_code = 3
     default_code = "TG-REFUSED"
@@ -111,6 +111,6 @@ class ProtocolError(TidegateError):
 
 
 class GapError(ProtocolError):
-    """A CTI promises sequence numbers that never came (spec: reader's rule)."""
+    """A CTI promises sequence numbers that never arrived (reader's rule, spec section 4)."""
 
     default_code = "TG-PROTOCOL-GAP"

@@ -1,8 +1,8 @@
 """
-Policies: how far an event may stray in time, and what is done to one that strays further.
+Policies: how far an event's time may deviate, and the action if it deviates further.
 
-Four tests are applied to every event in the offset order of its input partition: early, source CTI, late, out of
-order (spec section 2). The values here are frozen and checked on construction, so no later code asks again.
+Every event passes four tests in the offset order of its input partition: early, source CTI, late, out of order (spec section 2). Policies
+are immutable and checked on construction, so no later code checks them again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LATE_US_MAX = 20 * DAY_US
 
 
 class Action(StrEnum):
-    """What happens to an event outside a tolerance: moved to the nearest allowed time, or rejected and counted."""
+    """The action for an event outside a tolerance: move it to the nearest allowed time, or reject and count it."""
 
     ADJUST = "adjust"
     DROP = "drop"
@@ -26,11 +26,11 @@ class Action(StrEnum):
 
 class Shape(StrEnum):
     """
-    What an event is in time: an instant, a span with both ends known, or one end of a span.
+    The shape of an event in time: an instant, a span with both ends known, or one end of a span.
 
-    An interval's system timestamp is its start, an edge's its own end of the span. An interval's end that is not after its
-    (adjusted) start, and an end edge that is not after its start edge's adjusted system timestamp, become that start plus
-    one tick (spec section 4).
+    The system timestamp of an interval is its start; that of an edge is its own end of the span. If an interval's end is not after its
+    (adjusted) start, or an end edge not after its start edge's adjusted system timestamp, it becomes that start plus one tick (spec section
+    4).
     """
 
     POINT = "point"
@@ -41,20 +41,20 @@ class Shape(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Generation:
     """
-    When CTIs are written, and what they say (spec section 4). Durations are microseconds.
+    When CTIs are written, and their delay (spec section 4). Durations are microseconds.
 
-    Without ``every_events`` and ``every_us``: at the end of each batch that changed something. With one or both of them
-    instead: at each record that completes so many accepted events, or carries the watermark so far past the last CTI; and
-    always after an idle estimate, a CTI of the source, an imported one and the end. End edges count for neither.
+    Without ``every_events`` and ``every_us`` CTIs are written at the end of each batch that changed something. With one or both, they are
+    written after each record that completes the number of accepted events, or moves the watermark that far beyond the last CTI. They are
+    always written after an estimate, a source CTI, an imported CTI and the end. End edges count for neither setting.
 
     Args:
         every_events: A CTI after this many accepted events of the input partition.
-        every_us: A CTI whenever application time has advanced this far.
-        delay_us: How far a CTI stays behind the watermark: ``c = W - delay``. Release does not wait for it.
-        list_substreams: Whether CTIs list the substreams whose watermark is ahead of what their released events show.
+        every_us: A CTI whenever the watermark has risen by this much.
+        delay_us: How far a CTI stays behind the watermark: ``c = W - delay``. The release of events is not delayed.
+        list_substreams: Whether CTIs list the substreams whose watermark is ahead of their released events.
 
     Raises:
-        SettingError: A number is not positive, or the delay is negative (a negative delay of one tick is ``reorder_us = -1``).
+        SettingError: A number is not positive, or the delay is negative (use ``reorder_us = -1`` for a delay of minus one tick).
     """
 
     every_events: int | None = None
@@ -73,7 +73,7 @@ class Generation:
 
     @property
     def is_per_batch(self) -> bool:
-        """Whether CTIs follow batches, not events."""
+        """Whether CTIs are written at the end of batches only."""
         return self.every_events is None and self.every_us is None
 
 
@@ -83,21 +83,19 @@ class Policies:
     The time policies of one input. All durations are microseconds.
 
     Args:
-        early_us: An event whose event time exceeds its arrival by more than this is dropped; None switches the test off.
-        late_us: An event whose arrival exceeds its event time by more than this is late; None switches the test off,
-            and with it the floor: silence then advances no time. Must not be None where timelines are substreams.
-        late_action: What happens to a late event.
-        cti_violation_action: What happens to an event whose time lies before a CTI that its source enqueued or that was
-            imported. ``DROP`` rejects it. ``ADJUST`` has an interval or a start edge that reaches past the CTI start at
-            it, and an end edge end at it; a point, and an interval wholly before the CTI, are rejected all the same.
-        reorder_us: How far below the largest system timestamp of its timeline an event may lie and still be put in
-            order unchanged. ``-1`` is the one negative value allowed: a point event is then committed by itself, and
-            an equal of the largest is out of order (spec section 4, CTI generation).
-        out_of_order_action: What happens to an event further below.
+        early_us: An event whose event time exceeds its arrival time by more is early and dropped; None switches the test off.
+        late_us: An event whose arrival time exceeds its event time by more is late. None switches the test and the floor off: a silent
+            input then advances no watermark. Not None if timelines are substreams.
+        cti_violation_action: The action for an event below a source CTI or an imported CTI. ``ADJUST`` moves the start of an interval, or
+            an edge, up to the CTI; a point, or an interval that ends at or before the CTI, is dropped in any case.
+        reorder_us: How far below the largest system timestamp of its timeline an event is still reordered unchanged. The only negative
+            value is ``-1``: then each point event advances the watermark past itself, and an event equal to the largest is out of order
+            (spec section 4, CTI generation).
+        out_of_order_action: The action for an event further below.
 
     Raises:
-        SettingError: A tolerance is negative (but for ``reorder_us = -1``), no whole number, or too long (``late_us``: 20 days;
-            others ten thousand years), or an action is none of ``adjust`` and ``drop``.
+        SettingError: A tolerance is negative (except ``reorder_us = -1``), not an integer, or too long (``late_us``: 20 days; others ten
+            thousand years), or an action is neither ``adjust`` nor ``drop``.
     """
 
     early_us: int | None = 5 * MINUTE_US
@@ -131,5 +129,5 @@ class Policies:
 
     @classmethod
     def arrival_order(cls) -> Policies:
-        """Without TIMESTAMP BY: event time is arrival time, so nothing is early, late or out of order."""
+        """Return the policies without TIMESTAMP BY: event time is arrival time, so no event is early, late or out of order."""
         return cls(early_us=None, late_us=0, reorder_us=0)

@@ -1,6 +1,6 @@
 """
-Public helpers for tests and for trying policies: a clock set by hand, logs as plain lists, and transcripts that show event by
-event what the policies did. For checking another implementation of the ordered topic see :mod:`ordering.conformance`.
+Public helpers for tests and for trying policies: a manual clock, logs as plain lists, and transcripts of the policies' actions. To check
+another implementation of the ordered topic see :mod:`ordering.conformance`.
 
 Law: a transcript runs the ``ordering.model.step.Model`` that the ingest job runs, one record at a time.
 
@@ -26,7 +26,7 @@ from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, NEVER, SECOND_US, format_
 
 
 class ManualClock:
-    """A clock that moves only by :meth:`advance`. Call it for its time in microseconds."""
+    """A clock that moves only by :meth:`advance`. A call returns its time in microseconds."""
 
     def __init__(self, start: int | str = 0) -> None:
         self._now_us = tick(start)
@@ -35,14 +35,14 @@ class ManualClock:
         return self._now_us
 
     def advance(self, duration: int | str) -> int:
-        """Move on by microseconds or by a duration such as ``5s``; return the new time."""
+        """Advance by microseconds or by a duration such as ``5s``; return the new time."""
         self._now_us += parse_duration(duration) if isinstance(duration, str) else duration
         return self._now_us
 
 
 def tick(time: int | str) -> int:
     """
-    Read a time: ticks as they are, ``hh:mm`` and ``hh:mm:ss`` on the first day of the epoch, or ISO-8601.
+    Convert ``hh:mm`` or ``hh:mm:ss`` (on the first day of the epoch) or ISO-8601 to ticks; ticks are returned as they are.
 
     Raises:
         TickRangeError: The text is no time.
@@ -53,7 +53,7 @@ def tick(time: int | str) -> int:
 
 
 def clock_text(time_us: int) -> str:
-    """Write a time as :func:`tick` reads it, as short as it can be."""
+    """Format a time so that :func:`tick` reads it, as short as possible."""
     if not 0 <= time_us < DAY_US or time_us % SECOND_US:
         return "never" if time_us <= NEVER else format_tick(time_us)
     text = f"{time_us // HOUR_US:02}:{time_us % HOUR_US // MINUTE_US:02}"
@@ -62,7 +62,7 @@ def clock_text(time_us: int) -> str:
 
 
 def log_of(rows: Iterable[tuple[int | str | None, int | str, str | bytes]], first_offset: int = 1) -> list[Record]:
-    """Return the raw log with these (event time, arrival, key); offsets follow each other, event time None is unreadable."""
+    """Return the raw log of (event time, arrival time, key) with consecutive offsets; event time None means unreadable."""
     return [
         Record(offset, tick(arrival), None if time is None else tick(time), key.encode() if isinstance(key, str) else key)
         for offset, (time, arrival, key) in enumerate(rows, first_offset)
@@ -79,12 +79,11 @@ def batch_of(
     finish: bool = False,
 ) -> Batch:
     """
-    Return *records* as one batch for ``Model.step``; their shape is that of the first event.
+    Return *records*, a contiguous range of a raw log, as one batch for ``Model.step``; the first event determines the shape.
 
     Args:
-        records: A contiguous range of a raw log.
         over: Whether keys are substreams.
-        end_offset: The offset after the range; by default that after its last record. Needed if there is none.
+        end_offset: The offset after the range; by default the one after the last record. Required if *records* is empty.
         estimates, imports, finish: See ``Batch``.
     """
     if end_offset is None:
@@ -111,10 +110,10 @@ def batch_of(
 @dataclass
 class Transcript:
     """
-    The fate of a log's events, which are named by their offset; times are written by :func:`clock_text`.
+    The fate of a log's events, named by offset; :func:`clock_text` formats the times.
 
-    ``released`` stands in release order, ``held`` in the order in which it would be released; both have (offset, system
-    time, policies that adjusted it). ``dropped`` has (offset, policy). ``str()`` shows it all, record by record.
+    ``released`` is in release order, ``held`` in the order of its future release; both have (offset, system timestamp, policies that
+    adjusted the event). ``dropped`` has (offset, policy). ``str()`` shows it record by record.
     """
 
     released: list[tuple[int, str, str]] = field(default_factory=list)
@@ -130,14 +129,13 @@ def transcript(
     log: Sequence[Record], policies: Policies, *, over: bool = False, output_partitions: int = 1, finish: bool = False
 ) -> Transcript:
     """
-    Run the model over *log*, record by record, and write down what each record did.
+    Run the model over *log* record by record and describe the effect of each record.
 
     Args:
         log: See :func:`log_of`.
-        policies: The input's time policies.
         over: Whether each key has a timeline of its own.
-        output_partitions: Partitions of the ordered topic.
-        finish: Whether the input ends after the log, which releases everything held.
+        output_partitions: Number of partitions of the ordered topic.
+        finish: Whether the input ends after the log, which releases all held events.
     """
     model = Model(policies, over, output_partitions)
     state = model.new_state()

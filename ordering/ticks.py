@@ -1,8 +1,8 @@
 """
-Time as int64 microseconds since 1970-01-01T00:00:00Z, called ticks; a duration is a number of ticks too.
+Time as int64 microseconds since 1970-01-01T00:00:00Z, called ticks. A duration is a number of ticks too.
 
-Valid event times run from ``TICK_MIN`` to ``TICK_MAX``: Kafka clients read a record timestamp of 0 ms as "now", so
-the first usable millisecond is 1 (spec section 1). ``INFINITY`` is no event time: it is the CTI that ends a stream.
+Valid event times run from ``TICK_MIN`` to ``TICK_MAX``. Kafka clients replace a record timestamp of 0 ms by the current time, so the first
+usable millisecond is 1 (spec section 1). ``INFINITY`` is no event time: it is the time of the CTI that ends a stream.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def parse_duration(text: str) -> int:
     """
-    Read a duration such as ``5s``, ``2m``, ``1h``, ``7d``, ``1h30m`` or ``0.5s``; return microseconds.
+    Convert a duration such as ``5s``, ``2m``, ``1h``, ``7d``, ``1h30m`` or ``0.5s`` to microseconds.
 
     Raises:
         TickRangeError: *text* is not a duration, not a whole number of microseconds, or longer than ten thousand years.
@@ -61,7 +61,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(duration_us: int) -> str:
-    """Write a duration in the largest units that keep it exact: ``5400000000`` -> ``1h30m``."""
+    """Format a duration in the largest units that keep it exact: ``5400000000`` -> ``1h30m``."""
     if duration_us == 0:
         return "0s"
     sign, rest, out = ("-" if duration_us < 0 else ""), abs(duration_us), ""
@@ -72,7 +72,7 @@ def format_duration(duration_us: int) -> str:
 
 
 def format_tick(tick: int) -> str:
-    """Write a time as ISO-8601 in UTC, with as many fraction digits as it has (none, 3 or 6)."""
+    """Format a time as ISO-8601 in UTC with 0, 3 or 6 fraction digits, as many as it needs."""
     if tick == INFINITY:
         return "infinity"
     if not 0 <= tick <= TICK_MAX:
@@ -85,7 +85,7 @@ def format_tick(tick: int) -> str:
 
 def parse_tick(text: str) -> int:
     """
-    Read one ISO-8601 time (without a zone: UTC) into ticks. For columns use :mod:`ordering.columns.timestamps`.
+    Convert one ISO-8601 time (default zone UTC) to ticks. For columns use :mod:`ordering.columns.timestamps`.
 
     Raises:
         TickRangeError: *text* is no ISO-8601 time or lies outside [TICK_MIN, TICK_MAX].

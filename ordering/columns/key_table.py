@@ -1,11 +1,11 @@
 """
-A table of byte keys: each key has a dense row number, given in the order of first sight. Whole columns at a time.
+A table of byte keys: each distinct key has a row number 0, 1, ..., given in order of first sight. All methods work on whole columns.
 
-A Python dictionary costs half a microsecond a lookup once a million keys have left the processor's caches, and a hundred
-bytes a key. Here keys lie in one array of 8-byte words, zero padded, and an open-addressing table of (hash, row)
-finds them: every probe is one numpy call for all keys still looked for.
+With a million keys a Python dictionary costs half a microsecond a lookup (cache misses) and a hundred bytes a key. Here all keys lie in one
+array of zero-padded 8-byte words. An open-addressing hash table holds (hash, row) pairs; each probe is one numpy call for all keys not yet
+found.
 
-Law: equal bytes have one row, different bytes different ones - hashes only choose where to look, words decide.
+Law: equal bytes have one row, different bytes have different rows. Hashes only choose where to search; words are always compared.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Keys:
 
     Args:
         words: The words of all keys.
-        first: Where each key's words begin.
-        length: Each key's length in bytes; it has ``(length + 7) // 8`` words.
+        first: Index of each key's first word.
+        length: Length of each key in bytes; it has ``(length + 7) // 8`` words.
     """
 
     words: Words
@@ -75,7 +75,6 @@ class Keys:
         return Keys(words, first, length)
 
     def take_rows(self, rows: Ints) -> Keys:
-        """Return the keys at *rows*, in their order."""
         length = self.length[rows]
         counts = (length + 7) >> 3
         first = np.cumsum(counts) - counts
@@ -83,7 +82,6 @@ class Keys:
         return Keys(self.words[np.repeat(self.first[rows], counts) + place], first, length)
 
     def to_arrow(self) -> pa.Array:
-        """Return the keys as an Arrow binary column."""
         counts = (self.length + 7) >> 3
         place = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         words = self.words[np.repeat(self.first, counts) + place]
@@ -104,7 +102,7 @@ class Keys:
         return hashed ^ (hashed >> np.uint64(29))
 
     def _by_word(self) -> Iterator[tuple[int, slice | Ints]]:
-        """Return (word number, the keys that have such a word)."""
+        """Yield for each word position the keys that have a word there."""
         counts = (self.length + 7) >> 3
         least = int(counts.min()) if len(counts) else 0
         for place in range(least):
@@ -117,7 +115,7 @@ class Keys:
 
 
 class KeyTable:
-    """Rows 0, 1, ... of byte keys; see the module."""
+    """The table of keys that the module describes."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -131,19 +129,10 @@ class KeyTable:
         return self._count
 
     def keys(self, rows: Ints) -> Keys:
-        """Return the keys of some rows."""
         return Keys(self._words, self._first[: self._count], self._length[: self._count].astype(np.int64)).take_rows(rows)
 
     def find_or_add(self, keys: Keys) -> tuple[Ints, Ints]:
-        """
-        Return the row of each key, adding those not yet known.
-
-        Args:
-            keys: Distinct keys.
-
-        Returns:
-            The rows, and which of the keys (their places, rising) are new; new rows follow each other in that order.
-        """
+        """Add the unknown ones of the distinct *keys*; return the row of each key, and the indices of the added keys, rising."""
         hashed = keys.hashes()
         rows = self._look_up(keys, hashed)
         fresh = np.flatnonzero(rows < 0)
@@ -157,7 +146,7 @@ class KeyTable:
         return rows, fresh
 
     def keep(self, needed: Ints) -> None:
-        """Keep only the rows *needed* (rising), numbered anew in that order."""
+        """Keep only the *needed* rows (rising) and renumber them 0, 1, ... in that order."""
         kept = self.keys(needed)
         self._count = len(kept)
         self._words, self._words_used, self._first = kept.words, len(kept.words), kept.first
@@ -226,7 +215,7 @@ class KeyTable:
 
 
 def with_room(column: NDArray[Entry], room: int) -> NDArray[Entry]:
-    """Return the column with room for *room* entries; existing entries stay, new ones are undefined."""
+    """Return *column*, enlarged to at least *room* entries if it is shorter; new entries are undefined."""
     if room <= len(column):
         return column
     wider = np.empty(max(room, len(column) + (len(column) >> 2), 256), dtype=column.dtype)

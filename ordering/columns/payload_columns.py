@@ -1,8 +1,8 @@
 """
-Payload columns: keys and values travel through the model untouched, as Python bytes or as Arrow binary columns.
+Payload columns: keys and values pass through the model unread, as numpy arrays of Python bytes or as Arrow binary columns.
 
-Law: what goes in comes out. A column of objects stays one, an Arrow column stays one of its own type; nothing looks inside.
-Chosen rows are copied, so a held event never keeps the batch alive that it came in.
+Law: entries never change, and an Arrow column keeps its type. Selected rows are copied, so a held event does not keep its whole batch in
+memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def take_rows(column: Payload, rows: Ints) -> Payload:
 
 
 def concat_columns(parts: Sequence[Payload]) -> Payload:
-    """Return all entries, one part after the other; parts without entries may be of either kind."""
+    """Return the entries of all *parts* in order; an empty part may be of either kind."""
     filled = [part for part in parts if len(part)]
     if len(filled) < 2:
         return filled[0] if filled else parts[0]
@@ -43,7 +43,7 @@ def concat_columns(parts: Sequence[Payload]) -> Payload:
 
 
 def take_rows_of_two(first: Payload, second: Payload, rows: Ints) -> Payload:
-    """Return the entries at *rows* of both columns laid end to end, as the kind of column that *second* is if that can hold so much."""
+    """Return the entries at *rows* of *first* followed by *second*, as the column type of *second* (large_binary if it would overflow)."""
     if not len(first):
         return take_rows(second, rows)
     if not isinstance(second, np.ndarray):

@@ -1,10 +1,9 @@
 """
 Running maxima and binary searches over many timelines at once.
 
-A column is cut into *segments*: runs of rows of one timeline, in their order. Its functions give for every segment
-what numpy's own function gives for a single array, in a handful of numpy calls for all of them. They do so by lifting
-each segment above the one before (value + segment * span); where that would overflow int64 they take a slower road
-to the same answer.
+A column is cut into *segments*: the consecutive rows of one timeline. Each function gives for every segment the result of the numpy
+function for a single array, with a fixed number of numpy calls. For this it adds ``segment * span`` to the values, so that each segment
+lies above the one before; if that would overflow int64, a slower method gives the same result.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ _ROOM = 2**62
 
 
 class Lift:
-    """Places the values of *segments* segments, all between *low* and *high*, on one rising line."""
+    """Maps the values of *segments* segments, all between *low* and *high*, to one rising range of int64."""
 
     def __init__(self, low: int, high: int, segments: int) -> None:
         self.low, self.span = low, high - low + 2
         self.fits = self.span * max(segments, 1) < _ROOM
 
     def up(self, values: Ints, segment: Ints) -> Ints:
-        """Return the lifted values; those outside the span are moved to its nearest end."""
+        """Return the lifted values; they are clipped to [low, high + 1] first."""
         clipped: Ints = np.clip(values, self.low, self.low + self.span - 1) - self.low
         lifted: Ints = clipped + segment * self.span
         return lifted
 
 
 def stable_order(number: Ints, count: int) -> Ints:
-    """Return the order that sorts numbers from 0 to below *count*, equal ones as they come; few distinct ones take no comparison."""
+    """Return the stable sort order of numbers from 0 to below *count*; numpy sorts numbers below 2**16 by radix."""
     return np.argsort(number.astype(np.uint16) if count <= 1 << 16 else number, kind="stable")
 
 
 def running_max(values: Ints, segment: Ints) -> Ints:
-    """Return, for each row, the largest value of its segment so far (itself included). *segment* is 0,0,..,1,1,.. rising."""
+    """Return for each row the largest value of its segment up to and including the row; *segment* is 0,0,..,1,1,.. rising."""
     if len(values) == 0:
         return values
     lift = Lift(int(values.min()), int(values.max()), int(segment[-1]) + 1)
@@ -66,11 +65,10 @@ _ROUNDS_MAX = 6
 
 def places_above(rising: Ints, values: Ints) -> Ints:
     """
-    Return for each value how many entries of *rising* do not exceed it: ``np.searchsorted(rising, values, side="right")``.
+    Return for each value the number of entries of *rising* that do not exceed it: ``np.searchsorted(rising, values, side="right")``.
 
-    A binary search of scattered values misses the processor's caches at every turn. Where there are many, a table says
-    for each stretch of the line where its entries begin, and a few comparisons do the rest; entries that crowd in one
-    stretch are searched after all.
+    Searching many scattered values misses the processor's caches at every step. So the range is divided into equal stretches, a table gives
+    the first entry of each stretch, and a few comparisons find the place. Values in crowded stretches are searched in the ordinary way.
     """
     if len(values) < _SEARCH_BELOW or len(rising) < 2:
         return np.searchsorted(rising, values, side="right").astype(np.int64)
@@ -99,17 +97,13 @@ def places_above(rising: Ints, values: Ints) -> Ints:
 
 def first_above(rising: Ints, segment: Ints, starts: Ints, values: Ints, value_segment: Ints) -> Ints:
     """
-    For each value find the first row of its segment whose entry exceeds it.
+    Return for each value the first row of its segment whose entry exceeds it, or the segment's end if there is none.
 
     Args:
         rising: Entries that never fall within a segment.
         segment: Segment of each entry, 0,0,..,1,1,.. rising.
-        starts: First row of each segment, and one past the last row at the end.
-        values: The values to look up.
-        value_segment: The segment each is looked up in.
-
-    Returns:
-        Row numbers into *rising*; the segment's end where no entry exceeds the value.
+        starts: First row of each segment, then the number of rows.
+        value_segment: The segment in which each of *values* is searched.
     """
     if len(values) == 0 or len(rising) == 0:
         return starts[value_segment] if len(rising) else np.zeros(len(values), dtype=np.int64)
@@ -128,15 +122,9 @@ def first_above(rising: Ints, segment: Ints, starts: Ints, values: Ints, value_s
 
 def sort_places(primary: Ints, secondary: Ints, place: Ints, places: int) -> Ints:
     """
-    Return *place* sorted by (primary, secondary, place).
+    Return *place* (distinct numbers below *places*) sorted by (primary, secondary, place).
 
-    All three are packed into one int64 and sorted as that where they fit, which is several times faster than sorting
-    row numbers: numpy sorts plain int64 with vector instructions.
-
-    Args:
-        primary, secondary: What to sort by.
-        place: Distinct numbers, 0 to *places* - 1.
-        places: Bound of *place*.
+    If the three numbers fit, they are packed into one int64: numpy sorts int64 values several times faster than it sorts row numbers.
     """
     if not len(place):
         return place
@@ -155,7 +143,7 @@ def sort_places(primary: Ints, secondary: Ints, place: Ints, places: int) -> Int
 
 
 def group_order(group: NDArray[np.integer[Any]]) -> Ints:
-    """Return the row numbers that sort *group* (numbers from 0), rows of one group in their order."""
+    """Return the row numbers that sort *group* (numbers from 0) stably."""
     rows = np.arange(len(group))
     bits = max(len(group) - 1, 1).bit_length()
     if int(group.max(initial=0)) >= 1 << (63 - bits):

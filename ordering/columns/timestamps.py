@@ -1,13 +1,12 @@
 """
-Columns of payload values become ticks: ISO-8601 text, numbers since the epoch, and Arrow's own dates and timestamps.
+Conversion of columns of payload values to ticks: ISO-8601 text, numbers since the epoch, Arrow dates and timestamps.
 
-Law: what a value means depends on the value and the declared unit alone, never on its neighbours, the batch or the
-column's shape; so no cut of the input can change an event time. Nothing here raises over a value: it is valid or not.
+Law: the tick of a value depends on the value and the declared unit alone, not on other values, the batch or the column's form. So no cut of
+the input changes an event time. An invalid value is marked as invalid; it never raises.
 
-Text is ``YYYY-MM-DD``, then perhaps ``T`` or a space and ``hh:mm``, ``hh:mm:ss`` or ``hh:mm:ss.`` with 1 to 9 digits,
-then perhaps a zone: ``Z``, ``+hh:mm``, ``+hhmm`` or ``+hh`` (none: UTC). All else is read as a decimal number. A float
-stands for the shortest decimal that reads back as it, so 1700000000.123 is exactly that. Fractions of a
-microsecond are rounded down.
+Text is ``YYYY-MM-DD``, optionally followed by ``T`` or a space and ``hh:mm``, ``hh:mm:ss`` or ``hh:mm:ss.`` with 1 to 9 digits, and by a
+zone: ``Z``, ``+hh:mm``, ``+hhmm`` or ``+hh`` (default UTC). Other text is read as a decimal number. A float means the shortest decimal that
+reads back as the same float, so 1700000000.123 is exact. Fractions of a microsecond are rounded down.
 """
 
 from __future__ import annotations
@@ -48,17 +47,16 @@ _MONTH_LENGTHS = np.diff(_MONTH_STARTS).astype(np.uint8)
 
 def to_ticks(values: pa.Array | pa.ChunkedArray, unit: str = "auto") -> Ticks:
     """
-    Read a column of timestamps into ticks (spec section 1).
+    Convert a column of timestamps to ticks (spec section 1).
 
     Args:
-        values: Text, binary, integer, float, decimal, date or timestamp column; dictionaries of these; any other type
-            holds no timestamp.
-        unit: One of :data:`UNITS`. ``iso`` takes text in ISO form only, ``s`` to ``ns`` numbers and numeric text only;
-            a typed date or timestamp carries its own unit.
+        values: A column of text, binary, integer, float, decimal, date or timestamp type, or a dictionary of these; values of any other
+            type are invalid.
+        unit: One of :data:`UNITS`. ``iso`` accepts only ISO text; ``s`` to ``ns`` accept numbers and numeric text; typed dates and
+            timestamps have their own unit.
 
     Returns:
-        Ticks in microseconds, and which of them are valid: not null, well formed, within [TICK_MIN, TICK_MAX]. An
-        invalid value has tick 0.
+        Ticks, 0 if invalid; and which are valid: not null, well formed, within [TICK_MIN, TICK_MAX].
 
     Raises:
         SettingError: *unit* is not one of :data:`UNITS`.
@@ -170,7 +168,7 @@ def _read_floats(values: npt.NDArray[np.float64], unit: str) -> Ticks:
 
 
 def _fine_floats_us(values: npt.NDArray[np.float64], unit: str) -> npt.NDArray[np.int64]:
-    """Return whole microseconds: the nearest one where that, written in *unit*, is the same float; else the one below."""
+    """Return the nearest microsecond if converting it to *unit* gives the same float, else the value rounded down."""
     multiply, divide = _MULTIPLY[unit], _DIVIDE[unit]
     nearest = np.rint(values * multiply / divide)
     whole = np.floor(values)
@@ -185,7 +183,7 @@ def _read_decimals(texts: Iterable[bytes], unit: str, rows: int) -> Ticks:
 
 
 def _decimal_us(text: bytes, unit: str) -> int:
-    """Return the tick that a decimal number stands for; 0 where it is none. Exact in the caller's wide decimal context."""
+    """Return the tick of a decimal number, 0 if it is invalid. The caller's decimal context must be wide enough to be exact."""
     if not _NUMBER.fullmatch(text):
         return 0
     value = Decimal(text.decode())
@@ -270,7 +268,7 @@ def _read_iso(chars: Characters) -> Ticks:
 
 
 def _zone_lengths(chars: Characters) -> npt.NDArray[np.int8]:
-    """Return how many characters at the end are the zone: 1 for Z, 6, 5 or 3 for an offset, 0 for none."""
+    """Return the length of the zone at the end of each text: 1 for Z; 6, 5 or 3 for an offset; 0 for none."""
     found = np.zeros(chars.shape[1], np.int8)
     if len(chars) >= len("2001-01-01T00:00Z"):
         for length in (3, 5, 6):
@@ -280,7 +278,7 @@ def _zone_lengths(chars: Characters) -> npt.NDArray[np.int8]:
 
 
 def _read_iso_shape(chars: Characters, zone_length: int) -> Ticks:
-    """Read texts of one length that end in a zone of one length: every character's duty is known."""
+    """Read texts that all have the same length and zone length, so each character position has one meaning."""
     body, zone = chars[: len(chars) - zone_length], chars[len(chars) - zone_length :]
     size = len(body)
     if size not in (10, 16, 19) and not 21 <= size <= 29:
@@ -321,7 +319,7 @@ def _pair(chars: Characters, at: int) -> Characters:
 
 
 def _two_digits(chars: Characters, at: int, largest: int, valid: npt.NDArray[np.bool_]) -> Characters:
-    """Read the number at position *at*; take away from *valid* where it is none or above *largest*."""
+    """Return the two-digit number at position *at*; clear *valid* where it is no number or exceeds *largest*."""
     number = _pair(chars, at)
     valid &= _all_digits(chars[at : at + 2]) & (number <= largest)
     return number

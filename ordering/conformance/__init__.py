@@ -1,5 +1,5 @@
 """
-The conformance kit: questions and right answers, for any implementation of PROTOCOL.md and for ours.
+The conformance kit: questions and right answers for any implementation of PROTOCOL.md, including ours.
 
-Stands above all other rooms of ``ordering``; only its own command and the tests import it.
+It may import all other rooms of ``ordering``; only its own command and the tests import it.
 """

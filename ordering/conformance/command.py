@@ -1,10 +1,10 @@
 """
-The command line of the conformance kit, and the dialogue in which a program answers it::
+The command line of the conformance kit, and the dialogue with a program under test::
 
-    python -m ordering.conformance                    # checks ours
-    python -m ordering.conformance ./my-reader        # checks a program, which flushes each line
-    python -m ordering.conformance --list             # what would be asked
-    python -m ordering.conformance --answer           # is such a program: ours
+    python -m ordering.conformance                    # checks this implementation
+    python -m ordering.conformance ./my-reader        # checks a program, which must flush each line
+    python -m ordering.conformance --list             # lists the questions
+    python -m ordering.conformance --answer           # runs this implementation as a program under test
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ordering.conformance.program import TIMEOUT_S, Program
 
 
 def answer_lines(implementation: Implementation, asked: TextIO, answers: TextIO) -> None:
-    """Answer each line of *asked* with a line of *answers*, until there are no more: the dialogue of a program under test."""
+    """Answer each line of *asked* with one line of *answers*: the dialogue of a program under test."""
     for line in asked:
         question = json.loads(line)
         answers.write(json.dumps(implementation(question["operation"], question["given"])) + "\n")
@@ -63,7 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _seconds(text: str) -> float:
-    """Return a timeout; argparse reports any other text."""
     seconds = float(text)
     if not 0 < seconds <= TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")

@@ -1,12 +1,12 @@
 """
-The conformance kit: does another implementation of PROTOCOL.md, in any language, agree with ours?
+The conformance kit checks whether another implementation of PROTOCOL.md, in any language, agrees with ours.
 
-The vectors are files, ``ordering/conformance/vectors/*.json``, described in the README beside them. An implementation answers
-questions: an operation and what it is given, both JSON, give an answer in JSON. In Python it is a callable; a program in any
-language answers lines on its standard input with lines on its standard output (:mod:`ordering.conformance.command`).
+The questions are the files ``ordering/conformance/vectors/*.json``; the README beside them describes them. An implementation receives an
+operation and its JSON input and answers in JSON. In Python it is a callable; another program reads questions from standard input and writes
+answers to standard output, a line each (:mod:`ordering.conformance.command`).
 
-Law: every answer is compared with that of independent code (see the README); an operation that an implementation does not
-support is reported as such, never as passed. A program that ends, or keeps the kit waiting, ends the run.
+Law: every expected answer comes from independent code (see the README). An unsupported operation is reported as unsupported, never as
+passed. The run ends if the program ends or does not answer in time.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Json = dict[str, Any]
 
 class Implementation(Protocol):
     """
-    What is checked: answers one question.
+    The implementation under test: returns the answer of an operation to its input *given*.
 
-    It answers ``{"refused": true}`` if what is given breaks the protocol, and ``{"unsupported": true}`` to an operation
-    that it does not support, as a mere reader does not encode.
+    It returns ``{"refused": true}`` if the input violates the protocol, and ``{"unsupported": true}`` for an operation that it does not
+    support (a reader, for example, encodes nothing).
     """
 
     def __call__(self, operation: str, given: Json, /) -> Json:
-        """Return the answer of *operation* to what is *given*."""
+        """Return the answer of *operation* to *given*."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question and the right answer. ``where`` names its file and case."""
+    """One question and the right answer; ``where`` names its file and case."""
 
     where: str
     operation: str
@@ -48,7 +48,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Failure:
-    """One wrong answer, and what is wrong with it."""
+    """One wrong answer and its mistake."""
 
     question: Question
     problem: str
@@ -59,7 +59,7 @@ class Failure:
 
 @dataclass
 class Report:
-    """The outcome of a run: for each operation how many answers were right, the wrong ones, and what is not supported."""
+    """The outcome of a run: right and unsupported answers by operation, and the wrong answers."""
 
     passed: Counter[str] = field(default_factory=Counter)
     unsupported: Counter[str] = field(default_factory=Counter)
@@ -80,7 +80,7 @@ class Report:
 
 
 def run(implementation: Implementation, *operations: str) -> Report:
-    """Ask *implementation* everything, or only what belongs to some *operations*."""
+    """Ask *implementation* all questions, or only the questions of *operations*."""
     report = Report()
     for question, mistake in judge(implementation, *operations):
         if mistake is None:
@@ -94,9 +94,9 @@ def run(implementation: Implementation, *operations: str) -> Report:
 
 def judge(implementation: Implementation, *operations: str) -> Iterator[tuple[Question, str | None]]:
     """
-    Ask as :func:`run` does; yield each question with the mistake in its answer: empty if it is right, None if not supported.
+    Like :func:`run`, but yield each question with the mistake in its answer: empty if right, None if unsupported.
 
-    Nothing more is asked of a program that has ended.
+    No further question is asked after the program has ended.
     """
     for question in questions():
         if operations and question.operation not in operations:
@@ -122,7 +122,7 @@ def questions() -> Iterator[Question]:
 
 @cache
 def load(name: str) -> list[Json]:
-    """Return the cases of one file of vectors, by its name without ``.json``."""
+    """Return the cases of the vector file ``{name}.json``."""
     cases: list[Json] = json.loads((files("ordering.conformance") / "vectors" / f"{name}.json").read_text("utf-8"))["cases"]
     return cases
 
@@ -153,7 +153,7 @@ _MAY_BE_LEFT_OUT = {"listed", "rosters", "waiting", "missing", "valid", "held"}
 
 
 def _difference(question: Question, answer: Json) -> str:
-    """Return the mistake in an answer, or nothing."""
+    """Return the mistake in *answer*; empty if there is none."""
     expected = {name: value for name, value in question.expected.items() if name in answer or name not in _MAY_BE_LEFT_OUT}
     if "ctis" in answer:
         answer = {**answer, "last": _last_promises(answer["ctis"])}
@@ -164,7 +164,7 @@ def _difference(question: Question, answer: Json) -> str:
 
 
 def _first_difference(answered: object, expected: object, path: str = "") -> str:
-    """Return where two JSON values differ first, and how."""
+    """Return the path and the values of the first difference between two JSON values."""
     if isinstance(answered, dict) and isinstance(expected, dict) and answered.keys() == expected.keys():
         name = next(name for name in expected if answered[name] != expected[name])
         return _first_difference(answered[name], expected[name], f"{path}[{name}]")
@@ -180,15 +180,14 @@ def _short(value: object) -> str:
 
 
 def _last_promises(ctis: list[list[int]]) -> dict[str, list[int]]:
-    """Return the last (c, n, ahead) of each output partition."""
     return {str(partition): promise for partition, *promise in ctis}
 
 
 def _broken_promise(channels: dict[str, list[str]], ctis: list[list[int]]) -> str:
     """
-    Return which CTI belies its channel, or nothing.
+    Return the first CTI that contradicts its channel, or an empty text.
 
-    How many CTIs there are is free; what they say must hold for the true events, and only rise.
+    The number of CTIs is free, but each must hold for the true events, and the CTIs of a channel must rise.
     """
     times = {
         partition: [int.from_bytes(bytes.fromhex(header)[16:24], "little", signed=True) for header in channels[partition]]

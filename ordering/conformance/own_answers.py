@@ -1,4 +1,4 @@
-"""Our own implementation as the conformance kit asks for one: each operation answered by the code that jobs run."""
+"""Answers to the conformance kit by our own implementation: each operation calls the code that jobs run."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _policies_of(fields: Json) -> Policies:
 
 
 def _batches(given: Json) -> Iterator[Batch]:
-    """Yield the log in batches of a few records, each journaled fact with the batch in which its position lies."""
+    """Yield the log in batches of a few records; each journaled fact is in the batch that contains its position."""
     records = [_record_of(line) for line in given["log"]]
     cuts = [records[at : at + _BATCH_RECORDS] for at in range(0, len(records), _BATCH_RECORDS)] or [[]]
     facts = {name: [(position, us) for position, us in given[name]] for name in ("estimates", "imports")}

@@ -1,8 +1,8 @@
 """
-A program under test: another process that answers the questions of the conformance kit, in whatever language.
+A program under test: another process, in any language, that answers the questions of the conformance kit.
 
-Law: no program keeps the kit waiting for ever. One that ends, or takes longer than it may, raises
-:class:`EndedError`; afterwards neither it nor any process it started is left running.
+Law: no program blocks the kit for ever. If it ends or exceeds its timeout, :class:`EndedError` is raised, and all processes that it started
+are killed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ _GRACE_S = 1.0
 
 
 class EndedError(EOFError):
-    """The program under test answers no more: it has ended, or was ended because it took too long."""
+    """The program under test has ended, or was killed because it exceeded the timeout."""
 
 
 class Program:
     """
-    An implementation in another process, which answers lines ``{"operation": ..., "given": ...}`` with its answers, a line each.
-
-    Use it as a context manager.
+    An implementation in another process: it answers each line ``{"operation": ..., "given": ...}`` with one line. A context manager.
 
     Args:
         command: The program and its arguments.
-        timeout_s: How long one answer may take, seconds.
+        timeout_s: The longest time for one answer, seconds.
 
     Raises:
-        OSError: There is no such program, or it cannot be started.
+        OSError: The program does not exist or cannot be started.
     """
 
     def __init__(self, command: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
@@ -50,11 +48,11 @@ class Program:
 
     def __call__(self, operation: str, given: dict[str, Any]) -> dict[str, Any]:
         """
-        Ask the program.
+        Ask the program one question.
 
         Raises:
-            EndedError: It has ended, or did not answer in time and was ended.
-            ValueError: Its answer is no JSON object.
+            EndedError: The program has ended, or was killed because it did not answer in time.
+            ValueError: The answer is no JSON object.
         """
         line = self._answer_to(json.dumps({"operation": operation, "given": given}) + "\n")
         if not line:
@@ -65,7 +63,7 @@ class Program:
         return answer
 
     def _answer_to(self, question: str) -> str:
-        """Return the line that answers a line, nothing if there is none to come."""
+        """Return the line that answers *question*; empty if the program has ended."""
         # Ending the program ends whatever waits for it: a full pipe as well as an empty one.
         watch = Timer(self._timeout_s, self._give_up)
         watch.daemon = True

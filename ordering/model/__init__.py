@@ -1,5 +1,5 @@
 """
-The time model of one input partition: judge, hold, release, number, write CTIs; its state and how that is saved.
+The time model of one input partition: judge, hold, release and number events, write CTIs; its state and its saved form.
 
-Imports ordering.columns and ordering.protocol; ordering.proof and whatever runs the model import it.
+Imports ordering.columns and ordering.protocol; imported by ordering.proof and by all code that runs the model.
 """

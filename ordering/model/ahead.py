@@ -1,8 +1,8 @@
 """
-The events that a channel's CTI has not reached: released, numbered, and at or above its ``c``.
+The events ahead of their channel's CTI: released and numbered, with a system timestamp at or above its ``c``.
 
-A CTI says how many there are, so that a writer can resume without a checkpoint. Law: the count of each channel is exact;
-adding costs what is added, passing a CTI costs what it passes.
+A CTI contains their number, so that a writer can resume without a checkpoint. Law: the count of each channel is exact. Adding events costs
+time in proportion to the added events, passing a CTI in proportion to the passed events.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Partitions = NDArray[np.int32]
 
 @dataclass(slots=True)
 class Ahead:
-    """System timestamps, rising, and output partitions of some released events; the first *passed_count* are behind the CTI."""
+    """System timestamps (rising) and output partitions of released events; the CTI has passed the first *passed_count*."""
 
     system_us: Ints
     partition: Partitions
@@ -38,7 +38,7 @@ class Ahead:
 
     @staticmethod
     def merge(parts: Iterable[Ahead]) -> Ahead:
-        """Return what is left of all *parts*."""
+        """Return the events of all *parts* that the CTI has not passed."""
         left = [(part.system_us[part.passed_count :], part.partition[part.passed_count :]) for part in parts if len(part)]
         if not left:
             return Ahead.empty()
@@ -46,11 +46,10 @@ class Ahead:
 
     @staticmethod
     def empty() -> Ahead:
-        """Return no events."""
         return Ahead(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
 
     def pop_below(self, c: int) -> tuple[Ints, Partitions]:
-        """Pass the events below *c*; return their system timestamps, rising, and partitions."""
+        """Pass the events below *c*; return their system timestamps (rising) and output partitions."""
         until = int(np.searchsorted(self.system_us, c))
         until = max(until, self.passed_count)
         below = self.system_us[self.passed_count : until], self.partition[self.passed_count : until]

@@ -1,9 +1,9 @@
 """
-Chunks: what an input partition's walk added to its memory between two saves, in memory and as bytes.
+Chunks: the part of an input partition's state that was added between two saves, in memory and as bytes.
 
-A chunk holds the events that came and stayed, the events that were released but lie ahead of the CTI, and the timelines
-that moved. Law: a chunk's bytes never change; what of it still counts follows from the newest head and from the largest
-value each timeline has in any chunk (see :mod:`ordering.model.state`).
+A chunk has the added events that are held, the released events ahead of the CTI, and the timelines whose maximum rose. Law: a chunk's bytes
+never change. The newest head, and each timeline's largest value in any chunk, decide which of its entries are still needed
+(:mod:`ordering.model.state`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAGIC = b"TGC1"
 
 @dataclass(slots=True)
 class EventRows:
-    """Kept events as columns, offsets rising. Times in microseconds; ``timeline`` is a row of the table."""
+    """Held events as columns, offsets rising. Times in microseconds; ``timeline`` is a row of the table of timelines."""
 
     system_us: Ints
     event_time_us: Ints
@@ -41,24 +41,23 @@ class EventRows:
     timeline: NDArray[np.int32]
     key: Payload
     value: Payload
+    # Whether keys and values lie in files (:meth:`spill_payloads`).
     is_spilled: bool = False
-    """Whether keys and values lie in files (:meth:`spill_payloads`)."""
 
     def __len__(self) -> int:
         return len(self.system_us)
 
     @property
     def payload_bytes(self) -> int:
-        """How much memory keys and values take, as far as that is known: columns of Python bytes cannot be measured."""
+        """Memory used by keys and values; columns of Python bytes cannot be measured and count as 0."""
         return 0 if self.is_spilled else sum(column.nbytes for column in (self.key, self.value) if not isinstance(column, np.ndarray))
 
     def spill_payloads(self, spill: Callable[[Payload, Payload], tuple[Payload, Payload]]) -> None:
-        """Let *spill* put keys and values into files and return columns with the same entries. Rows taken from here are in memory."""
+        """Replace keys and values by the equal columns that *spill* returns, backed by files. Rows taken from here are in memory."""
         self.key, self.value = spill(self.key, self.value)
         self.is_spilled = True
 
     def take_rows(self, rows: Ints) -> EventRows:
-        """Return the events at *rows*, in their order."""
         return EventRows(*[*(getattr(self, name)[rows] for name in _FIXED), take_rows(self.key, rows), take_rows(self.value, rows)])
 
     def by_offset(self) -> EventRows:
@@ -69,7 +68,6 @@ class EventRows:
 
     @staticmethod
     def concat(parts: list[EventRows]) -> EventRows:
-        """Return all events of *parts*, one part after the other."""
         filled = [part for part in parts if len(part)]
         if len(filled) < 2:
             return filled[0] if filled else EventRows.empty()
@@ -78,7 +76,6 @@ class EventRows:
 
     @staticmethod
     def empty() -> EventRows:
-        """Return no events."""
         ints = np.empty(0, dtype=np.int64)
         return EventRows(ints, ints, ints, ints, np.empty(0, dtype=np.uint16), np.empty(0, dtype=np.int32), empty_column(), empty_column())
 
@@ -88,7 +85,7 @@ _FIXED = tuple(name for name in EventRows.__dataclass_fields__ if name not in ("
 
 @dataclass(slots=True)
 class HeldEvents:
-    """Events that wait for their watermark. Those released stay in place, marked, until they are the greater part."""
+    """Held events. Released ones stay in their rows, marked, until they are more than half."""
 
     rows: EventRows = field(default_factory=EventRows.empty)
     is_waiting: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
@@ -96,15 +93,13 @@ class HeldEvents:
 
     @staticmethod
     def of(rows: EventRows) -> HeldEvents:
-        """Return *rows*, all waiting."""
         return HeldEvents(rows, np.ones(len(rows), dtype=np.bool_), len(rows))
 
     def waiting_rows(self) -> EventRows:
-        """Return the events that wait."""
         return self.rows if self.count == len(self.rows) else self.rows.take_rows(np.flatnonzero(self.is_waiting))
 
     def pop_rows(self, due: Ints) -> EventRows:
-        """Take out the events at *due*; return them."""
+        """Remove and return the events at *due*."""
         popped = self.rows.take_rows(due)
         self.is_waiting[due] = False
         self.count -= len(due)
@@ -118,14 +113,14 @@ class HeldEvents:
 @dataclass(slots=True)
 class Chunk:
     """
-    What one stretch of the walk added.
+    The part of the state that was added between two saves.
 
     Args:
-        held: Its events that still wait.
-        ahead: Its released events that no CTI has reached.
-        timelines: Table rows of the timelines that moved in it; a later chunk may have newer values of them.
-        level, size_bytes: Size class and bytes of what was saved.
-        needed_until_us: From the CTI on that exceeds this, nothing of it is needed.
+        held: Added events that are still held.
+        ahead: Released events that no CTI has passed.
+        timelines: Table rows of the timelines whose maximum rose; a later chunk may have newer values.
+        level, size_bytes: Size class and size of the saved bytes.
+        needed_until_us: The chunk is not needed any longer if the CTI exceeds this.
     """
 
     held: HeldEvents = field(default_factory=HeldEvents)
@@ -136,12 +131,11 @@ class Chunk:
     needed_until_us: int = 0
 
     def is_empty(self) -> bool:
-        """Whether nothing of it counts."""
         return not (self.held.count or len(self.ahead) or len(self.timelines))
 
     @staticmethod
     def merge(chunks: list[Chunk]) -> Chunk:
-        """Return all that still counts of *chunks* as one."""
+        """Return one chunk with all needed entries of *chunks*."""
         return Chunk(
             held=HeldEvents.of(EventRows.concat([chunk.held.waiting_rows() for chunk in chunks]).by_offset()),
             ahead=Ahead.merge(chunk.ahead for chunk in chunks),
@@ -166,7 +160,7 @@ _TIMELINE_SCHEMA = pa.schema([("key", pa.binary()), ("largest_us", pa.int64()), 
 
 
 def encode(chunk: Chunk, table: Timelines) -> bytes:
-    """Return a chunk's bytes: three Arrow streams (timelines, held, ahead), each behind its length as little-endian u64."""
+    """Return a chunk's bytes: three Arrow streams (timelines, held, ahead), each after its length as little-endian u64."""
     held, moved = chunk.held.waiting_rows(), chunk.timelines
     # Timelines that only held events name are written for their keys; their value is read from the chunk in which they moved.
     named = np.unique(np.concatenate([moved, held.timeline]))
@@ -194,7 +188,7 @@ def _stream(schema: pa.Schema, columns: list[Any]) -> bytes:
 
 @dataclass(slots=True)
 class SavedChunk:
-    """What a chunk's bytes say; ``timelines`` are the table rows that moved, with their values then."""
+    """The decoded bytes of a chunk; ``timelines`` are the table rows whose maximum rose, ``largest_us`` their values at the save."""
 
     rows: EventRows
     ahead: Ahead
@@ -204,7 +198,7 @@ class SavedChunk:
 
 def decode(octets: bytes, table: Timelines) -> SavedChunk:
     """
-    Read a chunk, adding its timelines to *table*.
+    Decode a chunk and add its timelines to *table*.
 
     Raises:
         ProtocolError: The bytes are no chunk.

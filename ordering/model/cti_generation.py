@@ -1,9 +1,9 @@
 """
-When CTIs are due within a batch, and what each says.
+When CTIs are due within a batch, and the content of each.
 
-Law (spec section 4): a CTI's promise is exact at its point - everything below ``c`` is numbered below ``n``, ``ahead`` of
-those numbered lie at or above it - and CTIs of a channel only rise. Points inside a batch (every so many events, every so
-much application time, CTIs of the source) are a function of the log alone.
+Law (spec section 4): a CTI is exact at its point: every event below ``c`` has a number below ``n``, and ``ahead`` of the events numbered
+below ``n`` lie at or above ``c``. The CTIs of a channel only rise. Points inside a batch (every N events, every T of time, source CTIs)
+depend on the log alone.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Mask = NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class CtiPoint:
     """
-    A point of a batch up to which one CTI of each channel may speak.
+    A point of a batch at which at most one CTI is written to each channel.
 
     Args:
-        watermark_us: The whole partition's watermark there; with OVER the floor.
-        released_count: How many of the batch's released events are out by then.
+        watermark_us: The watermark of the whole partition at this point; with OVER the floor.
+        released_count: How many of the batch's released events are released up to this point.
         next_offset, arrival_us: As in :class:`~ordering.protocol.punctuation.Cti`.
-        cause: What moved time.
-        is_due: Whether CTIs are written: after the last record of a batch they may not be.
+        cause: The cause of the watermark's last rise.
+        is_due: Whether CTIs are written; False is possible only at the end of a batch.
     """
 
     watermark_us: int
@@ -53,7 +53,7 @@ class CtiPoint:
 def plan_points(
     settings: ModelSettings, state: State, judged: JudgedBatch, walk: TimelineWalk, time: BatchTime, outflow: Outflow
 ) -> list[CtiPoint]:
-    """Return the points of a batch, rising; the last is the end of the batch. Moves the counts of *state* on."""
+    """Return the points of a batch in order, the last at its end. Updates ``accepted_count`` and ``last_point_us`` of *state*."""
     batch, generation = judged.batch, settings.generation
     count, events_us = len(batch.offset), settings.events_watermark_us(state)
     end_us = max(int(time.floor_us[-1]), events_us)
@@ -85,7 +85,7 @@ def plan_points(
 
 
 def _has_facts_at_end(judged: JudgedBatch) -> bool:
-    """Return whether an estimate or an imported CTI stands after the last record."""
+    """Return whether an estimate or an imported CTI follows the last record."""
     batch = judged.batch
     last_offset = int(batch.offset[-1]) if len(batch.offset) else -1
     return any(position > last_offset for position, _ in (*batch.estimates, *batch.imports))
@@ -99,7 +99,7 @@ def _readers_wait(settings: ModelSettings, state: State) -> bool:
 
 
 def _events_watermarks_us(settings: ModelSettings, walk: TimelineWalk, count: int) -> Ints:
-    """Return the watermark that events alone have set for the whole partition, after each record; ``NEVER`` with OVER."""
+    """Return the partition's watermark by its events alone, after each record; ``NEVER`` with OVER."""
     largest_us = np.full(count, NEVER, dtype=np.int64)
     if settings.over or not count:
         return largest_us
@@ -117,9 +117,9 @@ def _find_due_rows(
 
     Args:
         generation: When CTIs are due; not per batch.
-        state: As it stood before the batch.
+        state: The state before the batch.
         is_counted: Which rows are accepted events that count for ``every_events``.
-        is_end_edge: Which rows are end edges: application time is not compared there; None: none is.
+        is_end_edge: Which rows are end edges, at which time is not compared; None: no row.
         forced: Rows after which CTIs are due in any case, rising.
         watermark_us: The watermark (with OVER the floor) after each row.
     """
@@ -135,7 +135,7 @@ def _find_due_rows(
 
 
 def _add_time_rows(rows: list[int], every_us: int, last_us: int, is_end_edge: Mask | None, watermark_us: Ints) -> list[int]:
-    """Return *rows* and those at which the watermark is *every_us* above that of the row before in the result."""
+    """Return *rows* and the rows at which the watermark is *every_us* or more above its value at the previous row of the result."""
     candidates = np.arange(len(watermark_us)) if is_end_edge is None else np.flatnonzero(~is_end_edge)
     due_rows, next_row, used = [], 0, 0
     # Each due row restarts the measure, so the next one is looked for only after it.
@@ -161,9 +161,9 @@ class Punctuator:
 
     def generate(self, state: State, points: list[CtiPoint], outflow: Outflow) -> tuple[list[Cti], Ahead]:
         """
-        Return the CTIs due at *points* (rising, the last at the end of the batch), and what stays ahead of the last.
+        Return the CTIs due at *points* (rising, the last at the end of the batch), and the events ahead of the last CTI.
 
-        Moves the channels' numbering, largest times, counts and ``c`` on.
+        Updates the numbering, largest times, counts and ``c`` of *state*.
         """
         last_c = max(state.c, self._c_at(points[-1].watermark_us))
         above = outflow.system_us >= last_c
@@ -187,7 +187,7 @@ class Punctuator:
         return ctis, ahead
 
     def repeat_last(self, state: State) -> Cti | None:
-        """Return the last CTI of the first output partition again, at the input position of *state*; None if there was none."""
+        """Return the first output partition's last CTI with the current input position of *state*; None if there was none."""
         if state.last_promise is None:
             return None
         c, n, ahead, largest_us = state.last_promise
@@ -199,7 +199,7 @@ class Punctuator:
         return watermark_us if watermark_us in (INFINITY, NEVER) else watermark_us - self._delay_us
 
     def _count(self, state: State, outflow: Outflow, released: slice, passed: NDArray[np.int32]) -> None:
-        """Move the channels' counts over the events *released* and those that ``c`` has *passed*, given by output partition."""
+        """Update the channels' counts for the *released* events and for the events that ``c`` has *passed*, given by output partition."""
         partition, system_us = outflow.partition[released], outflow.system_us[released]
         is_skipped = None if outflow.is_skipped is None else outflow.is_skipped[released]
         if len(self._channels) == 1:
@@ -221,7 +221,7 @@ class Punctuator:
             state.largest_us[present] = np.maximum(state.largest_us[present], largest_us)
 
     def _write(self, state: State, point: CtiPoint, skipped_later: Ints) -> list[Cti]:
-        """Return the CTIs of *point* in the channels to which they say something new."""
+        """Return the CTIs of *point*, without those that repeat their channel's last promise."""
         ctis, start = [], state.output_start
         for channel in self._channels:
             promise = state.c, int(state.seq[channel]), self._roster.version
@@ -249,7 +249,7 @@ class Punctuator:
 
 
 def _count_skipped_after(state: State, outflow: Outflow, released_count: int) -> Ints:
-    """Return how many events of each output partition, numbered before this writer came, leave only after a point."""
+    """Return for each output partition how many events that an earlier writer numbered are released only after this point."""
     if state.output_start is None:
         return np.zeros(len(state.seq), dtype=np.int64)
     if outflow.is_skipped is None:

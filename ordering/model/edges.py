@@ -1,11 +1,10 @@
 """
 Edges: a span given by two events, its start and later its end.
 
-An end edge names the event time of its start edge. Policies may move either of them, so an end could come out at or
-before its start; then it becomes the start's system timestamp plus one tick (spec section 4).
+An end edge names the event time of its start edge. Policies may move both, so an end could be at or before its start; it then becomes the
+start's system timestamp plus one tick (spec section 4).
 
-Law: only start edges that are still held have to be asked. One already released lies below its timeline's watermark,
-and no later event of the timeline comes out below that.
+Law: only held start edges matter. A released start edge lies below its timeline's watermark, and no later event of the timeline does.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class Edges:
-    """Edges: identity (record key; None with OVER, where the timeline is it), timeline, event time and system timestamp."""
+    """Columns of edges. They are matched by ``key`` and event time, or with OVER (``key`` is None) by timeline and event time."""
 
     key: Payload | None
     timeline: NDArray[np.integer[Any]]
@@ -35,12 +34,12 @@ class Edges:
 
 def least_ends(held: Edges, arrived: Edges, start_us: Ints) -> Ints:
     """
-    Return the least system timestamp that each end edge of a batch may have, microseconds; ``NEVER`` for start edges.
+    Return the smallest system timestamp allowed for each end edge of a batch, microseconds; ``NEVER`` for start edges.
 
     Args:
         held: Start edges held from earlier batches.
-        arrived: The batch's kept edges of both kinds, in offset order.
-        start_us: Event time of its start edge for each end edge; ``NEVER`` for start edges.
+        arrived: The batch's kept edges, starts and ends, in offset order.
+        start_us: The event time of the start edge that each end edge names; ``NEVER`` for start edges.
     """
     is_end = start_us > NEVER
     names = np.concatenate([held.timeline, arrived.timeline])

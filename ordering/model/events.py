@@ -1,8 +1,8 @@
 """
-What goes into one step of the model and what comes out of it, as columns: events before and after the policies.
+Input and output of one step of the model, as columns: events before and after the policies.
 
-An event has an event time (from its payload, never changed), an arrival time (never falling within its input
-partition) and, once kept, a system timestamp. Law: every column has one entry a record.
+An event has an event time (from its payload, never changed), an arrival time (never falling within its input partition) and, if kept, a
+system timestamp. Law: every column has one entry a record.
 """
 
 from __future__ import annotations
@@ -26,26 +26,25 @@ Mask = NDArray[np.bool_]
 @dataclass(slots=True)
 class Batch:
     """
-    A contiguous range of one input partition, in offset order. All columns have one entry a record.
+    A contiguous range of one input partition in offset order. All columns have one entry a record; times are microseconds.
 
     Args:
-        offset: Offsets, rising; holes are allowed.
-        arrival_us: Arrival times as stamped (not yet clamped), microseconds.
-        event_time_us: Event times, microseconds; anything where not *readable*. None: the (clamped) arrival is the event time.
-        readable: False for records without a valid event time: they move the arrival frontier and nothing else.
-        substream: Substream key bytes (binary or dictionary column, or bytes objects), or None without OVER.
-        key: Record keys (bytes or None), passed on untouched: a numpy column of objects, or an Arrow binary column.
+        offset: Offsets, rising, not necessarily consecutive.
+        arrival_us: Arrival times as stamped (not yet clamped).
+        event_time_us: Event times, arbitrary where not *readable*. None: the (clamped) arrival time is the event time.
+        readable: False for records without a valid event time: they only advance the arrival frontier.
+        substream: Substream key bytes (binary or dictionary column, or bytes objects); None without OVER.
+        key: Record keys (bytes or None), passed on unchanged: a numpy column of objects, or an Arrow binary column.
         value: Payloads, as *key*.
         end_offset: The offset after the range.
-        estimates: (position, arrival frontier in microseconds): journaled estimates, each applied just before the
-            record at its position is judged; ``end_offset`` is a position too.
-        finish: The input ends here: everything held is released and the final CTI written.
-        source_cti_us: For records that are CTIs enqueued by the source (not *readable*) their ``c``, microseconds;
-            ``NEVER`` for all others. None: there are none.
-        imports: (position, c in microseconds): journaled CTIs of another input, each applied like an estimate.
-        end_us: For intervals their ends, microseconds. None for other shapes.
-        start_us: For end edges the event time of their start edge, microseconds; ``NEVER`` marks a start edge. The event
-            time of an end edge is its end. None for other shapes.
+        estimates: Journaled estimates (position, arrival frontier), each applied just before the record at its position; ``end_offset`` is
+            a valid position.
+        finish: The input ends here: all held events are released and the final CTI is written.
+        source_cti_us: ``c`` of records that are source CTIs (not *readable*), ``NEVER`` for all others. None: the batch has none.
+        imports: Journaled CTIs of another input (position, c), applied like estimates.
+        end_us: The ends of intervals. None for other shapes.
+        start_us: For end edges (whose event time is their end) the event time of their start edge; ``NEVER`` for start edges. None for
+            other shapes.
     """
 
     offset: Ints
@@ -66,7 +65,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened to the records of a batch, in numbers (spec section 7)."""
+    """Counts of the policies' actions on the records of a batch (spec section 7)."""
 
     events_in: int = 0
     unreadable: int = 0
@@ -86,10 +85,10 @@ class Counts:
 @dataclass(slots=True)
 class Released:
     """
-    Events that left, in release order. Times in microseconds; ``number`` is the input partition's roster number.
+    Released events in release order. Times in microseconds; ``number`` is the input partition's roster number.
 
-    ``key`` and ``value`` are columns of the kind that came in. Rows that no step of the model released, such as a query's
-    results, have no ``lazy_release_rows``.
+    ``key`` and ``value`` are columns of the same kind as in the batch. ``lazy_release_rows`` is None for rows that no model released, such
+    as query results.
     """
 
     number: int
@@ -109,7 +108,7 @@ class Released:
 
     @property
     def release_rows(self) -> Ints:
-        """The batch row that released each event, 0 to the number of rows (after the last); computed when asked for."""
+        """The batch row that released each event (the number of rows: after the last); computed at the first access."""
         assert self.lazy_release_rows is not None, "a step of the model released these"
         return self.lazy_release_rows.resolve()
 
@@ -117,14 +116,14 @@ class Released:
 @dataclass(slots=True)
 class Outflow:
     """
-    All that left with a batch, in release order: what CTIs count, also if an earlier writer has written it already.
+    All events released by a batch, in release order, including events that an earlier writer has already written.
 
     Args:
         system_us: System timestamps.
         partition: Output partitions.
-        is_skipped: Which are numbered and written already (a writer that resumes); None: none.
-        release_rows: The batch row that released each.
-        channel_order: Their places sorted by output partition, if that is known.
+        is_skipped: Which events are already numbered and written (if a writer resumes); None: none.
+        release_rows: The batch row that released each event.
+        channel_order: Their indices sorted by output partition, if already computed.
     """
 
     system_us: Ints
@@ -136,7 +135,7 @@ class Outflow:
 
 @dataclass(slots=True)
 class Dropped:
-    """Events the policies rejected: their offsets and the ``Reason`` of each."""
+    """Events rejected by the policies: their offsets and reasons (:class:`Reason`)."""
 
     offset: Ints
     reason: NDArray[np.int8]
@@ -144,7 +143,7 @@ class Dropped:
 
 @dataclass(slots=True)
 class Step:
-    """What one step gave: events first, then the CTIs that may follow once those are acknowledged."""
+    """The result of one step. The CTIs may be written only after the events are acknowledged."""
 
     released: Released
     dropped: Dropped

@@ -1,7 +1,7 @@
 """
-A batch through all policies in the order of spec section 2: early, source CTI, late, out of order, and the shape of spans.
+Applies all policies to a batch in the order of spec section 2: early, source CTI, late, out of order; then the shape of spans.
 
-Law: what is judged of a record depends on the records and facts before it, never on those after it in the batch.
+Law: the verdict on a record depends only on earlier records and facts, not on later ones of the batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class JudgedBatch:
-    """A batch and what was found of it: one entry a record; ``timeline`` is a row of the table of timelines."""
+    """A batch with its verdicts: one entry a record; ``timeline`` is a row of the table of timelines."""
 
     batch: Batch
     judgement: Judgement
@@ -39,7 +39,7 @@ class JudgedBatch:
 
 
 def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: BatchTime) -> tuple[JudgedBatch, TimelineWalk, Counts]:
-    """Judge every record of *batch*; enter the timelines' new maxima in *state*; count what happened."""
+    """Judge every record of *batch*; store the timelines' new maxima in *state*; count the verdicts."""
     policies, arrival_us = settings.policies, time.arrival_us[:-1]
     event_time_us = arrival_us if batch.event_time_us is None else batch.event_time_us
     # An end edge may be lifted above its start edge's time, so that time must not be early either.
@@ -77,7 +77,7 @@ def _count_verdicts(batch: Batch, judgement: Judgement, time: BatchTime) -> Coun
 def _walk_timelines(
     settings: ModelSettings, table: Timelines, batch: Batch, judgement: Judgement
 ) -> tuple[TimelineWalk, NDArray[np.int32]]:
-    """Lay the kept events on their timelines; return that, and the timeline of each record."""
+    """Arrange the kept events by timeline; return the walk, and the timeline of each record."""
     kept = np.flatnonzero(batch.readable & (judgement.reason == 0))
     kept_timelines = _timelines_of(settings, table, batch, kept)
     own_us = judgement.system_us if len(kept) == len(judgement.system_us) else judgement.system_us[kept]
@@ -90,7 +90,7 @@ def _walk_timelines(
 
 
 def _timelines_of(settings: ModelSettings, table: Timelines, batch: Batch, kept: Ints) -> Ints | None:
-    """Return the timeline of each *kept* event; None without OVER, where row 0 is the only one."""
+    """Return the timeline of each *kept* event; None without OVER, where row 0 is the only timeline."""
     if not settings.over:
         if not len(table):
             table.find_or_add(pa.array([b""], type=pa.binary()))
@@ -104,7 +104,7 @@ def _timelines_of(settings: ModelSettings, table: Timelines, batch: Batch, kept:
 
 
 def _apply_walk(settings: ModelSettings, judgement: Judgement, walk: TimelineWalk) -> tuple[int, int]:
-    """Enter system timestamps and verdicts of the walk in the judgement; return how many were adjusted and dropped."""
+    """Copy the walk's system timestamps and verdicts to *judgement*; return the numbers of adjusted and dropped events."""
     if len(walk.rows) == len(judgement.system_us) and not settings.over:
         judgement.system_us = walk.system_us
     else:
@@ -119,7 +119,7 @@ def _apply_walk(settings: ModelSettings, judgement: Judgement, walk: TimelineWal
 
 
 def _mark_shapes(settings: ModelSettings, state: State, judged: JudgedBatch) -> None:
-    """Flag spans, and keep every end of a span after its start."""
+    """Set the flags of spans, and move every end that is not after its start."""
     batch, judgement = judged.batch, judged.judgement
     if settings.shape is Shape.INTERVAL and batch.end_us is not None:
         is_short = batch.end_us < judgement.system_us + 1
@@ -147,7 +147,7 @@ def _lift_ends(settings: ModelSettings, state: State, judged: JudgedBatch, start
 
 
 def _held_starts(state: State, named_us: Ints, by_key: bool) -> Edges:
-    """Return the start edges that are held and began at one of the times *named_us*."""
+    """Return the held start edges whose event time is one of *named_us*."""
     low, high = int(named_us.min()), int(named_us.max())
     parts = []
     for held in (chunk.held for chunk in state.all_chunks()):

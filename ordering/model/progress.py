@@ -1,8 +1,8 @@
 """
-How time moves through a batch: the arrival frontier, the CTIs met, the floor, record by record.
+Progress of time through a batch, record by record: the arrival frontier, the CTIs met and the floor.
 
-Law (spec sections 2 to 4): none of them ever goes back. A fact of the journal counts just before the record at its
-position; a CTI of the source counts for what follows it.
+Law (spec sections 2 to 4): none of them ever goes back. A journaled fact applies just before the record at its position; a source CTI
+applies to the records after it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 @dataclass(slots=True)
 class BatchTime:
     """
-    How time moves through a batch, in microseconds: after each record, and once more after what follows the last.
+    Progress of time through a batch in microseconds: one entry after each record, and one at the end of the batch.
 
     Args:
         arrival_us: The arrival frontier A.
         floor_us: ``max(A - late, promise, joined)``.
-        recorded_us: A without the estimates; None if no estimate is in play.
-        promise_us: The largest source or imported CTI met, the record's own included; None: there never was any.
-        source_us, import_us: The largest of either kind alone, since the batch began.
-        promise_before: The largest before the batch, and whether it was imported.
-        promise_met_us: Largest source or imported CTI met *before* each record.
-        early_ctis, source_ctis: Batch rows that are CTIs of the source: too early to count, and those that count.
+        recorded_us: A without estimates; None if no estimate applies.
+        promise_us: The largest source or imported CTI up to and including the record; None: there never was one.
+        source_us, import_us: The largest CTI of either kind since the start of the batch.
+        promise_before: The largest CTI before the batch, and whether it was imported.
+        promise_met_us: The largest source or imported CTI *before* each record.
+        early_ctis, source_ctis: Batch rows of source CTIs: rejected as early, and accepted.
     """
 
     arrival_us: Ints
@@ -51,7 +51,7 @@ class BatchTime:
     source_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
 
     def cause(self, row: int, watermark_us: int, events_us: int) -> Cause:
-        """Return what moved time to *watermark_us* after a row; *events_us* is the watermark that events alone have set."""
+        """Return the cause of *watermark_us* after a row; *events_us* is the watermark by events alone."""
         if watermark_us == INFINITY:
             return Cause.SHUTDOWN
         if events_us >= watermark_us:
@@ -61,14 +61,14 @@ class BatchTime:
         return Cause.EVENT if self.recorded_us is None or self.recorded_us[row] >= self.arrival_us[row] else Cause.IDLE
 
     def _is_imported(self, promise_us: int) -> bool:
-        """Return whether an imported CTI was the first to reach *promise_us*; at one position an imported CTI comes first."""
+        """Return whether an imported CTI was the first at or above *promise_us*; at one position an imported CTI precedes a source CTI."""
         before_us, was_imported = self.promise_before
         if before_us >= promise_us:
             return was_imported
         return bool(np.searchsorted(self.import_us, promise_us) <= np.searchsorted(self.source_us, promise_us))
 
     def store(self, state: State) -> None:
-        """Leave in *state* where time stands after the batch."""
+        """Store the values at the end of the batch in *state*."""
         state.arrival_us, state.floor_us = int(self.arrival_us[-1]), int(self.floor_us[-1])
         state.is_estimated = self.recorded_us is not None and bool(self.recorded_us[-1] < self.arrival_us[-1])
         if self.promise_us is not None:
@@ -77,7 +77,7 @@ class BatchTime:
 
 
 def trace_time(policies: Policies, joined_us: int, state: State, batch: Batch) -> BatchTime:
-    """Return how time moves through *batch*, which begins where *state* stands."""
+    """Return the progress of time through *batch*, which starts at the position of *state*."""
     count = len(batch.offset)
     arrival_us = np.empty(count + 1, dtype=np.int64)
     arrival_us[:count], arrival_us[count] = batch.arrival_us, NEVER
@@ -102,7 +102,7 @@ def trace_time(policies: Policies, joined_us: int, state: State, batch: Batch) -
 
 
 def _raise_at(column: Ints, offset: Ints, facts: tuple[tuple[int, int], ...]) -> None:
-    """Raise *column* at the records before which the journal's (position, time) *facts* take effect."""
+    """Raise *column* at the records before which the journaled *facts* (position, time) apply."""
     for position, time_us in facts:
         index = int(np.searchsorted(offset, position))
         column[index] = max(int(column[index]), time_us)

@@ -1,7 +1,7 @@
 """
-Which batch row releases an event: the first after which the event lies below its timeline's watermark.
+The batch row that releases an event: the first row after which the event is below its timeline's watermark.
 
-Law: watermarks only rise, so a binary search over the floor and over the timeline's maxima finds the row.
+Law: watermarks only rise, so a binary search over the floor and the timeline's maxima finds the row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class ReleaseRows:
-    """The batch row that releases each event; without OVER nobody needs them as a rule, so they are found when asked for."""
+    """The batch row that releases each event. Without OVER few callers need it, so it is computed at first use."""
 
     rows: Ints | None
     system_us: Ints
@@ -28,7 +28,7 @@ class ReleaseRows:
     reorder_us: int
 
     def resolve(self) -> Ints:
-        """Return the batch row of each event; the number of rows for those that leave after the last."""
+        """Return the batch row of each event; the number of rows if it is released after the last."""
         if self.rows is None:
             segment = np.full(len(self.system_us), 0 if len(self.walk.touched) else -1, dtype=np.int64)
             self.rows = find_release_rows(self.system_us, segment, self.floor_us, self.walk, self.reorder_us)
@@ -38,14 +38,13 @@ class ReleaseRows:
 
 def find_release_rows(system_us: Ints, segment: Ints, floor_us: Ints, walk: TimelineWalk, reorder_us: int) -> Ints:
     """
-    Return the row that releases each event: a batch row, or the last entry of *floor_us*.
+    Return the row that releases each event: a batch row, or the last index of *floor_us*.
 
     Args:
-        system_us: System timestamps of events that this batch does release.
-        segment: Number of each event's timeline among those the walk touched; -1 if it touched another.
+        system_us: System timestamps of events that this batch releases.
+        segment: Each event's timeline, as its number among the walk's timelines; -1 if the walk did not touch it.
         floor_us: The floor after each row, never falling.
-        walk: The touched timelines' maxima.
-        reorder_us: Reorder tolerance.
+        walk: The maxima of the touched timelines.
     """
     low = np.flatnonzero(system_us < floor_us[-1])
     if 2 * len(low) > len(system_us):

@@ -1,8 +1,8 @@
 """
-Release: hold events until the watermark has passed them, let them out in one total order, number them.
+Release: hold events until their watermark has passed them, put them in one total order, number them.
 
-Law: an event is released at the first row after which its system timestamp is below its timeline's watermark
-``max(largest - reorder, floor)``; events released at one row leave in the order (system timestamp, offset).
+Law: an event is released at the first row after which its system timestamp is below its timeline's watermark ``max(largest - reorder,
+floor)``. Events released at one row are ordered by (system timestamp, offset).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Mask = NDArray[np.bool_]
 def release_due(
     settings: ModelSettings, state: State, judged: JudgedBatch, walk: TimelineWalk, time: BatchTime
 ) -> tuple[Released, Outflow, Chunk]:
-    """Let out what the watermarks have passed; return it, and the chunk of the batch's events that stay held."""
+    """Release the events that their watermarks have passed; return them, and the chunk of the batch's events that stay held."""
     table, reorder_us, floor_us = state.timelines, settings.policies.reorder_us, int(time.floor_us[-1])
     watermarks_us = np.maximum(table.largest_us[walk.touched] - reorder_us, floor_us)
     held = _pop_held(settings, state, walk, watermarks_us, floor_us)
@@ -61,7 +61,7 @@ def release_due(
 
 
 def _pop_held(settings: ModelSettings, state: State, walk: TimelineWalk, watermarks_us: Ints, floor_us: int) -> EventRows:
-    """Take the held events that are due out of *state*, by offset."""
+    """Remove the due held events from *state*; return them by offset."""
     common_us = max(floor_us, settings.events_watermark_us(state))
     is_touched = state.timelines.mask_of(walk.touched) if settings.over else None
     due_parts = []
@@ -111,7 +111,7 @@ def _number(
     walk: TimelineWalk,
     time: BatchTime,
 ) -> tuple[Released, Outflow]:
-    """Number what leaves in *order* (places in *held* and then the batch)."""
+    """Number the released events; *order* gives their places in *held* followed by the batch."""
     batch, judgement, reorder_us = judged.batch, judged.judgement, settings.policies.reorder_us
     system_us = take_rows_of_two(held.system_us, judgement.system_us, order)
     timeline = take_rows_of_two(held.timeline, judged.timeline, order)
@@ -151,7 +151,7 @@ def _number(
 
 
 def _assign_seq(settings: ModelSettings, state: State, partition: NDArray[np.int32], channel_order: Ints | None) -> Ints:
-    """Return the number of each event in its channel: those of a channel follow ``state.seq`` without a gap."""
+    """Return the seq of each event: the events of a channel continue from ``state.seq`` without a gap."""
     if settings.only_partition is not None:
         first = int(state.seq[settings.only_partition])
         return np.arange(first, first + len(partition))
@@ -164,7 +164,7 @@ def _assign_seq(settings: ModelSettings, state: State, partition: NDArray[np.int
 
 
 def _select_from_start(start: OutputStart, system_us: Ints, partition: NDArray[np.int32]) -> tuple[Mask, Mask]:
-    """Return which released events belong to the output from *start* on, and which of them are written already."""
+    """Return which released events belong to the output from *start*, and which of those are already written."""
     wanted = system_us >= start.start_us[partition]
     is_skipped = np.zeros(len(wanted), dtype=np.bool_)
     for channel in np.flatnonzero(start.skip_counts).tolist():

@@ -1,7 +1,7 @@
 """
-The settings of one input partition's model, and the states, batches and checks that follow from them alone.
+The settings of one input partition's model, and the states, batches and checks that depend on them alone.
 
-Law: a state depends on :attr:`ModelSettings.fingerprint`; how CTIs are generated may change between two runs over one state.
+Law: a state is bound to :attr:`ModelSettings.fingerprint`; the settings of CTI generation may change between two runs over one state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 @dataclass(frozen=True)
 class ModelSettings:
     """
-    The settings of one input partition's model; see :class:`~ordering.model.step.Model` for each of them.
+    The settings of one input partition's model, explained in :class:`~ordering.model.step.Model`.
 
     Raises:
         SettingError: *over* without a late tolerance, or no output partition.
@@ -56,26 +56,24 @@ class ModelSettings:
 
     @property
     def only_partition(self) -> int | None:
-        """The output partition of the one timeline; None with OVER."""
+        """The output partition of the single timeline; None with OVER."""
         return None if self.over else self.number % self.output_partitions
 
     @property
     def channels(self) -> list[int]:
-        """The output partitions that the input partition writes to."""
+        """The output partitions to which the input partition writes."""
         return list(range(self.output_partitions)) if self.only_partition is None else [self.only_partition]
 
     @property
     def fingerprint(self) -> str:
-        """All that a state depends on, in words."""
+        """All settings that a state depends on, as readable text."""
         policies = ", ".join(f"{name}={value}" for name, value in asdict(self.policies).items())
         return f"{policies}, over={self.over}, output_partitions={self.output_partitions}, number={self.number}, shape={self.shape}"
 
     def new_timelines(self) -> Timelines:
-        """Return an empty table of timelines."""
         return Timelines(self.output_partitions, self.only_partition)
 
     def new_state(self) -> State:
-        """Return the state before the first record."""
         return State(
             timelines=self.new_timelines(),
             seq=np.zeros(self.output_partitions, dtype=np.int64),
@@ -86,7 +84,7 @@ class ModelSettings:
         )
 
     def state_from(self, start_us: int, next_offset: int) -> State:
-        """Return a state that walks from *next_offset* and releases only the events with s >= *start_us*, numbered from 0."""
+        """Return a state that starts at *next_offset* and releases only events with s >= *start_us*, numbered from 0."""
         state = self.new_state()
         state.next_offset = next_offset
         every_channel_us = np.full(self.output_partitions, start_us, dtype=np.int64)
@@ -94,7 +92,7 @@ class ModelSettings:
         return state
 
     def resumed_state(self, promises: Mapping[int, Cti], next_offset: int, start_us: int) -> State:
-        """Return a state that goes on writing into channels whose last valid CTIs are *promises*, by output partition."""
+        """Return a state that continues channels whose last valid CTIs are *promises*, by output partition."""
         state = self.state_from(start_us, next_offset)
         assert state.output_start is not None, "a state that starts somewhere has a start"
         for partition, cti in promises.items():
@@ -104,7 +102,7 @@ class ModelSettings:
         return state
 
     def time_only_batch(self, end_offset: int, estimates: Facts, imports: Facts, finish: bool) -> Batch:
-        """Return a batch without records: only time moves."""
+        """Return a batch without records, in which only time advances."""
         return Batch(
             offset=_NO_ROWS,
             arrival_us=_NO_ROWS,
@@ -123,10 +121,10 @@ class ModelSettings:
 
     def check_batch(self, state: State, batch: Batch) -> None:
         """
-        Refuse a batch that would give wrong results silently; costs the same for batches of any size.
+        Refuse a batch that would silently give wrong results; the cost does not depend on the batch size.
 
         Raises:
-            BatchError: The columns differ in length, the batch does not start where *state* stands, or the input has ended.
+            BatchError: The columns differ in length, the batch does not start at the position of *state*, or the input has ended.
         """
         count, where = len(batch.offset), f"offset {state.next_offset}"
         columns = (batch.arrival_us, batch.event_time_us, batch.readable, batch.substream, batch.key, batch.value)
@@ -144,7 +142,7 @@ class ModelSettings:
             raise BatchError("a finished input has no further batches", where=where, fix="begin with Model.new_state()")
 
     def span_ends(self, batch: Batch, rows: int) -> Ints | None:
-        """Return how far each event reaches beyond its event time: the end of an interval, infinity for an edge; None for points."""
+        """Return the end of each event's span: the end of an interval, infinity for an edge; None for points."""
         if self.shape is Shape.INTERVAL:
             return batch.end_us
         return np.full(rows, INFINITY, dtype=np.int64) if self.shape is Shape.EDGE else None

@@ -1,18 +1,17 @@
 """
-What one input partition's walk must remember between batches, and how it is saved.
+The state of one input partition between batches, and its saved form.
 
-The memory is: the arrival frontier, the CTIs met, the timelines, the held events, the numbering of each channel, and the
-released events that lie ahead of their channel's CTI. It is saved as a small *head* plus *chunks*. Each save writes one
-chunk of what was added since the last and never touches older ones, because everything else follows from the head and
-the timelines:
+The state has the arrival frontier, the CTIs met, the timelines, the held events, the numbering of each channel, and the released events
+ahead of their channel's CTI. It is saved as a small *head* plus *chunks*. Each save writes the head and one chunk with the additions since
+the last save. Older chunks need no change, because the head and the timelines determine the rest:
 
-- an event in a chunk is *held* as long as its system timestamp is not below its timeline's watermark, and *dead* after
-  that; the chunk of the stretch that released it counts it among those *ahead* as long as it is not below the CTI;
-- a timeline occurs in several chunks; the largest value counts.
+- an event in a chunk is *held* while its system timestamp is not below its timeline's watermark, and *dead* afterwards; the chunk of the
+  batches that released it counts it as *ahead* while it is not below the CTI;
+- if a timeline is in several chunks, its largest value counts.
 
-Law: ``State.restore(snapshot of s)`` continues exactly as ``s`` would. A chunk whose last row is dead is deleted;
-eight chunks of one size class are merged into one of the next, so that writing costs a batch O(rows it touches *
-log of the state's age) and the saved bytes stay within a small factor of what must be kept.
+Law: ``State.restore(snapshot of s)`` continues exactly as ``s`` would. A chunk is deleted when its last row is dead; eight chunks of one
+size class are merged into one of the next. So a batch writes O(rows it touches * log of the state's age), and the saved bytes are at most a
+small factor above the needed ones.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _PLAIN_FIELDS = (
 
 @dataclass(slots=True)
 class Delta:
-    """What saving a state has to write: the head always, some chunks, and which chunks to delete."""
+    """The writes that save a state: the head, the chunks to put, and the numbers of the chunks to delete."""
 
     head: bytes
     put: dict[int, bytes]
@@ -70,11 +69,11 @@ class Delta:
 @dataclass(slots=True)
 class OutputStart:
     """
-    Where the output of a walk begins that did not begin with the first record (spec section 6), for each output partition.
+    Where the output begins, for each output partition, if not at the first record (spec section 6).
 
     Args:
-        start_us: Events below are left out: they are written already, or lie before the output start time.
-        skip_counts: So many of the other events are numbered already: they are walked, not written.
+        start_us: Events below are left out: they are already written, or are before the output start time.
+        skip_counts: How many of the other events are already numbered and written; they are walked but not written.
     """
 
     start_us: Ints
@@ -84,31 +83,29 @@ class OutputStart:
 @dataclass(slots=True)
 class State:
     """
-    The memory of one input partition. Made by ``Model.new_state`` or :meth:`restore`; changed by ``Model.step`` only.
+    The state of one input partition. Made by ``Model.new_state`` or :meth:`restore`; changed only by ``Model.step``.
 
     Args:
         timelines: The table of timelines.
-        seq: The next number of each output partition.
+        seq: The next seq of each output partition.
         largest_us: Largest system timestamp released into each output partition.
         arrival_us: The arrival frontier; *is_estimated* if an estimate set it.
-        promise_us: Largest CTI of the source or imported one; *is_imported* if it was imported.
-        floor_us: The floor.
+        promise_us: The largest source CTI or imported CTI; *is_imported* if it was imported.
         next_offset: The first offset not yet judged.
-        c: What the CTIs of this input partition promise; each channel hears of it when a CTI is due.
-        is_finished: Whether the input has ended.
-        model_fingerprint: The model that this is a state of, in words.
-        accepted_count: Events accepted so far, end edges not counted.
+        c: The last computed ``c`` of this input partition; a channel gets it when its next CTI is due.
+        model_fingerprint: The settings of the model, as readable text.
+        accepted_count: Events accepted so far, without end edges.
         last_point_us: The watermark at the last point at which CTIs were due (``Generation``).
-        promises: Last promise written to each output partition: c, n, roster version.
+        promises: The last promise written to each output partition: c, n, roster version.
         last_promise: c, n, ahead and largest system timestamp of the first output partition's last CTI, if this state wrote one.
-        pending_facts: Facts of the journal that no CTI has carried yet.
-        output_start: Where the output begins; None: with the first event, or that point has been passed.
-        totals: Counts that whoever runs the model wants saved with it.
+        pending_facts: Journaled facts that no CTI has carried yet.
+        output_start: Where the output begins; None: at the first event, or all channels have passed it.
+        totals: Counts saved for the caller that runs the model.
         chunks: Saved chunks, by number.
-        unsaved_chunks: Chunks not saved yet, in the order of the walk.
+        unsaved_chunks: Chunks not yet saved, oldest first.
         ahead_counts: How many events are ahead of the CTI in each output partition.
-        next_chunk: The number of the next chunk to be saved.
-        unlisted_rows: Timelines that moved since CTIs last listed them.
+        next_chunk: The number of the next saved chunk.
+        unlisted_rows: Timelines that advanced since CTIs last listed them.
         rows_since_forget: Rows walked since the table was last searched for timelines to forget.
     """
 
@@ -139,22 +136,20 @@ class State:
     rows_since_forget: int = 0
 
     def all_chunks(self) -> Iterator[Chunk]:
-        """Yield all chunks, saved ones first."""
         yield from self.chunks.values()
         yield from self.unsaved_chunks
 
     @property
     def held_count(self) -> int:
-        """How many events wait for their watermark."""
         return sum(chunk.held.count for chunk in self.all_chunks())
 
     @property
     def held(self) -> EventRows:
-        """The events that wait for their watermark, offsets rising."""
+        """The held events, offsets rising."""
         return EventRows.concat([chunk.held.waiting_rows() for chunk in self.all_chunks()]).by_offset()
 
     def add(self, chunk: Chunk) -> None:
-        """Remember what a step added."""
+        """Add the chunk of a step."""
         if chunk.is_empty():
             return
         self.unsaved_chunks.append(chunk)
@@ -166,13 +161,15 @@ class State:
             self.unsaved_chunks.append(merged)
 
     def drop_output_start(self) -> None:
-        """Forget where the output began once every channel is past it."""
+        """Clear ``output_start`` if every channel has passed it."""
         start = self.output_start
         if start is not None and self.c >= start.start_us.max() and not start.skip_counts.any():
             self.output_start = None
 
     def forget_timelines(self, walked: int, reorder_us: int, size_min: int) -> None:
-        """Drop timelines that no later event can meet, if those are half of the table: one search pays for many batches."""
+        """
+        Remove timelines that cannot influence later events, if they are at least half of the table; searched only once in many batches.
+        """
         table = self.timelines
         self.rows_since_forget += max(walked, _FORGET_BATCH_ROWS_MIN)
         # Without OVER there is one timeline, and it is never forgotten.
@@ -187,7 +184,7 @@ class State:
         self._renumber(table.forget(needed))
 
     def _renumber(self, new_rows: Ints) -> None:
-        """Follow timelines to their new table rows (-1: forgotten)."""
+        """Apply the new table rows of timelines (-1: forgotten)."""
         for chunk in self.all_chunks():
             chunk.held.rows.timeline = new_rows[chunk.held.rows.timeline].astype(np.int32)
             chunk.timelines = new_rows[chunk.timelines].astype(np.int32)
@@ -196,7 +193,7 @@ class State:
         self.unlisted_rows = [rows[rows >= 0] for rows in unlisted]
 
     def save(self) -> Delta:
-        """Return what must be written to make the last saved state this one. Call once after each batch."""
+        """Return the writes that turn the last saved state into this one. Call it once after each batch."""
         delete = [number for number, chunk in self.chunks.items() if chunk.needed_until_us < self.c]
         for number in delete:
             # No event of it waits, and its timelines are at or below the floor, where they decide nothing.
@@ -249,16 +246,16 @@ class State:
     @staticmethod
     def restore(head: bytes, chunks: Mapping[int, bytes] | Iterable[tuple[int, bytes]], timelines: Timelines, reorder_us: int) -> State:
         """
-        Return the state whose deltas left *head* and *chunks* behind.
+        Return the state that was saved as *head* and *chunks*.
 
         Args:
             head: The newest head.
             chunks: Every chunk put and not deleted since.
             timelines: An empty table, to be filled.
-            reorder_us: The reorder tolerance of the policies the state was made under; it separates held from released events.
+            reorder_us: The reorder tolerance of the saved state's policies; it separates held from released events.
 
         Raises:
-            ProtocolError: The state was saved by another version, a chunk is missing, or its bytes are none.
+            ProtocolError: The state was saved by another version, or a chunk is missing or malformed.
         """
         fields = json.loads(head)
         if fields["version"] != STATE_VERSION:
@@ -302,7 +299,7 @@ class State:
             self.ahead_counts += np.bincount(chunk.ahead.partition[chunk.ahead.passed_count :], minlength=len(self.ahead_counts))
 
     def _restore_chunk(self, saved: SavedChunk, reorder_us: int) -> Chunk:
-        """Return what still counts of a chunk that was read."""
+        """Return the entries of a decoded chunk that are still needed."""
         rows = saved.rows.by_offset()
         watermark_us = np.maximum(self.timelines.largest_us - reorder_us, self.floor_us)
         is_waiting = rows.system_us >= watermark_us[rows.timeline]
@@ -311,7 +308,10 @@ class State:
 
 
 def _size_class(octets: int) -> int:
-    """Return the level of a chunk that is as large as others are after so many merges: a big one is not rewritten with small ones."""
+    """
+    Return the level for a size: a large chunk gets the level that merging small ones reaches at that size, so it is not merged with small
+    ones.
+    """
     return ((octets >> 16).bit_length() + 2) // 3
 
 

@@ -1,19 +1,18 @@
 """
-The whole time model as one call: ``model.step(state, batch)`` walks one input partition a little further.
+The whole time model as one call: ``model.step(state, batch)`` processes the next range of one input partition.
 
-Law, level 1 (spec section 4): walk the input partition in offset order; after each event release what its new
-watermark and arrival frontier allow. The events of a channel, with every byte and their numbers, depend on the log,
-the settings and the journaled estimates alone - not on where batches are cut, nor on saving and restoring the state
-between them.
+Law, level 1 (spec section 4): process the input partition in offset order; after each record release the events that its new watermark and
+arrival frontier allow. The events of a channel, with all bytes and numbers, depend only on the log, the settings and the journaled
+estimates, not on batch boundaries or on saving and restoring the state.
 
 No code here loops over events. Three facts make that possible:
 
-- A late event is lifted to the floor first. So the floor never makes an event of its own partition out of order, an
-  adjusted event never raises its timeline's maximum, and that maximum is a running maximum of the column.
-- Watermarks only rise. So a binary search finds the row that releases an event: the first at which the floor, or the
-  watermark of the event's timeline, is above it.
-- An estimate before a record releases the lower part of what the record itself would have released. So both count as
-  one row, and the order is the same.
+- A late event is lifted to the floor first. So the floor never makes an event of its own partition out of order, an adjusted event never
+  raises its timeline's maximum, and that maximum is a running maximum of the column.
+- Watermarks only rise. So a binary search finds the row that releases an event: the first at which the floor, or the watermark of the
+  event's timeline, is above it.
+- An estimate before a record releases the lower part of the events that the record itself would have released. So both count as one row,
+  and the order is the same.
 """
 
 from __future__ import annotations
@@ -43,23 +42,21 @@ class Model:
     The time model of one input partition.
 
     Args:
-        policies: The input's time policies.
         over: Whether timelines are substreams (OVER key) instead of the whole partition.
         output_partitions: Number of output partitions N.
         number: Roster number of the input partition.
-        roster: All the input partitions, as CTIs announce them to readers; by default ``inputs`` many, version 1.
-        inputs: Number of input partitions, where *roster* is not given.
-        shape: What an event is in time.
-        generation: When CTIs are written.
-        joined_us: When this input partition joined others that were there before, microseconds: its events below are
-            out of order, and its first CTI says so.
+        roster: The roster that CTIs announce to readers; by default version 1 with *inputs* input partitions.
+        inputs: Number of input partitions if *roster* is not given.
+        shape: The shape of the events in time.
+        joined_us: When this input partition joined a running topic, microseconds: its events below are out of order, and its first CTI has
+            this ``c``.
 
     Raises:
         SettingError: *over* without a late tolerance, or no output partition.
     """
 
+    # A table of timelines smaller than this is never searched for timelines to forget.
     FORGET_FROM = 64
-    """A table of timelines smaller than this is never searched for timelines to forget."""
 
     def __init__(
         self,
@@ -86,23 +83,22 @@ class Model:
 
     def state_from(self, start_us: int, next_offset: int) -> State:
         """
-        Return a state that walks from *next_offset* and releases only the events with s >= *start_us*, numbered from 0.
+        Return a state that starts at *next_offset* and releases only events with s >= *start_us*, numbered from 0.
 
-        They are those of a walk from the beginning, in the same order, if *next_offset* is not above the first offset
-        whose arrival is *start_us* - early or later, and the first batch brings every journaled estimate and import up to
-        there (their maximum). With early off that offset is the first; a reorder of -1 tick has no such law.
+        They are the events of a run from the beginning, in the same order, under two conditions: *next_offset* is not above the first
+        offset whose arrival time is *start_us* - early or later (the first offset if early is off), and the first batch has the maximum of
+        all journaled estimates and imports up to there. A reorder of -1 tick has no such law.
         """
         return self._settings.state_from(start_us, next_offset)
 
     def resume(self, promises: Mapping[int, Cti], next_offset: int, start_us: int = NEVER) -> State:
         """
-        Return a state that goes on writing into existing channels if the state that wrote them is lost.
+        Return a state that continues writing existing channels if the state of their writer is lost.
 
         Args:
-            promises: The last valid CTI of the channel in each output partition; a channel without one is written from its
-                first event.
-            next_offset: Where the walk starts: as :meth:`state_from` demands for the least ``c`` of all, with *start_us* among
-                them; the beginning if a channel has no CTI.
+            promises: The last valid CTI of the channel in each output partition; a channel without one is written from its first event.
+            next_offset: Where reading starts, as :meth:`state_from` requires for the smallest of all ``c`` and *start_us*; the beginning if
+                a channel has no CTI.
             start_us: The output start time of the run that made the channels, microseconds; by default it had none.
         """
         return self._settings.resumed_state(promises, next_offset, start_us)
@@ -125,24 +121,24 @@ class Model:
 
     def repeat_last_cti(self, state: State) -> Cti | None:
         """
-        Return the last promise in the first output partition once more, as the carrier of facts that no due CTI carries.
+        Return the first output partition's last CTI once more, to carry facts if no CTI is due.
 
-        Its c and n are as before, its position in the input is that of *state*. None if no CTI was written from this state.
+        It has the same c and n, and the current input position of *state*. None if no CTI was written from this state.
         """
         return self._punctuator.repeat_last(state)
 
     def time_only_batch(self, end_offset: int, estimates: Facts = (), imports: Facts = (), finish: bool = False) -> Batch:
-        """Return a batch for this model in which only time moves; see :class:`~ordering.model.events.Batch`."""
+        """Return a batch for this model in which only time advances; see :class:`~ordering.model.events.Batch`."""
         return self._settings.time_only_batch(end_offset, estimates, imports, finish)
 
     def step(self, state: State, batch: Batch) -> Step:
         """
-        Walk *batch*, which must start where *state* stands; change *state*; return what leaves.
+        Process *batch*, which must start at the position of *state*; update *state*; return the released events and CTIs.
 
         The arrays of *batch* are neither changed nor kept.
 
         Raises:
-            BatchError: The columns differ in length, the batch does not start where *state* stands, or the input has ended.
+            BatchError: The columns differ in length, the batch does not start at the position of *state*, or the input has ended.
         """
         settings = self._settings
         settings.check_batch(state, batch)

@@ -1,9 +1,9 @@
 """
-Lists in CTIs: the substreams whose watermark is ahead of what readers can know (spec section 4; a setting).
+Lists in CTIs: the substreams whose watermark is ahead of the one that readers can derive (spec section 4; a setting).
 
-A reader knows from a released event at s that all events of its substream below s are out. With a reorder tolerance, or
-after a drop, the substream's watermark may be further. Law: what a list says is exact at its CTI's point; a substream is
-listed again only when its watermark has changed (after a restore it may be listed again).
+From a released event at s a reader knows that all events of its substream below s are released. With a reorder tolerance, or after a drop,
+the substream's watermark may be higher. Law: a list is exact at its CTI's point; a substream is listed again only if its watermark has
+changed (or after a restore).
 """
 
 from __future__ import annotations
@@ -19,16 +19,7 @@ from ordering.protocol.punctuation import Cti
 
 
 def list_substreams(state: State, batch: Batch, ctis: list[Cti], walk: TimelineWalk, reorder_us: int) -> list[Cti]:
-    """
-    Return *ctis* with lists in the last of them.
-
-    Args:
-        state: After the batch.
-        batch: What was walked.
-        ctis: The CTIs it gave, in order.
-        walk: Which timelines it touched, and where.
-        reorder_us: The reorder tolerance.
-    """
+    """Return *ctis*, the CTIs of *batch* in order, with lists added to the last ones; *state* is the state after the batch."""
     table = state.timelines
     rows = np.unique(np.concatenate([*state.unlisted_rows, walk.touched]))
     w = table.largest_us[rows] - reorder_us

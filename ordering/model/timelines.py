@@ -1,9 +1,9 @@
 """
-The substream table: which timelines are known, and the largest system timestamp each has accepted.
+The table of timelines: which are known, and the largest system timestamp accepted on each.
 
-A timeline is an input partition or, with OVER, a substream of it. Law: a timeline with nothing held whose own
-watermark is not above the floor may be forgotten, and nothing any later event meets is changed by it (spec section 2);
-so the table is as large as what must be known, and no larger after ``forget``.
+A timeline is an input partition or, with OVER, a substream of it. Law: a timeline without held events whose own watermark is not above the
+floor may be forgotten without effect on any later event (spec section 2). So after ``forget`` the table has only the timelines that can
+still matter.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ShortInts = NDArray[np.int32]
 
 class Timelines:
     """
-    Rows are dense numbers 0, 1, ... given in order of first sight; they change only in :meth:`forget`.
+    The table. Timelines have rows 0, 1, ... in order of first sight, which change only in :meth:`forget`.
 
     Args:
         partitions: Number of output partitions N; a substream's is ``murmur2(key) mod N``.
-        only_partition: The output partition of the one timeline; None with OVER.
+        only_partition: The output partition of the single timeline; None with OVER.
     """
 
     def __init__(self, partitions: int, only_partition: int | None) -> None:
@@ -43,17 +43,16 @@ class Timelines:
 
     @property
     def has_substreams(self) -> bool:
-        """Whether timelines are substreams (OVER)."""
         return self._only_partition is None
 
     @property
     def largest_us(self) -> Ints:
-        """Largest system timestamp accepted per timeline (``NEVER`` before the first); writable."""
+        """Largest system timestamp accepted on each timeline (``NEVER`` before the first); writable."""
         return self._largest_us[: len(self)]
 
     @property
     def announced_us(self) -> Ints:
-        """How far readers know each timeline to have come, by events and lists; writable. Not saved: a repeated list does no harm."""
+        """Each timeline's watermark as readers know it from events and lists; writable. Not saved: a repeated list does no harm."""
         # Few models list substreams, so this column is made when it is first asked for.
         announced = np.empty(0, dtype=np.int64) if self._announced_us is None else self._announced_us
         if len(announced) < len(self):
@@ -64,20 +63,19 @@ class Timelines:
 
     @property
     def partition(self) -> ShortInts:
-        """Output partition per timeline."""
+        """Output partition of each timeline."""
         return self._partition[: len(self)]
 
     @property
     def newest_chunk(self) -> ShortInts:
-        """The snapshot chunk that holds each timeline's newest entry (see :mod:`ordering.model.state`); writable."""
+        """Number of the chunk with each timeline's newest value (see :mod:`ordering.model.state`); writable."""
         return self._newest_chunk[: len(self)]
 
     def keys(self, rows: Ints) -> pa.Array:
-        """Return the key bytes of some timelines."""
         return self._table.keys(rows).to_arrow()
 
     def find_or_add(self, keys: pa.Array) -> Ints:
-        """Return the row of each substream key (binary or dictionary column without nulls), adding timelines not yet known."""
+        """Return the row of each key (binary or dictionary column without nulls); unknown timelines are added."""
         if pa.types.is_dictionary(keys.type):
             # A dictionary made elsewhere may hold a key twice.
             distinct = keys.dictionary.dictionary_encode()
@@ -89,7 +87,7 @@ class Timelines:
         return rows
 
     def find_or_add_distinct(self, keys: Keys) -> Ints:
-        """Return the row of each of these *distinct* keys, adding timelines not yet known."""
+        """Like :meth:`find_or_add`, for *distinct* keys."""
         first = len(self._table)
         rows, added = self._table.find_or_add(keys)
         if len(added):
@@ -106,20 +104,20 @@ class Timelines:
         return rows
 
     def places_among(self, chosen: Ints, asked: Ints | ShortInts) -> Ints:
-        """Return for each timeline *asked* its place among those *chosen*, -1 where it is not one of them."""
+        """Return for each timeline *asked* its index in *chosen*, -1 if it is not there."""
         self._place[chosen] = np.arange(len(chosen), dtype=np.int32)
         places = self._place[asked].astype(np.int64)
         self._place[chosen] = -1
         return places
 
     def mask_of(self, chosen: Ints) -> NDArray[np.bool_]:
-        """Return a mark for each timeline *chosen*, by table row; one more entry, never marked, stands for those forgotten (-1)."""
+        """Return a mask of the *chosen* table rows, with one extra False entry for forgotten timelines (-1)."""
         mask = np.zeros(len(self) + 1, dtype=np.bool_)
         mask[chosen] = True
         return mask
 
     def drop_repeats(self, rows: ShortInts) -> ShortInts:
-        """Return *rows* with each row once, in any order."""
+        """Return the distinct *rows*, in any order."""
         order = np.arange(len(rows), dtype=np.int32)
         self._place[rows] = order
         # Of rows that repeat, numpy leaves the last one written.

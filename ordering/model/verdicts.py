@@ -1,13 +1,12 @@
 """
-Verdicts: what each policy says of each event of a batch, in the order of spec section 2.
+Verdicts: the action of each policy on each event of a batch, in the order of spec section 2.
 
-Early, source CTI and late need the event, its arrival and the CTIs met so far; :func:`judge_arrivals` judges whole
-columns. Out of order needs what the event's timeline has accepted before; a :class:`TimelineWalk` lays each timeline's
-events side by side.
+The early, source CTI and late policies need the event, its arrival time and the CTIs met so far: :func:`judge_arrivals` judges whole
+columns. The out-of-order policy needs the events that the timeline has accepted before: :class:`TimelineWalk` sorts the events by timeline.
 
-Law: an event is out of order when its system timestamp is below its timeline's largest so far minus the reorder
-tolerance; adjusting or dropping it leaves that maximum as it was, so the maximum is a plain running maximum. (Only with
-a reorder of minus one tick an adjusted event is lifted above all before it.)
+Law: an event is out of order if its system timestamp is below its timeline's largest so far minus the reorder tolerance. Adjusting or
+dropping it does not change that maximum, so it is a plain running maximum. (With a reorder of -1 tick an adjusted event is lifted above all
+earlier ones and raises it.)
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Mask = NDArray[np.bool_]
 
 
 class Reason(IntEnum):
-    """Which policy dropped an event."""
+    """The policy that dropped an event."""
 
     EARLY = 1
     LATE = 2
@@ -41,12 +40,12 @@ class Reason(IntEnum):
 @dataclass(slots=True)
 class Judgement:
     """
-    One entry a record of the batch.
+    The verdicts, one entry a record of the batch.
 
     Args:
-        system_us: System timestamp as judged so far, microseconds.
+        system_us: System timestamp after the policies applied so far, microseconds.
         flags: Bits of :class:`~ordering.protocol.wire.Flag`.
-        reason: :class:`Reason` of those dropped, 0 for others.
+        reason: :class:`Reason` of dropped events, 0 for others.
     """
 
     system_us: Ints
@@ -64,16 +63,14 @@ def judge_arrivals(
     span_end_us: Ints | None,
 ) -> Judgement:
     """
-    Apply the early, source CTI and late policies.
+    Apply the early, source CTI and late policies to columns with one entry a record; times are microseconds.
 
     Args:
-        policies: The input's.
-        event_time_us: Event times.
-        claimed_us: The latest time that an event names, which must not be early: of an end edge its start if that is later.
+        claimed_us: The time that must not be early: the event time; of an end edge its start's if that is later.
         readable: Which records have an event time.
-        arrival_us: Clamped arrivals.
-        promise_met_us: The largest source or imported CTI met before each record; None: there never was any.
-        span_end_us: How far a span reaches beyond its event time: the end of an interval, infinity for an edge; None for points.
+        arrival_us: Clamped arrival times.
+        promise_met_us: The largest source or imported CTI before each record; None: there never was one.
+        span_end_us: The end of each event's span: the end of an interval, infinity for an edge; None for points.
     """
     steps = len(event_time_us)
     judgement = Judgement(event_time_us, np.zeros(steps, dtype=np.uint16), np.zeros(steps, dtype=np.int8))
@@ -112,27 +109,26 @@ def _judge_violations(
 
 class TimelineWalk:
     """
-    The kept events of a batch on their timelines: what each met, and the maximum each left behind.
+    The out-of-order policy: the kept events of a batch, sorted by timeline, and the maximum after each.
 
     Columns are in *walk order*: timeline by timeline, each timeline's events in offset order.
 
     Args:
-        timeline: Table row of each kept event's timeline; None if there is but one timeline.
-        own_us: System timestamps as judged so far.
+        timeline: Table row of each kept event's timeline; None if there is only one timeline.
+        own_us: System timestamps after the earlier policies.
         rows: Batch row of each kept event, rising.
         table: The timelines.
-        reorder_us: Reorder tolerance.
-        action: What happens to an event out of order.
-        joined_us: No event may come out below this: when the input partition joined.
+        action: The action for an event out of order.
+        joined_us: When the input partition joined: an event below is out of order.
 
     Attributes:
         order: Walk order of the kept events, or a slice of all.
         rows: Batch rows in walk order.
-        starts: First place of each timeline's events, and the end.
-        segment: Number of each event's timeline among those touched.
-        touched: Table rows of the timelines touched.
-        system_us: System timestamps after judging.
-        largest_us: Largest system timestamp accepted by the timeline after each event.
+        starts: First index of each timeline's events, then the number of events.
+        segment: Number of each event's timeline among the touched ones.
+        touched: Table rows of the touched timelines.
+        system_us: System timestamps after this policy.
+        largest_us: Largest system timestamp accepted on the timeline after each event.
         is_out_of_order: Which events were out of order.
         largest_before_us: Without OVER, the largest system timestamp accepted before the batch.
     """
@@ -160,7 +156,6 @@ class TimelineWalk:
         self._judge(own, _largest_for_watermark(joined_us, reorder_us))
 
     def _judge(self, own: Ints, joined_us: int) -> None:
-        """Apply the out-of-order policy."""
         # A maximum far below anything in this batch compares like one just below it, and keeps the numbers small.
         bottom = int(own.min()) - 2 if len(own) else 0
         previous = np.maximum(self._table.largest_us[self.touched], max(bottom, joined_us))
@@ -177,7 +172,7 @@ class TimelineWalk:
         self.largest_us = largest
 
     def _lift_above_equals(self, own: Ints, previous: Ints) -> None:
-        """Reorder of minus one tick: move each event above all before it on its timeline."""
+        """Apply a reorder of -1 tick: move each event above all earlier ones of its timeline."""
         place = np.arange(len(own)) - np.repeat(self._first, self._lengths)
         # The k-th event must exceed the maximum before the batch by k + 1 ticks and each earlier one by their distance.
         self.largest_us = self._running_max(own - place, previous + 1) + place
@@ -194,15 +189,15 @@ class TimelineWalk:
 
     @property
     def is_dropped(self) -> Mask:
-        """Which events the out-of-order policy rejects."""
+        """Which events this policy drops."""
         return self.is_out_of_order if self._action is Action.DROP else np.zeros(len(self.is_out_of_order), dtype=np.bool_)
 
     def store(self) -> None:
-        """Leave the new maxima in the table."""
+        """Store the new maxima in the table."""
         if len(self.touched):
             self._table.largest_us[self.touched] = self.largest_us[self.starts[1:] - 1]
 
 
 def _largest_for_watermark(watermark_us: int, reorder_us: int) -> int:
-    """Return the largest system timestamp at which a timeline's watermark is *watermark_us*."""
+    """Return the largest system timestamp of a timeline whose watermark is *watermark_us*."""
     return NEVER if watermark_us == NEVER else watermark_us + reorder_us

@@ -1,13 +1,12 @@
 """
 Explanations: what happened to an event, and because of which other record.
 
-An :class:`Explainer` walks the log of one input partition once more, record by record. For each event it gives the watermark
-that the event met and the record that had set it, the action of each policy, and the record that released the event. The model
-keeps none of this: to ask, replay the same batches with the same estimates and imported CTIs.
+An :class:`Explainer` walks the log of one input partition once more, record by record. For each event it gives the watermark that the event
+met and the record that had set it, the action of each policy, and the record that released the event. The model keeps none of this: to ask,
+replay the same batches with the same estimates and imported CTIs.
 
-Law: an explanation agrees with :meth:`ordering.model.step.Model.step` in all that both say. The setter of a watermark is the
-first that brought the watermark to that value. An explanation depends on the log, the settings and the journal alone, not on
-where batches are cut.
+Law: an explanation agrees with :meth:`ordering.model.step.Model.step` in all that both say. The setter of a watermark is the first that
+brought the watermark to that value. An explanation depends on the log, the settings and the journal alone, not on where batches are cut.
 """
 
 from __future__ import annotations
@@ -96,8 +95,8 @@ class Explainer:
     """
     Explains the records of one input partition.
 
-    Its memory holds timelines not below the floor and start edges that may still be met, as the model's does, and the
-    explanations of held events.
+    Its memory holds timelines not below the floor and start edges that may still be met, as the model's does, and the explanations of held
+    events.
 
     Args:
         policies: The input's time policies.
@@ -131,8 +130,8 @@ class Explainer:
 
     def walk(self, batch: Batch) -> Iterator[Explanation]:
         """
-        Walk a batch, which must follow the one before; yield the explanations that it completes: of a dropped event at its
-        record, of a kept one when it is released.
+        Walk a batch, which must follow the one before; yield the explanations that it completes: of a dropped event at its record, of a
+        kept one when it is released.
         """
         facts = deque(_facts(batch))
         for record in _records(batch, self._over):

@@ -42,10 +42,10 @@ class Policy(StrEnum):
 class Mover(StrEnum):
     """What can move a watermark."""
 
+    # An event of the same timeline, by its system timestamp.
     EVENT = "event"
-    """An event of the same timeline, by its system timestamp."""
+    # Any record of the input partition, by its arrival.
     ARRIVAL = "arrival"
-    """Any record of the input partition, by its arrival."""
     ESTIMATE = "estimate"
     SOURCE_CTI = "source_cti"
     IMPORT = "import"
@@ -60,8 +60,8 @@ class Setter:
 
     Args:
         mover: By which means.
-        offset: Offset of the record, in the input partition of the explained event; of an estimate or an imported CTI its
-            position; None for joining and the end.
+        offset: Offset of the record, in the input partition of the explained event; of an estimate or an imported CTI its position; None
+            for joining and the end.
         time_us: The system timestamp, arrival, estimated arrival, or CTI it brought along, in microseconds.
     """
 

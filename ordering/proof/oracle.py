@@ -1,9 +1,9 @@
 """
 The oracle computes what must come out of one input partition, one record at a time, in plain Python.
 
-It follows the time model (spec sections 1 to 4) word for word and knows nothing of batches, of forgetting timelines or
-of columns. Law: whatever way the real model is cut, restarted or sped up, every channel carries the sequence of this story.
-It keeps every record in memory: use it for tests and self-checks, not for streams.
+It follows the time model (spec sections 1 to 4) word for word and knows nothing of batches, of forgetting timelines or of columns. Law:
+whatever way the real model is cut, restarted or sped up, every channel carries the sequence of this story. It keeps every record in memory:
+use it for tests and self-checks, not for streams.
 
 A watermark is the highest of several marks, and each mark remembers who set it: that explains every verdict.
 """

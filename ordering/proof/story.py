@@ -1,8 +1,8 @@
 """
 The story of one input partition's log: the fate of each record, as the oracle computes it and tests compare it.
 
-Law: a story knows nothing of batches. Each *snapshot* is taken after one record, estimate, import or the end, so whatever way
-the log is cut, what holds at a batch's end is some snapshot.
+Law: a story knows nothing of batches. Each *snapshot* is taken after one record, estimate, import or the end, so whatever way the log is
+cut, what holds at a batch's end is some snapshot.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Ruling:
     """
     One policy applied to one event: ``early``, ``cti_violation``, ``late``, ``out_of_order`` or ``lifted_end``.
 
-    ``limit_us`` is the limit that the event's time was compared with (the latest time not early; the CTI; the earliest time not late;
-    the watermark; the start edge's s), *setter* who set that limit, ``system_us`` the time after it; None: dropped.
+    ``limit_us`` is the limit that the event's time was compared with (the latest time not early; the CTI; the earliest time not late; the
+    watermark; the start edge's s), *setter* who set that limit, ``system_us`` the time after it; None: dropped.
     """
 
     policy: str
@@ -92,8 +92,8 @@ class Ruling:
 @dataclass(slots=True)
 class EventTrace:
     """
-    One event's way: its clamped arrival, its timeline's watermark before the record and who had set it, every ruling in order,
-    and its system timestamp in the end (None: dropped).
+    One event's way: its clamped arrival, its timeline's watermark before the record and who had set it, every ruling in order, and its
+    system timestamp in the end (None: dropped).
     """
 
     offset: int
@@ -180,10 +180,10 @@ class Story:
     """
     All that becomes of one input partition's log.
 
-    ``ordered`` stands in release order; ``watermarks`` has for each offset the watermark its event met (early and
-    unreadable records meet none), ``traces`` the whole way of each event, early ones too; ``counts`` has
-    ``unreadable``, ``source_ctis``, ``early``, ``arrival_clamps`` and, each as ``_adjusted`` and ``_dropped``, ``cti_violation``,
-    ``late`` and ``out_of_order``. ``accepted_us`` has for each accepted event (timeline, the largest s that it brought).
+    ``ordered`` stands in release order; ``watermarks`` has for each offset the watermark its event met (early and unreadable records meet
+    none), ``traces`` the whole way of each event, early ones too; ``counts`` has ``unreadable``, ``source_ctis``, ``early``,
+    ``arrival_clamps`` and, each as ``_adjusted`` and ``_dropped``, ``cti_violation``, ``late`` and ``out_of_order``. ``accepted_us`` has
+    for each accepted event (timeline, the largest s that it brought).
     """
 
     ordered: list[OrderedEvent] = field(default_factory=list)
@@ -244,8 +244,8 @@ class Story:
 
     def continuation(self, output_partition: int, c: int, ahead: int) -> list[OrderedEvent]:
         """
-        Return the events that a run writes into a channel whose last CTI says ``(c, ahead)``: those with s >= c without the first
-        *ahead*. Their seq goes on where the channel ended.
+        Return the events that a run writes into a channel whose last CTI says ``(c, ahead)``: those with s >= c without the first *ahead*.
+        Their seq goes on where the channel ended.
         """
         return [event for event in self.channel(output_partition) if event.system_us >= c][ahead:]
 

@@ -1,12 +1,12 @@
 """
 Facts of the journal, and how they travel in the ordered topic.
 
-A fact is an input of the time model that is not in the input's log and that every replay must find again: three numbers,
-*kind*, *position* and *value*. The header ``tf`` of a CTI carries the facts that took effect since the channel's last CTI,
-so that the journal can be rebuilt from the topic made with it (PROTOCOL.md, "The header tf").
+A fact is an input of the time model that is not in the input's log and that every replay must find again: three numbers, *kind*, *position*
+and *value*. The header ``tf`` of a CTI carries the facts that took effect since the channel's last CTI, so that the journal can be rebuilt
+from the topic made with it (PROTOCOL.md, "The header tf").
 
-Law: facts are decoded as they were encoded, in the same order. A fact of an unknown kind is carried, not refused: readers of
-the ordered topic ignore facts, and a rebuild of the journal leaves it out.
+Law: facts are decoded as they were encoded, in the same order. A fact of an unknown kind is carried, not refused: readers of the ordered
+topic ignore facts, and a rebuild of the journal leaves it out.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _FACT_BYTES = 24
 class FactKind(IntEnum):
     """The kinds of facts; the numbers are in topics and are never used for anything else."""
 
+    # Just before the record at *position* is judged, the arrival frontier is *value* microseconds at least.
     ESTIMATE = 1
-    """Just before the record at *position* is judged, the arrival frontier is *value* microseconds at least."""
+    # Just before the record at *position* is judged, a CTI of another input with c = *value* counts.
     IMPORT = 2
-    """Just before the record at *position* is judged, a CTI of another input with c = *value* counts."""
+    # From *position* on, to the next stamp, records arrived at *value*, microseconds (``arrival = "ingest"``).
     STAMP = 3
-    """From *position* on, to the next stamp, records arrived at *value*, microseconds (``arrival = "ingest"``)."""
+    # From *position* on, to the next verdict, a record's timestamp is absurd if it is too far above *value*, microseconds.
     VERDICT = 4
-    """From *position* on, to the next verdict, a record's timestamp is absurd if it is too far above *value*, microseconds."""
+    # A partition without any record counts from the frontier *value*, microseconds; *position* is 0.
     BASE = 5
-    """A partition without any record counts from the frontier *value*, microseconds; *position* is 0."""
+    # The input partition joined a running topic at J = *value*, microseconds, as roster number *position*.
     JOIN = 6
-    """The input partition joined a running topic at J = *value*, microseconds, as roster number *position*."""
+    # All positions below *position* are closed; *value* is 0.
     CLOSED = 7
-    """All positions below *position* are closed; *value* is 0."""
 
     @property
     def is_span(self) -> bool:
@@ -89,8 +89,8 @@ class FactMerger:
     """
     Merges facts, given in the order in which they took effect, to those in force: one of each kind and position.
 
-    Estimates and imports are only ever raised, so the largest counts; of everything else the first counts. Of CLOSED only the
-    highest position is left. Unknown kinds are left out.
+    Estimates and imports are only ever raised, so the largest counts; of everything else the first counts. Of CLOSED only the highest
+    position is left. Unknown kinds are left out.
     """
 
     def __init__(self) -> None:

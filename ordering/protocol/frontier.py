@@ -1,14 +1,13 @@
 """
 Frontiers: the common progress of several streams, and how often a reader notices it.
 
-A *frontier* is a lower bound on what may still come over several members (channels of a partition, partitions of a topic,
-inputs of an operator): the minimum of their CTIs. Law: it never goes back; it is ``NEVER`` until each member has a CTI and
-``INFINITY`` once all have ended; it stands still while a member that joins is behind it.
+A *frontier* is a lower bound on what may still come over several members (channels of a partition, partitions of a topic, inputs of an
+operator): the minimum of their CTIs. Law: it never goes back; it is ``NEVER`` until each member has a CTI and ``INFINITY`` once all have
+ended; it stands still while a member that joins is behind it.
 
-A :class:`Pace` thins the rises of a stream's CTIs if a reader asks for fewer than the writer sends (spec section 4: a query
-may override its inputs' settings). Law: which rises pass is a pure function of the stream's log; cuts into batches, and
-saving and restoring between them, change nothing. Every rise that passes is a promise that the stream has given, so leaving
-some out, or delaying them, breaks none.
+A :class:`Pace` thins the rises of a stream's CTIs if a reader asks for fewer than the writer sends (spec section 4: a query may override
+its inputs' settings). Law: which rises pass is a pure function of the stream's log; cuts into batches, and saving and restoring between
+them, change nothing. Every rise that passes is a promise that the stream has given, so leaving some out, or delaying them, breaks none.
 """
 
 from __future__ import annotations
@@ -89,15 +88,15 @@ class Pace:
     """
     How often a reader notices a stream's CTIs. Durations are microseconds.
 
-    Without ``every_events`` and ``every_us`` each rise of c passes. With one or both of them only those that come after so
-    many events, or into another span of time; the final CTI always passes.
+    Without ``every_events`` and ``every_us`` each rise of c passes. With one or both of them only those that come after so many events, or
+    into another span of time; the final CTI always passes.
 
     Args:
-        every_events: A rise passes once this many events were accepted since the last one that passed. Silence then
-            passes nothing on: combine it with ``every_us``.
-        every_us: A rise passes when it is the first in its span ``(k * every, (k + 1) * every]`` of time. Spans are aligned
-            to the Unix epoch like windows, so all streams read at one pace pass together, where a run begins does not
-            matter, and windows that end with a span wait for nothing.
+        every_events: A rise passes once this many events were accepted since the last one that passed. Silence then passes nothing on:
+            combine it with ``every_us``.
+        every_us: A rise passes when it is the first in its span ``(k * every, (k + 1) * every]`` of time. Spans are aligned to the Unix
+            epoch like windows, so all streams read at one pace pass together, where a run begins does not matter, and windows that end with
+            a span wait for nothing.
         delay_us: How far each rise that passes stays behind the stream: ``c - delay``, which is compared with spans.
 
     Raises:
@@ -157,8 +156,8 @@ class PacedStream:
 
         Args:
             rises: Every rise of the stream's c in that range.
-            accepted: The log offset of each event accepted in it that counts, never falling; one at the offset of a rise
-                comes before it. End edges do not count.
+            accepted: The log offset of each event accepted in it that counts, never falling; one at the offset of a rise comes before it.
+                End edges do not count.
         """
         passed = []
         counted = 0

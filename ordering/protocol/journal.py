@@ -1,17 +1,16 @@
 """
 The journal: facts that no log holds, so that every replay of a log finds them again.
 
-- While an input partition is silent, its arrival frontier is estimated from a clock, which gives another value at every try.
-  So an estimate is journaled before it is used: (input partition, next offset, frontier). A replay applies it just before it
-  judges the record at that offset (spec section 3).
+- While an input partition is silent, its arrival frontier is estimated from a clock, which gives another value at every try. So an estimate
+  is journaled before it is used: (input partition, next offset, frontier). A replay applies it just before it judges the record at that
+  offset (spec section 3).
 - If another input's CTIs drive a partition, each import is a fact too: (input partition, next offset, c) (section 4).
-- The time at which a range of records was first planned is a fact: the records' arrival if ingest stamps them, else the
-  clock that absurd timestamps are compared with (section 1).
+- The time at which a range of records was first planned is a fact: the records' arrival if ingest stamps them, else the clock that absurd
+  timestamps are compared with (section 1).
 
-Law: at each position the estimate and the import in force only rise, and never change again once the position is closed. A
-closed position stays closed, with the planning time of its closing, which never falls along the partition. A partition's base
-and its joining are those of their first writer. The effect of an answered call is durable. Calls given together happen
-together: no reader sees some of them done.
+Law: at each position the estimate and the import in force only rise, and never change again once the position is closed. A closed position
+stays closed, with the planning time of its closing, which never falls along the partition. A partition's base and its joining are those of
+their first writer. The effect of an answered call is durable. Calls given together happen together: no reader sees some of them done.
 """
 
 from __future__ import annotations
@@ -156,8 +155,8 @@ class Journal(ABC):
     """
     The journal of an ingest job. Calls are atomic, also against another process that calls at the same time.
 
-    Every method raises :class:`~ordering.errors.UnreachableError` when the journal does not answer: the calls may or may not have
-    been done, and may be repeated. It raises :class:`JournalWipedError` when it finds that it has lost facts.
+    Every method raises :class:`~ordering.errors.UnreachableError` when the journal does not answer: the calls may or may not have been
+    done, and may be repeated. It raises :class:`JournalWipedError` when it finds that it has lost facts.
     """
 
     @abstractmethod

@@ -1,10 +1,9 @@
 """
 A CTI whose list needs several records: its parts are put together again.
 
-Law: the list of a CTI is complete only if its parts 0, 1, ..., parts - 1 follow each other among the channel's CTIs and
-agree in all but their lists. Any other CTI of the channel between them discards the parts so far. So a writer that died
-between two parts, or one that should be gone, costs a list and nothing else: the last part's ``c`` and ``n`` count like
-those of any CTI.
+Law: the list of a CTI is complete only if its parts 0, 1, ..., parts - 1 follow each other among the channel's CTIs and agree in all but
+their lists. Any other CTI of the channel between them discards the parts so far. So a writer that died between two parts, or one that
+should be gone, costs a list and nothing else: the last part's ``c`` and ``n`` count like those of any CTI.
 """
 
 from __future__ import annotations

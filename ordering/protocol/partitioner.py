@@ -1,8 +1,8 @@
 """
 Which output partition a key goes to: ``toPositive(murmur2(key)) mod N``, exactly as Kafka's Java partitioner.
 
-The ordered topic is thereby co-partitioned with any topic that Java producers partition by the same key (spec
-section 4). A missing key is zero bytes and hashed like any other: one substream of its own.
+The ordered topic is thereby co-partitioned with any topic that Java producers partition by the same key (spec section 4). A missing key is
+zero bytes and hashed like any other: one substream of its own.
 """
 
 from __future__ import annotations

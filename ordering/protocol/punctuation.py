@@ -1,9 +1,9 @@
 """
 Punctuation: the CTI (current time increment), the record that carries a watermark inside the stream.
 
-Law: a CTI ``(channel, c, n)`` promises that every event of the channel whose system timestamp is below ``c`` has a
-sequence number below ``n``. CTIs of a channel only rise; how many there are and when they are written may differ
-between runs, what they say may never be broken (spec section 4).
+Law: a CTI ``(channel, c, n)`` promises that every event of the channel whose system timestamp is below ``c`` has a sequence number below
+``n``. CTIs of a channel only rise; how many there are and when they are written may differ between runs, what they say may never be broken
+(spec section 4).
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class Cti:
         largest_us: Largest system timestamp released in the channel; ``TICK_MIN`` before the first.
         roster: Who else writes into the topic.
         cause: What moved time.
-        listed: (substream key, w) of substreams whose watermark is ahead of what their released events show: every
-            event of the substream in this channel with system timestamp below ``w`` has a sequence number below ``n``.
-            Only what changed since the channel's last CTI.
-        part, parts: Place of this record in a CTI whose list needs several, counted from 0; all but ``listed`` is
-            the same in each, and it counts with the last.
+        listed: (substream key, w) of substreams whose watermark is ahead of what their released events show: every event of the substream
+            in this channel with system timestamp below ``w`` has a sequence number below ``n``. Only what changed since the channel's last
+            CTI.
+        part, parts: Place of this record in a CTI whose list needs several, counted from 0; all but ``listed`` is the same in each, and it
+            counts with the last.
         facts: Facts of the journal it carries beside its promise, which no reader looks at; None: its writer keeps none.
     """
 
@@ -101,8 +101,8 @@ def shift_cti(c: int, by_us: int) -> int:
     """
     Return the CTI of a stream whose timestamps are moved by *by_us* microseconds, later or (negative) earlier.
 
-    ``NEVER`` and ``INFINITY`` stay: a stream without a promise has none after a shift, and one that has ended has ended. Any
-    other result lies between them, so a shift never ends a stream and never leaves int64.
+    ``NEVER`` and ``INFINITY`` stay: a stream without a promise has none after a shift, and one that has ended has ended. Any other result
+    lies between them, so a shift never ends a stream and never leaves int64.
     """
     if c in (NEVER, INFINITY):
         return c

@@ -1,32 +1,30 @@
 """
 The reader's rule: which records of an ordered partition count, and what its frontier is.
 
-A log may hold a channel's events more than once (a writer died and wrote again from an earlier number) and CTIs of a
-writer that should be gone. The rule (spec section 4) accepts each event once, in the order of ``seq``: it accepts
-``last + 1``, skips what is not above ``last`` and ignores what lies beyond a gap until the rewrite brings it. A CTI
-counts once the event ``n - 1`` was accepted, and of those that count the maximum. The substreams a CTI lists have come
-as far as it says when it counts; one in several parts counts with the last (:mod:`ordering.protocol.list_parts`).
+A log may hold a channel's events more than once (a writer died and wrote again from an earlier number) and CTIs of a writer that should be
+gone. The rule (spec section 4) accepts each event once, in the order of ``seq``: it accepts ``last + 1``, skips what is not above ``last``
+and ignores what lies beyond a gap until the rewrite brings it. A CTI counts once the event ``n - 1`` was accepted, and of those that count
+the maximum. The substreams a CTI lists have come as far as it says when it counts; one in several parts counts with the last
+(:mod:`ordering.protocol.list_parts`).
 
-Law: which events are accepted, and at which record, depends on the log alone. Cuts of the log into batches, and saving
-and restoring between them, change nothing.
+Law: which events are accepted, and at which record, depends on the log alone. Cuts of the log into batches, and saving and restoring
+between them, change nothing.
 
-**Starting in the middle, at time X.** The caller starts at the first offset whose Kafka timestamp is not below X's
-millisecond, or anywhere before it. Every copy of an event with s >= X therefore lies ahead. Copies of earlier events
-may be missing, also between two that are met, so the rule of ``last + 1`` cannot hold yet. But a CTI is written only
-after all events below its ``n`` are in the log:
+**Starting in the middle, at time X.** The caller starts at the first offset whose Kafka timestamp is not below X's millisecond, or anywhere
+before it. Every copy of an event with s >= X therefore lies ahead. Copies of earlier events may be missing, also between two that are met,
+so the rule of ``last + 1`` cannot hold yet. But a CTI is written only after all events below its ``n`` are in the log:
 
-- At any CTI of the channel, all events with s >= X and seq < n have been met. So each CTI accepts the distinct events
-  collected below its ``n``, in the order of seq, and ``last`` becomes ``n - 1``: also a CTI that finds none, or comes
-  before the first event. An event it leaves out has s < X.
+- At any CTI of the channel, all events with s >= X and seq < n have been met. So each CTI accepts the distinct events collected below its
+  ``n``, in the order of seq, and ``last`` becomes ``n - 1``: also a CTI that finds none, or comes before the first event. An event it
+  leaves out has s < X.
 - Its ``c`` counts at once: an event with X <= s < c has a number below ``n``, so it has been met.
-- Once some CTI has c >= X, every event above ``last`` has s >= X (an event with s < X <= c is numbered below n). All
-  copies of those lie ahead, nothing can be missing for good, and the channel is *settled*: the normal rule holds, gaps
-  included, first over what is still collected.
+- Once some CTI has c >= X, every event above ``last`` has s >= X (an event with s < X <= c is numbered below n). All copies of those lie
+  ahead, nothing can be missing for good, and the channel is *settled*: the normal rule holds, gaps included, first over what is still
+  collected.
 
-The specification leaves the collecting at the first CTI with n > x, x the first number met. That accepts the same
-events in the same order, except when a stale writer's events and CTI come first after the start: then events
-between its n and the true writer's next one are all earlier than X and never come, and the reader would stop at a gap
-that is none. Waiting for c >= X closes that hole.
+The specification leaves the collecting at the first CTI with n > x, x the first number met. That accepts the same events in the same order,
+except when a stale writer's events and CTI come first after the start: then events between its n and the true writer's next one are all
+earlier than X and never come, and the reader would stop at a gap that is none. Waiting for c >= X closes that hole.
 """
 
 from __future__ import annotations
@@ -79,18 +77,18 @@ class Accepted:
 
     Args:
         rows: The accepted events, in the order of their acceptance.
-        position: For each of *rows* the log offset of the record at which it was accepted, never falling: its own,
-            or that of the CTI which vouched for it (start in the middle).
-        carried: Rows to keep and to put, in this order, before the next range's events: collected after a start in
-            the middle and not yet vouched for; else empty.
-        progress: (log offset, roster number, c): every rise of a channel's c, in log order. An event accepted at the
-            record at the same offset comes before it.
-        frontier: (log offset, c): every rise of the partition's own frontier, the least c of all channels of the
-            newest roster; none before each of them has a CTI.
+        position: For each of *rows* the log offset of the record at which it was accepted, never falling: its own, or that of the CTI which
+            vouched for it (start in the middle).
+        carried: Rows to keep and to put, in this order, before the next range's events: collected after a start in the middle and not yet
+            vouched for; else empty.
+        progress: (log offset, roster number, c): every rise of a channel's c, in log order. An event accepted at the record at the same
+            offset comes before it.
+        frontier: (log offset, c): every rise of the partition's own frontier, the least c of all channels of the newest roster; none before
+            each of them has a CTI.
         finished: Every channel of the roster has ended.
-        listed: (log offset, roster number, substream key, w): what the lists of CTIs say, in log order, each at the record
-            with which its CTI counts, after the event accepted there: no event of the substream in this channel that is still
-            to be accepted has s < w. Entries that say no more than is known already are among them.
+        listed: (log offset, roster number, substream key, w): what the lists of CTIs say, in log order, each at the record with which its
+            CTI counts, after the event accepted there: no event of the substream in this channel that is still to be accepted has s < w.
+            Entries that say no more than is known already are among them.
         rosters: (log offset, roster): every rise of the roster's version, in log order.
     """
 
@@ -153,10 +151,10 @@ class _Channel:
     is_settled: bool
     last: int = -1
     c: int = NEVER
+    # CTIs whose events are not all accepted.
     waiting: list[_Promise] = field(default_factory=list)
-    """CTIs whose events are not all accepted."""
+    # While not settled: distinct events above ``last``, rising in seq. Only their seqs last beyond a call.
     collected: _EventRun = field(default_factory=lambda: _no_events())
-    """While not settled: distinct events above ``last``, rising in seq. Only their seqs last beyond a call."""
 
     def accept_in_sequence(self, events: _EventRun, promises: list[_Promise], harvest: _Harvest) -> None:
         """Apply the normal rule."""
@@ -211,8 +209,8 @@ class PartitionReader:
     Args:
         partition: Partition of the ordered topic.
         output_partitions: How many partitions that topic has.
-        start_us: X of a start in the middle, microseconds: exactly the events with s >= X are accepted. None: the
-            reader starts with the topic's first record and accepts every event.
+        start_us: X of a start in the middle, microseconds: exactly the events with s >= X are accepted. None: the reader starts with the
+            topic's first record and accepts every event.
 
     Attributes:
         duplicates: Events skipped because they, or a copy, had been met before.

@@ -1,9 +1,9 @@
 """
 Where a writer goes on if its state is lost: the last valid CTI of each channel of an ordered partition.
 
-Law (spec section 6): a CTI is valid if it counts by the reader's rule (:mod:`ordering.protocol.reader`); the last one of a channel
-is that with the largest (c, n), wherever in the log it is. A writer that replays its input with S = c, leaves out
-events with s < c, skips the first ``ahead`` of the rest and numbers on from n writes every channel on as if it had never stopped.
+Law (spec section 6): a CTI is valid if it counts by the reader's rule (:mod:`ordering.protocol.reader`); the last one of a channel is that
+with the largest (c, n), wherever in the log it is. A writer that replays its input with S = c, leaves out events with s < c, skips the
+first ``ahead`` of the rest and numbers on from n writes every channel on as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ class LastPromises:
     Args:
         partition: Partition of the ordered topic.
         output_partitions: How many partitions that topic has.
-        from_beginning: Whether the walk begins with the partition's first record ever. If not, because retention has
-            deleted it or the walk begins further on, a channel's first CTI is believed: its writer had every event below
-            its n acknowledged.
+        from_beginning: Whether the walk begins with the partition's first record ever. If not, because retention has deleted it or the walk
+            begins further on, a channel's first CTI is believed: its writer had every event below its n acknowledged.
     """
 
     def __init__(self, partition: int, output_partitions: int, *, from_beginning: bool = True) -> None:

@@ -1,12 +1,12 @@
 """
 The bytes of an ordered topic: events and CTIs. PROTOCOL.md describes them for other implementations.
 
-Every record carries one Kafka header named ``tg``, whose first byte is the record's version: 1 for a plain record, 2 for an
-extended one (an event with a flag above bit 1, a CTI with a list). An event's header is 48 bytes of fixed width and its
-value is the payload, untouched; a CTI's header is 8 bytes and its value is an Avro body.
+Every record carries one Kafka header named ``tg``, whose first byte is the record's version: 1 for a plain record, 2 for an extended one
+(an event with a flag above bit 1, a CTI with a list). An event's header is 48 bytes of fixed width and its value is the payload, untouched;
+a CTI's header is 8 bytes and its value is an Avro body.
 
-Law: encoding is a pure function of what is written; ``decode(encode(x)) == x``; whole columns at a time. A record bears
-the lowest version that describes it, and a reader refuses higher versions than it knows.
+Law: encoding is a pure function of what is written; ``decode(encode(x)) == x``; whole columns at a time. A record bears the lowest version
+that describes it, and a reader refuses higher versions than it knows.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Flag(IntFlag):
 
     LATE = 1
     OUT_OF_ORDER = 2
+    # Its time lay before a CTI of the source or an imported one, and was moved up to it.
     CTI_VIOLATION = 4
-    """Its time lay before a CTI of the source or an imported one, and was moved up to it."""
     INTERVAL = 8
     EDGE_START = 16
     EDGE_END = 32
+    # An interval whose end, or an end edge whose time, became its start plus one tick.
     LIFTED_END = 64
-    """An interval whose end, or an end edge whose time, became its start plus one tick."""
 
 
 _PLAIN_FLAGS = Flag.LATE | Flag.OUT_OF_ORDER
@@ -166,8 +166,8 @@ def decode_event_headers(headers: Sequence[bytes] | pa.FixedSizeBinaryArray) -> 
     Return a structured array (fields of ``EVENT_HEADER``) of event headers, in their order; of an Arrow column without copying.
 
     Raises:
-        ProtocolError: A header has another length, version or kind than an event's, has flags its version does not know,
-            or a higher version than it needs.
+        ProtocolError: A header has another length, version or kind than an event's, has flags its version does not know, or a higher
+            version than it needs.
     """
     if isinstance(headers, pa.Array):
         table = _rows_of(headers)
