@@ -1,5 +1,5 @@
 """
-Every name that a script can call, and what it stands for.
+Every name that a script can call, and its function.
 
 To add a scalar function:
 

@@ -1,13 +1,13 @@
 """
-Errors of scripts: each names its place, what to write instead, and the nearest correct spelling.
+Errors of scripts: each names its place, a fix, and the nearest correct spelling.
 
 Inside the program a place is an offset into the script; a message shows it as ``file:line:column``, counted from 1. The stable codes:
 
 ========================  ==========================================================================================
 ``TG-QUERY-SYNTAX``       the text is no SQL of this dialect
-``TG-QUERY-NOT-YET``      ASA knows it, this engine does not yet
+``TG-QUERY-NOT-YET``      a construct of Stream Analytics that is not supported yet
 ``TG-QUERY-INPUT``        FROM names no configured input
-``TG-QUERY-OUTPUT``       INTO is missing, or differs from what was given on the command line
+``TG-QUERY-OUTPUT``       INTO is missing, or differs from the output on the command line
 ``TG-QUERY-TIMESTAMP``    TIMESTAMP BY contradicts the input's
 ``TG-QUERY-OVER``         OVER contradicts the input's, or its key is not among the grouping keys
 ``TG-QUERY-FIELD``        the input has no such field
@@ -15,7 +15,7 @@ Inside the program a place is an offset into the script; a message shows it as `
 ``TG-QUERY-TYPE``         an operation cannot work on values of this type
 ``TG-QUERY-GROUP``        a selected value is neither grouped nor aggregated, or grouping lacks a window
 ``TG-QUERY-WINDOW``       a window's or a duration's arguments are wrong, or LIMIT DURATION is missing
-``TG-QUERY-JOIN``         ON leaves the time between two rows without limit, or the join is of a kind that is not there
+``TG-QUERY-JOIN``         ON leaves the time between two rows without limit, or the kind of join is unknown
 ``TG-QUERY-NAME``         two output columns have the same name
 ``TG-QUERY-SIZE``         the script is too big or nested too deeply
 ``TG-QUERY-SQLGLOT``      the installed sqlglot is the compiled one
