@@ -248,7 +248,7 @@ class Property(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Expr):
-    """A conversion to ``kind``; a failing value is NULL if ``lenient`` (TRY_CAST). ``declared``: to a field's declared type, not printed."""
+    """A conversion to ``kind``; failing values are NULL if ``lenient`` (TRY_CAST). ``declared``: to a declared type, not printed."""
 
     arg: Expr
     kind: Kind
