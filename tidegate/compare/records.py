@@ -183,7 +183,7 @@ class PartitionWalk:
     def _accept(self, events: EventColumns, ctis: list[tuple[int, Cti]]) -> LogPiece:
         log = Log(events.log_offset, events.number, events.seq, events.system_us, ctis)
         accepted = self.reader.accept(log)
-        # Events beyond a gap wait for the missing ones, so they are carried into the next piece.
+        # After a start in the middle, events wait for the CTI that vouches for them, perhaps in the next piece.
         candidates = events if self._carried is None else EventColumns.concat([self._carried, events])
         self._carried = candidates.take_rows(accepted.carried) if len(accepted.carried) else None
         return LogPiece(candidates.take_rows(accepted.rows), accepted.position, ctis)

@@ -46,7 +46,7 @@ def run_command(command: Command) -> None:
 
 
 def report_errors(command: Command) -> Command:
-    """Wrap a command function: check that the imported packages are the installed ones, then run it and report its errors."""
+    """Wrap a command function: check that no foreign package has our packages' names, then run it and report its errors."""
 
     @functools.wraps(command)
     def wrapped(*args: object, **kwargs: object) -> None:
