@@ -71,7 +71,7 @@ def test_the_schema_tells_unit_default_and_meaning(form: str) -> None:
     Path("tidegate.toml").write_text("[broken")
     out = run("--schema", "--format", form)
     assert "16MiB" in out
-    assert "How long events are held to be put in order" in out
+    assert "How long events are held so that they can be put in order" in out
 
 
 def test_the_manual_is_current() -> None:

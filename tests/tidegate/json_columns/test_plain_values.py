@@ -37,7 +37,7 @@ PLAIN = b'{"a":1,"ab":"x","Ab":0.5}'
 def compiled() -> None:
     """Where there is a compiler, what is tested is what this checkout compiles."""
     for source, target in hatch_build.PARTS.items():
-        hatch_build.compiled(source, hatch_build.ROOT / target)
+        hatch_build.compile_part(source, hatch_build.ROOT / target)
     plain_json.library.cache_clear()
 
 

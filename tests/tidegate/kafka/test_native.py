@@ -23,7 +23,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL | None:
     """The native part as this checkout compiles it; None where nobody can."""
     target = tmp_path_factory.mktemp("native") / "_native.so"
-    return native._open_library(target) if hatch_build.compiled(SOURCE, target) else None
+    return native._open_library(target) if hatch_build.compile_part(SOURCE, target) else None
 
 
 def test_it_is_compiled_wherever_there_is_a_compiler(library: ctypes.CDLL | None) -> None:
@@ -34,7 +34,7 @@ def test_it_is_compiled_wherever_there_is_a_compiler(library: ctypes.CDLL | None
 def test_without_a_compiler_a_build_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """It says that it will be slower, and does not fail."""
     monkeypatch.setenv("CC", "no-such-compiler")
-    assert not hatch_build.compiled(SOURCE, tmp_path / "_native.so")
+    assert not hatch_build.compile_part(SOURCE, tmp_path / "_native.so")
     assert "slower" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
 
