@@ -41,7 +41,7 @@ class EventRows:
     timeline: NDArray[np.int32]
     key: Payload
     value: Payload
-    # Whether keys and values lie in files (:meth:`spill_payloads`).
+    # Whether keys and values are in files (:meth:`spill_payloads`).
     is_spilled: bool = False
 
     def __len__(self) -> int:

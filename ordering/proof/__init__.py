@@ -1,5 +1,5 @@
 """
-What the model is compared with and explained by: the naive oracle and its story, explanations of single events.
+Proofs and explanations of the model: the naive oracle and its story, and explanations of single events.
 
-Imports ordering.model; the oracle shares no code with it but settings. Commands, tests and ordering.testing import it.
+Imports ordering.model, of which the oracle shares only the settings. Commands, tests and ordering.testing import it.
 """

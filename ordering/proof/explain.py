@@ -1,12 +1,12 @@
 """
-Explanations: what happened to an event, and because of which other record.
+Explanations: the fate of an event, and the other records that caused it.
 
-An :class:`Explainer` walks the log of one input partition once more, record by record. For each event it gives the watermark that the event
-met and the record that had set it, the action of each policy, and the record that released the event. The model keeps none of this: to ask,
-replay the same batches with the same estimates and imported CTIs.
+An :class:`Explainer` replays the log of one input partition record by record. For each event it gives the watermark that the event met and
+the record that had set it, the action of each policy, and the record that released the event. The model stores none of this, so the replay
+needs the same estimates and imported CTIs.
 
-Law: an explanation agrees with :meth:`ordering.model.step.Model.step` in all that both say. The setter of a watermark is the first that
-brought the watermark to that value. An explanation depends on the log, the settings and the journal alone, not on where batches are cut.
+Law: an explanation agrees with :meth:`ordering.model.step.Model.step`. The setter of a watermark is the first that raised the watermark to
+that value. An explanation depends only on the log, the settings and the journal, not on batch boundaries.
 """
 
 from __future__ import annotations
@@ -32,18 +32,17 @@ _TIDY_FROM = 1_024
 
 
 class _Mark(NamedTuple):
-    """A time that only rises, who brought it there first, and at which turn: records, estimates and imports are counted from 1."""
+    """A time that only rises, its first setter, and the turn at which it was set (records, estimates and imports are counted from 1)."""
 
     time_us: int = NEVER
     setter: Setter | None = None
     turn: int = 0
 
     def raise_to(self, time_us: int, mover: Mover, offset: int | None, turn: int) -> _Mark:
-        """Return the mark after *mover* brought *time_us* at *turn*."""
+        """Return the mark after *mover* has reported *time_us* at *turn*."""
         return _Mark(time_us, Setter(mover, offset, time_us), turn) if time_us > self.time_us else self
 
     def lower_by(self, by_us: int) -> _Mark:
-        """Return the mark that stays so far behind this one."""
         return _Mark(self.time_us - by_us, self.setter, self.turn)
 
 
@@ -51,7 +50,7 @@ _UNSET = _Mark()
 
 
 class _Record(NamedTuple):
-    """One row of a batch; without an event time its arrival is used; ``start_us`` and ``end_us`` are None if the shape has none."""
+    """One row of a batch. The arrival time replaces an absent event time; ``start_us`` and ``end_us`` are None if the shape has none."""
 
     offset: int
     stamped_us: int
@@ -66,7 +65,7 @@ class _Record(NamedTuple):
 
 @dataclass(slots=True)
 class _Fate:
-    """One event on its way through the policies: ``system_us`` is None once dropped; ``accepted_us`` raises its timeline's watermark."""
+    """One event between policies: ``system_us`` is None once dropped; ``accepted_us`` raises its timeline's watermark."""
 
     system_us: int | None
     accepted_us: int = NEVER
@@ -75,14 +74,13 @@ class _Fate:
     steps: list[PolicyStep] = field(default_factory=list)
 
     def move(self, policy: Policy, limit_us: int, by: Setter | None, after_us: int | None) -> None:
-        """Move the event to *after_us*, or drop it."""
+        """Move the event to *after_us*; None drops it."""
         action = Action.DROP if after_us is None else Action.ADJUST
         self.steps.append(PolicyStep(policy, action, limit_us, by, self.current_us, after_us))
         self.system_us = after_us
 
     @property
     def current_us(self) -> int:
-        """The system timestamp of an event that was not dropped."""
         assert self.system_us is not None, "a dropped event meets no further policy"
         return self.system_us
 
@@ -95,16 +93,14 @@ class Explainer:
     """
     Explains the records of one input partition.
 
-    Its memory holds timelines not below the floor and start edges that may still be met, as the model's does, and the explanations of held
-    events.
+    It remembers timelines not below the floor, start edges that an end edge can still match, and the explanations of held events.
 
     Args:
-        policies: The input's time policies.
         over: Whether timelines are substreams.
-        partition: How explanations name the input partition.
+        partition: The name of the input partition in explanations.
         joined_us: When the partition joined, in microseconds; ``NEVER``: it was there from the start.
-        offsets: Which records to explain; None: all.
-        verdicts: Which verdicts to explain; None: all.
+        offsets: The records to explain; None: all.
+        verdicts: The verdicts to explain; None: all.
     """
 
     def __init__(
@@ -129,10 +125,7 @@ class Explainer:
         self._waiting = _HeldExplanations()
 
     def walk(self, batch: Batch) -> Iterator[Explanation]:
-        """
-        Walk a batch, which must follow the one before; yield the explanations that it completes: of a dropped event at its record, of a
-        kept one when it is released.
-        """
+        """Process the next batch; yield an explanation of each dropped event at its record, and of each kept event at its release."""
         facts = deque(_facts(batch))
         for record in _records(batch, self._over):
             while facts and facts[0][0] <= record.offset:
@@ -147,7 +140,7 @@ class Explainer:
             yield from self._release_by_floor()
 
     def held(self) -> list[Explanation]:
-        """Return the wanted explanations of events still held, in release order."""
+        """Return the requested explanations of held events in release order."""
         return self._waiting.all()
 
     def _apply_fact(self, position: int, mover: Mover, time_us: int) -> Iterator[Explanation]:
@@ -183,7 +176,7 @@ class Explainer:
         self._starts.prune(lambda timeline: self._watermark(timeline).time_us)
 
     def _time_of(self, record: _Record) -> int | None:
-        """Return the event time, or the ``c`` of a source's CTI; None if there is neither."""
+        """Return the event time, or the ``c`` of a source CTI; None if there is neither."""
         if record.source_cti_us > NEVER:
             return record.source_cti_us
         if not record.readable:
@@ -220,7 +213,7 @@ class Explainer:
         )
 
     def _judge(self, record: _Record, t: int | None, watermark: _Mark) -> _Fate:
-        """Put a record through all policies in their order (spec section 2)."""
+        """Apply all policies in their order (spec section 2)."""
         fate = _Fate(t)
         if t is None:
             return fate
@@ -259,7 +252,7 @@ class Explainer:
             fate.move(Policy.OUT_OF_ORDER, watermark.time_us, watermark.setter, watermark.time_us if adjusts else None)
 
     def _keep_shape(self, record: _Record, _t: int, fate: _Fate, watermark: _Mark) -> None:
-        """Keep the end of a span after its start (spec section 4); that moves no watermark."""
+        """Move the end of a span after its start (spec section 4), without effect on watermarks."""
         fate.accepted_us = fate.current_us
         if record.end_us is not None:
             fate.end_us = max(record.end_us, fate.current_us + 1)
@@ -270,7 +263,7 @@ class Explainer:
                 fate.move(Policy.SHAPE, limit_us, start.setter, limit_us)
 
     def _after_violation(self, record: _Record) -> int | None:
-        """Return where an event that lies before a CTI is moved; None: it is dropped."""
+        """Return the adjusted time of an event that lies before a CTI; None drops it."""
         if self._policies.cti_violation_action is Action.DROP:
             return None
         if record.end_us is not None:
@@ -305,17 +298,16 @@ class Explainer:
 
 
 def _release_key(explanation: Explanation) -> tuple[int, int]:
-    """Return the sort key of events that are released together."""
     return (explanation.system_us if explanation.system_us is not None else NEVER, explanation.offset)
 
 
 def _higher(left: _Mark, right: _Mark) -> _Mark:
-    """Return the higher of two marks; of equal ones the earlier."""
+    """Return the higher mark; of equal marks the earlier."""
     return right if (right.time_us, -right.turn) > (left.time_us, -left.turn) else left
 
 
 class _Timelines:
-    """The largest system timestamp accepted on each timeline, forgotten once its watermark is below the floor."""
+    """The largest system timestamp accepted on each timeline; removed once its watermark is below the floor."""
 
     def __init__(self) -> None:
         self._largest: dict[bytes, _Mark] = {}
@@ -376,7 +368,7 @@ class _HeldExplanations:
             heappush(self._least, (system_us, timeline))
 
     def pop_below(self, timeline: bytes, bound_us: int) -> list[Explanation]:
-        """Take out the explanations below *bound_us* of one timeline, in order."""
+        """Remove and return the explanations of *timeline* below *bound_us*, in order."""
         heap, out = self._heaps.get(timeline, []), []
         while heap and heap[0][0] < bound_us:
             out.append(heappop(heap)[2])
@@ -387,7 +379,7 @@ class _HeldExplanations:
         return out
 
     def timelines_below(self, bound_us: int) -> list[bytes]:
-        """Return the timelines on which something lies below *bound_us*; the caller must take all of that out."""
+        """Return the timelines with events below *bound_us*; the caller must pop those events."""
         timelines = set()
         while self._least and self._least[0][0] < bound_us:
             _, timeline = heappop(self._least)

@@ -1,8 +1,8 @@
 """
 The explanation of one event: the action of each policy, the watermark it met and its setter, and the record that released it.
 
-Law: an explanation has times as they were when the event came, and every record it names is of the event's input partition.
-:mod:`ordering.proof.explain` makes explanations from a log.
+Law: times are those at the event's arrival, and every named record is of the event's input partition. :mod:`ordering.proof.explain` makes
+explanations from a log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Label = str | int | float | bool | None
 
 
 class Verdict(StrEnum):
-    """What became of a record: an event kept as it was, adjusted or dropped; no event; or a CTI that the source enqueued."""
+    """The fate of a record: an event kept unchanged, adjusted or dropped; no event; or a source CTI."""
 
     KEPT = "kept"
     ADJUSTED = "adjusted"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
 
 class Policy(StrEnum):
-    """What can move or reject an event, in this order. ``SHAPE`` keeps the end of a span after its start (spec section 4)."""
+    """The policies that move or reject an event, in order. ``SHAPE`` moves the end of a span after its start (spec section 4)."""
 
     EARLY = "early"
     CTI_VIOLATION = "cti_violation"
@@ -40,7 +40,7 @@ class Policy(StrEnum):
 
 
 class Mover(StrEnum):
-    """What can move a watermark."""
+    """The causes of a watermark's rise."""
 
     # An event of the same timeline, by its system timestamp.
     EVENT = "event"
@@ -56,13 +56,12 @@ class Mover(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Setter:
     """
-    Who set a time.
+    The cause of a time.
 
     Args:
-        mover: By which means.
-        offset: Offset of the record, in the input partition of the explained event; of an estimate or an imported CTI its position; None
-            for joining and the end.
-        time_us: The system timestamp, arrival, estimated arrival, or CTI it brought along, in microseconds.
+        offset: The record's offset in the explained event's input partition; the position of an estimate or an imported CTI; None for
+            joining and the end.
+        time_us: Its system timestamp, arrival time, estimated arrival time or CTI, in microseconds.
     """
 
     mover: Mover
@@ -89,15 +88,12 @@ class Setter:
 @dataclass(frozen=True, slots=True)
 class PolicyStep:
     """
-    One policy that touched an event. Times are microseconds.
+    One policy that adjusted or dropped an event. Times are microseconds.
 
     Args:
-        policy: Which.
-        action: What it did.
-        limit_us: The time allowed: the latest for ``EARLY``, the earliest for all others.
-        limit_set_by: Who set the time that the limit follows from.
-        before_us: The system timestamp before.
-        after_us: The system timestamp after; None: dropped.
+        limit_us: The allowed time: the latest for ``EARLY``, the earliest for all others.
+        limit_set_by: The cause of the limit.
+        before_us, after_us: The system timestamp before and after; ``after_us`` is None if dropped.
     """
 
     policy: Policy
@@ -108,7 +104,6 @@ class PolicyStep:
     after_us: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it, times as ISO-8601."""
         return {
             "policy": self.policy.value,
             "action": self.action.value,
@@ -135,19 +130,17 @@ class Explanation:
     The fate of one record. Times are microseconds.
 
     Args:
-        partition: The input partition, also of every record named here.
-        offset: The record.
-        verdict: Its fate in one word.
-        event_time_us: Its event time; of a source's CTI its ``c``; None if unreadable.
-        stamped_us: Its arrival as stamped.
-        arrival_us: Its arrival as it counts; above ``stamped_us`` if clamped.
-        clamped_by: Who had set the arrival it was clamped to; None if it was not.
-        watermark_us: The watermark its timeline had when it came; ``NEVER`` if none, None if the event was not compared with it.
-        watermark_set_by: Who brought the watermark there first; None if there was none.
-        steps: Every policy that touched it, in order; the last one dropped it, if it was dropped.
-        system_us: The system timestamp it carries; None if it was not kept.
-        end_us: Of a kept interval its end, after its system timestamp.
-        released_upon: Who brought its timeline's watermark past it; None: still held when the explanation was asked for, or not kept.
+        partition: The input partition of the record, and of every record named here.
+        event_time_us: The event time; the ``c`` of a source CTI; None if unreadable.
+        stamped_us: The arrival time as stamped.
+        arrival_us: The arrival time used; above ``stamped_us`` if clamped.
+        clamped_by: The cause of the clamp; None if not clamped.
+        watermark_us: The watermark that the event met; ``NEVER`` if none, None if the event was not compared with it.
+        watermark_set_by: The first cause of that watermark; None if there was none.
+        steps: Every policy that adjusted it, in order; if it was dropped, the last step dropped it.
+        system_us: The final system timestamp; None if not kept.
+        end_us: The end of a kept interval, after its system timestamp.
+        released_by: The cause of the watermark that released it; None: not kept, or still held.
     """
 
     partition: Label
@@ -166,11 +159,11 @@ class Explanation:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Return the names of the policies that touched it, in order."""
+        """The names of the policies that adjusted or dropped it, in order."""
         return tuple(step.policy.value for step in self.steps)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it fit for JSON: times as ISO-8601, None if there is none."""
+        """Return all fields for JSON: times as ISO-8601, None if there is none."""
         return {
             "partition": self.partition,
             "offset": self.offset,

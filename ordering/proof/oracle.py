@@ -1,11 +1,9 @@
 """
-The oracle computes what must come out of one input partition, one record at a time, in plain Python.
+The oracle computes the expected output of one input partition, one record at a time, in plain Python.
 
-It follows the time model (spec sections 1 to 4) word for word and knows nothing of batches, of forgetting timelines or of columns. Law:
-whatever way the real model is cut, restarted or sped up, every channel carries the sequence of this story. It keeps every record in memory:
-use it for tests and self-checks, not for streams.
-
-A watermark is the highest of several marks, and each mark remembers who set it: that explains every verdict.
+It follows the time model (spec sections 1 to 4) word for word, without batches, columns or forgotten timelines. Law: however the real model
+is cut, restarted or optimized, every channel has the sequence of this story. It stores every record: use it only for tests and self-checks.
+A watermark is the highest of several marks, each with its setter, which explains every verdict.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ _UNNUMBERED = -1
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A time (microseconds) that only rises, who raised it last, and at which turn of the walk."""
+    """A time (microseconds) that only rises, its last setter, and the turn at which it was set."""
 
     time_us: int
     turn: int
     setter: Setter
 
     def lower_by(self, by_us: int) -> Mark:
-        """Return the mark that stays *by_us* behind this one; the ends of time stay where they are."""
+        """Return the mark lowered by *by_us*; ``NEVER`` and ``INFINITY`` stay."""
         return self if self.time_us in (NEVER, INFINITY) else replace(self, time_us=self.time_us - by_us)
 
 
@@ -40,7 +38,7 @@ _UNSET = Mark(NEVER, 0, Setter(SetBy.NOBODY))
 
 
 def highest(*marks: Mark) -> Mark:
-    """Return the highest mark; of equal ones the one set first, and of those set at one turn the one named first."""
+    """Return the highest mark; of equal marks the one set first, and of those set at one turn the first argument."""
     return max(marks, key=lambda mark: (mark.time_us, -mark.turn))
 
 
@@ -58,20 +56,20 @@ def compute_story(
     finish: bool = False,
 ) -> Story:
     """
-    Walk one input partition in offset order and return the fate of every record.
+    Process one input partition in offset order and return the fate of every record.
 
     Args:
         records: The log, offsets rising (gaps allowed).
-        over: Whether each key has a timeline of its own; else the input partition is the one timeline.
+        over: Whether each key has a timeline of its own; else the input partition is the only timeline.
         roster: The input partition's roster number.
-        estimates: Position -> arrival frontier in microseconds, applied before the record at that position is judged.
+        estimates: Position -> arrival frontier in microseconds, applied before the record at that position.
         imports: Position -> c in microseconds of a CTI of another input, applied after the estimate at that position.
-        joined_us: The moment at which the input partition joined; ``NEVER``: it was there from the start.
+        joined_us: When the input partition joined; ``NEVER``: it was there from the start.
         delay_us: How far CTIs stay behind the watermark.
-        finish: Whether the watermark goes to infinity at the end, which releases everything.
+        finish: Whether the watermark rises to infinity at the end, which releases all events.
 
     Raises:
-        SettingError: *over* without a late tolerance: silence could advance no substream (spec section 2).
+        SettingError: *over* without a late tolerance: a silent substream would never advance (spec section 2).
     """
     if over and policies.late_us is None:
         raise SettingError("late may be off only without OVER", where="late", fix="give late a duration", example='late = "5s"')
@@ -181,7 +179,7 @@ class _Walk:
         return SetBy.SOURCE
 
     def _judge(self, record: Record, t: int, arrived: Mark, timeline: bytes) -> bool:
-        """Put an event through the policies in their order; hold it and return True, or drop it."""
+        """Apply the policies in their order; hold the event and return True, or drop it."""
         watermark = self._watermark(timeline)
         met = self.story.traces[record.offset] = EventTrace(record.offset, arrived.time_us, watermark.time_us, watermark.setter)
         if self._is_early(met, record, t, arrived):
@@ -219,7 +217,7 @@ class _Walk:
         return True
 
     def _violation_action(self, record: Record) -> Action:
-        """Return the action for an event before a CTI: only what reaches past the CTI can be moved up to it."""
+        """Return the action for an event before a CTI: only a span that ends after the CTI, or an edge, can be moved up to it."""
         reaches_past = record.shape is Shape.EDGE or (record.end_us is not None and record.end_us > self.punctuation.time_us)
         return self.policies.cti_violation_action if reaches_past else Action.DROP
 
@@ -237,7 +235,7 @@ class _Walk:
         return False
 
     def _fit_span(self, met: EventTrace, record: Record, s: int, timeline: bytes) -> tuple[int, int | None]:
-        """Lift an end that is not after its start: return the event's system timestamp, and an interval's end."""
+        """Lift an end that is not after its start; return the event's system timestamp, and an interval's end."""
         if record.end_us is not None:
             if record.end_us < s + 1:
                 met.rulings.append(Ruling("lifted_end", s, Setter(SetBy.EVENT, record.offset), s))
@@ -276,7 +274,7 @@ class _Walk:
             self.starts[timeline, self._identity(record), t].append(record.offset)
 
     def _release(self, timeline: bytes | None, trigger: SetBy, is_counted: bool = False, is_end_edge: bool = False) -> None:
-        """Release what the floor allows of all timelines, and what its watermark allows of the record's own."""
+        """Release the events of all timelines below the floor, and the events of *timeline* below its watermark."""
         due = self._pop_below(self.all_held, highest(*self._floors()).time_us)
         if timeline is not None:
             due += self._pop_below(self.heaps[timeline], self._watermark(timeline).time_us)
@@ -312,7 +310,7 @@ class _Walk:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Return the partition that Kafka's Java partitioner gives a record with this key."""
+    """Return the partition of a key by Kafka's Java partitioner."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 

@@ -1,8 +1,8 @@
 """
-The story of one input partition's log: the fate of each record, as the oracle computes it and tests compare it.
+The story of one input partition's log: the fate of each record, computed by the oracle and compared by tests.
 
-Law: a story knows nothing of batches. Each *snapshot* is taken after one record, estimate, import or the end, so whatever way the log is
-cut, what holds at a batch's end is some snapshot.
+Law: a story has no batches. A *snapshot* is taken after each record, estimate, import and the end; so for any cut of the log, the state at
+a batch's end equals one of the snapshots.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ class Record:
     One raw record. Times are microseconds.
 
     Args:
-        offset: Its offset.
-        arrival_us: Its arrival as stamped, not yet clamped.
-        event_time_us: Its event time (an end edge's is its end); None: unreadable, or a CTI.
+        arrival_us: Its arrival time as stamped, not yet clamped.
+        event_time_us: Its event time (the end, of an end edge); None: unreadable, or a CTI.
         key: With OVER the substream key; else the record's key.
-        source_cti_us: The c of a CTI enqueued by the source; None: the record is none.
-        end_us: An interval's end; None for other shapes.
-        start_us: For an end edge the event time of its start edge; ``NEVER`` marks a start edge; None for other shapes.
-        raw_key: The record's key where *key* is the substream's. Without OVER it is what edges are matched by.
+        source_cti_us: The c of a source CTI; None for other records.
+        end_us: The end of an interval; None for other shapes.
+        start_us: For an end edge the event time of its start edge; ``NEVER`` for a start edge; None for other shapes.
+        raw_key: The record's key if *key* is a substream key; without OVER edges are matched by it.
     """
 
     offset: int
@@ -42,19 +41,17 @@ class Record:
 
     @property
     def shape(self) -> Shape:
-        """What the event is in time."""
         if self.start_us is not None:
             return Shape.EDGE
         return Shape.POINT if self.end_us is None else Shape.INTERVAL
 
     @property
     def is_end_edge(self) -> bool:
-        """Whether it is an end edge."""
         return self.start_us is not None and self.start_us != NEVER
 
 
 class SetBy(StrEnum):
-    """What may set a watermark: nothing yet, joining, an event's system timestamp, a record's arrival, ..."""
+    """The causes of a watermark."""
 
     NOBODY = "nobody"
     JOINED = "joined"
@@ -68,7 +65,7 @@ class SetBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setter:
-    """Who set a mark: a record (event, arrival, source) by its offset, an estimate or import by its position; else -1."""
+    """The setter of a mark: the offset of a record (event, arrival, source), the position of an estimate or import; else -1."""
 
     by: SetBy
     offset: int = -1
@@ -79,8 +76,10 @@ class Ruling:
     """
     One policy applied to one event: ``early``, ``cti_violation``, ``late``, ``out_of_order`` or ``lifted_end``.
 
-    ``limit_us`` is the limit that the event's time was compared with (the latest time not early; the CTI; the earliest time not late; the
-    watermark; the start edge's s), *setter* who set that limit, ``system_us`` the time after it; None: dropped.
+    Args:
+        limit_us: The limit: the latest time not early, the CTI, the earliest time not late, the watermark, or the start edge's s.
+        setter: The setter of the limit.
+        system_us: The time after this policy; None: dropped.
     """
 
     policy: str
@@ -91,10 +90,7 @@ class Ruling:
 
 @dataclass(slots=True)
 class EventTrace:
-    """
-    One event's way: its clamped arrival, its timeline's watermark before the record and who had set it, every ruling in order, and its
-    system timestamp in the end (None: dropped).
-    """
+    """One event's clamped arrival, the watermark it met with its setter, its rulings in order, and its system timestamp (None: dropped)."""
 
     offset: int
     arrival_us: int
@@ -107,9 +103,9 @@ class EventTrace:
 @dataclass(frozen=True, slots=True)
 class OrderedEvent:
     """
-    One event as the ordered topic carries it; ``arrival_us`` is clamped, *policies* are those that changed a time of it.
+    One event as the ordered topic has it. ``arrival_us`` is clamped; *policies* are those that changed one of its times.
 
-    ``end_us`` is an interval's end as readers compute it, *snapshot_index* the place in ``Story.snapshots`` at which it left.
+    ``end_us`` is an interval's end as readers compute it; *snapshot_index* is its release, as an index of ``Story.snapshots``.
     """
 
     output_partition: int
@@ -137,20 +133,20 @@ class Dropped:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """
-    The state at the start, after a record, an estimate, an import or the end.
+    The state at the start, or after a record, an estimate, an import or the end.
 
     Args:
         next_offset: The first offset not yet judged.
-        frontier_us: A.
-        c: The c of a CTI there: no event still to come lies below it.
-        released_count: How many events of the story are out.
-        watermark_us: The one timeline's watermark, with OVER the floor; ``c`` is this minus the delay.
-        watermark_setter: Who set that watermark first.
-        tied_setters: What set other marks to the same time.
-        trigger: What the snapshot follows: a record is ``EVENT``, a CTI that its source enqueued ``SOURCE``.
-        accepted_count: How many events were accepted by then, end edges not counted.
-        is_counted: Whether the snapshot follows one of those.
-        is_end_edge: Whether it follows an end edge, after which application time is not compared.
+        frontier_us: The arrival frontier A.
+        c: The c of a CTI at this point: no later event lies below it.
+        released_count: How many events of the story are released.
+        watermark_us: The watermark of the only timeline, with OVER the floor; ``c`` is this minus the delay.
+        watermark_setter: The first setter of that watermark.
+        tied_setters: The kinds of all setters of marks with the same time.
+        trigger: The kind of input before the snapshot: ``EVENT`` for a record, ``SOURCE`` for a source CTI.
+        accepted_count: How many events are accepted so far, without end edges.
+        is_counted: Whether the snapshot follows an event of ``accepted_count``.
+        is_end_edge: Whether it follows an end edge, at which ``every_us`` is not checked.
     """
 
     next_offset: int
@@ -166,7 +162,7 @@ class Snapshot:
     is_end_edge: bool
 
     def is_due(self, generation: Generation, last_us: int) -> bool:
-        """Return whether a CTI is due at this record; ``last_us`` is the watermark at the CTI point before (else ``NEVER``)."""
+        """Return whether a CTI is due at this record; ``last_us`` is the watermark at the previous CTI point (else ``NEVER``)."""
         if generation.is_per_batch or self.trigger not in (SetBy.EVENT, SetBy.SOURCE):
             return False
         by_count = generation.every_events is not None and self.is_counted and self.accepted_count % generation.every_events == 0
@@ -178,12 +174,14 @@ class Snapshot:
 @dataclass(slots=True)
 class Story:
     """
-    All that becomes of one input partition's log.
+    The fate of every record of one input partition's log.
 
-    ``ordered`` stands in release order; ``watermarks`` has for each offset the watermark its event met (early and unreadable records meet
-    none), ``traces`` the whole way of each event, early ones too; ``counts`` has ``unreadable``, ``source_ctis``, ``early``,
-    ``arrival_clamps`` and, each as ``_adjusted`` and ``_dropped``, ``cti_violation``, ``late`` and ``out_of_order``. ``accepted_us`` has
-    for each accepted event (timeline, the largest s that it brought).
+    Args:
+        ordered: Released events in release order.
+        watermarks: Offset -> the watermark that the event met; early and unreadable records meet none.
+        traces: Offset -> the trace of the event, early ones included.
+        counts: ``unreadable``, ``source_ctis``, ``early``, ``arrival_clamps``; ``_adjusted`` and ``_dropped`` of the other policies.
+        accepted_us: Offset of an accepted event -> (timeline, its system timestamp before its end was lifted).
     """
 
     ordered: list[OrderedEvent] = field(default_factory=list)
@@ -196,23 +194,23 @@ class Story:
     accepted_us: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
     def channel(self, output_partition: int) -> list[OrderedEvent]:
-        """Return one channel's sequence; its events are numbered 0, 1, 2, ..."""
+        """Return the events of one channel, numbered 0, 1, 2, ..."""
         return [event for event in self.ordered if event.output_partition == output_partition]
 
     def promise(self, snapshot: Snapshot, output_partition: int) -> tuple[int, int]:
-        """Return the channel's ``(n, ahead)`` at *snapshot*: events out by then, and how many of them are not below its ``c``."""
+        """Return the channel's ``(n, ahead)`` at *snapshot*: its released events, and how many of them are at or above ``c``."""
         out = self._out(snapshot, output_partition)
         return len(out), sum(event.system_us >= snapshot.c for event in out)
 
     def largest_us(self, snapshot: Snapshot, output_partition: int) -> int | None:
-        """Return the largest system timestamp released in the channel by *snapshot*; None: no event is out."""
+        """Return the largest system timestamp released in the channel by *snapshot*; None if no event is released."""
         return max((event.system_us for event in self._out(snapshot, output_partition)), default=None)
 
     def substreams(self, snapshot: Snapshot, reorder_us: int) -> dict[bytes, tuple[int, int | None]]:
         """
-        Return for each substream that has an accepted event by *snapshot* its watermark and the largest s released of it.
+        Return the watermark and the largest released s of each substream with an accepted event by *snapshot*.
 
-        A CTI there may list any whose watermark is above its ``c`` (spec section 4).
+        A CTI at this point may list each substream whose watermark is above its ``c`` (spec section 4).
         """
         known: dict[bytes, int] = {}
         for offset, (timeline, accepted_us) in self.accepted_us.items():
@@ -225,9 +223,9 @@ class Story:
 
     def starting_at(self, start_us: int) -> Story:
         """
-        Return the story of a run into an empty topic that starts from the output start time ``start_us`` (spec section 6).
+        Return the story of a run into an empty topic from the output start time ``start_us`` (spec section 6).
 
-        Released events below it are left out and not numbered; the CTIs that count are those with ``c >= start_us``.
+        Released events below it are omitted and not numbered; only CTIs with ``c >= start_us`` count.
         """
         kept = [event for event in self.ordered if event.system_us >= start_us]
         numbers: Counter[int] = Counter()
@@ -243,10 +241,7 @@ class Story:
         return replace(self, ordered=ordered, snapshots=snapshots)
 
     def continuation(self, output_partition: int, c: int, ahead: int) -> list[OrderedEvent]:
-        """
-        Return the events that a run writes into a channel whose last CTI says ``(c, ahead)``: those with s >= c without the first *ahead*.
-        Their seq goes on where the channel ended.
-        """
+        """Return the events that a run appends to a channel whose last CTI has ``(c, ahead)``: those with s >= c but the first *ahead*."""
         return [event for event in self.channel(output_partition) if event.system_us >= c][ahead:]
 
     def _out(self, snapshot: Snapshot, output_partition: int) -> list[OrderedEvent]:

@@ -1,12 +1,12 @@
 """
-Facts of the journal, and how they travel in the ordered topic.
+Facts of the journal, and their transport in the ordered topic.
 
-A fact is an input of the time model that is not in the input's log and that every replay must find again: three numbers, *kind*, *position*
+A fact is an input of the time model that is not in the input's log and must be the same in every replay: three numbers, *kind*, *position*
 and *value*. The header ``tf`` of a CTI carries the facts that took effect since the channel's last CTI, so that the journal can be rebuilt
-from the topic made with it (PROTOCOL.md, "The header tf").
+from the topic (PROTOCOL.md, "The header tf").
 
-Law: facts are decoded as they were encoded, in the same order. A fact of an unknown kind is carried, not refused: readers of the ordered
-topic ignore facts, and a rebuild of the journal leaves it out.
+Law: decoding returns the encoded facts in the same order. A fact of an unknown kind is decoded too, but a rebuild of the journal omits it;
+readers of the ordered topic ignore facts.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _FACT_BYTES = 24
 
 
 class FactKind(IntEnum):
-    """The kinds of facts; the numbers are in topics and are never used for anything else."""
+    """The kinds of facts. The numbers are stored in topics and are never reused."""
 
-    # Just before the record at *position* is judged, the arrival frontier is *value* microseconds at least.
+    # From the record at *position* on, the arrival frontier is at least *value* microseconds.
     ESTIMATE = 1
-    # Just before the record at *position* is judged, a CTI of another input with c = *value* counts.
+    # From the record at *position* on, a CTI of another input with c = *value* counts.
     IMPORT = 2
-    # From *position* on, to the next stamp, records arrived at *value*, microseconds (``arrival = "ingest"``).
+    # From *position* to the next stamp, the arrival time of records is *value*, microseconds (``arrival = "ingest"``).
     STAMP = 3
-    # From *position* on, to the next verdict, a record's timestamp is absurd if it is too far above *value*, microseconds.
+    # From *position* to the next verdict, a record's timestamp is absurd if it is too far above *value*, microseconds.
     VERDICT = 4
-    # A partition without any record counts from the frontier *value*, microseconds; *position* is 0.
+    # A partition without any record starts at the arrival frontier *value*, microseconds; *position* is 0.
     BASE = 5
     # The input partition joined a running topic at J = *value*, microseconds, as roster number *position*.
     JOIN = 6
@@ -56,7 +56,7 @@ _KNOWN = frozenset(map(int, FactKind))
 
 
 class Fact(NamedTuple):
-    """One fact about one input partition; *kind* is a :class:`FactKind` if it is known."""
+    """One fact of an input partition; *kind* is a :class:`FactKind` if it is known."""
 
     kind: int
     position: int
@@ -64,21 +64,21 @@ class Fact(NamedTuple):
 
 
 def topic_mark(topic: str) -> int:
-    """Return the number by which ORIGIN names a topic: the first eight bytes of the SHA-256 of its name, little-endian, signed."""
+    """Return the number of a topic in ORIGIN: the first eight bytes of the SHA-256 of its name, little-endian, signed."""
     return int.from_bytes(hashlib.sha256(topic.encode()).digest()[:8], "little", signed=True)
 
 
 def encode_facts(facts: Iterable[Fact]) -> bytes:
-    """Return the value of a header ``tf``: per fact three little-endian signed 64-bit integers."""
+    """Return the value of a header ``tf``: three little-endian signed 64-bit integers a fact."""
     return np.array(list(facts), dtype="<i8").tobytes()
 
 
 def decode_facts(value: bytes, where: str = "") -> list[Fact]:
     """
-    Read the value of a header ``tf``.
+    Decode the value of a header ``tf``; *where* names the record in errors.
 
     Raises:
-        ProtocolError: It is no whole number of facts; *where* names the record.
+        ProtocolError: The length is not that of a whole number of facts.
     """
     if len(value) % _FACT_BYTES:
         raise ProtocolError(f"the header tf has {len(value)} bytes, no multiple of {_FACT_BYTES}", where=where)
@@ -87,10 +87,9 @@ def decode_facts(value: bytes, where: str = "") -> list[Fact]:
 
 class FactMerger:
     """
-    Merges facts, given in the order in which they took effect, to those in force: one of each kind and position.
+    Merges facts, added in the order in which they took effect, into one fact for each kind and position.
 
-    Estimates and imports are only ever raised, so the largest counts; of everything else the first counts. Of CLOSED only the highest
-    position is left. Unknown kinds are left out.
+    For estimates, imports and CLOSED the largest value or position counts; for all others the first. Unknown kinds are omitted.
     """
 
     def __init__(self) -> None:
@@ -98,7 +97,6 @@ class FactMerger:
         self._closed = 0
 
     def add(self, facts: Iterable[Fact]) -> None:
-        """Merge more facts."""
         for kind, position, value in facts:
             if kind == FactKind.CLOSED:
                 self._closed = max(self._closed, position)
@@ -109,11 +107,11 @@ class FactMerger:
 
     @property
     def facts(self) -> list[Fact]:
-        """The facts in force, by position and kind."""
+        """The merged facts, by position and kind."""
         in_force = [Fact(kind, position, value) for (kind, position), value in self._in_force.items()]
         return sort_facts([*in_force, Fact(FactKind.CLOSED, self._closed, 0)] if self._closed else in_force)
 
 
 def sort_facts(facts: Iterable[Fact]) -> list[Fact]:
-    """Return *facts* by position, then kind: the order in which they are shown and compared."""
+    """Return *facts* by position, then kind."""
     return sorted(facts, key=lambda fact: (fact.position, fact.kind, fact.value))

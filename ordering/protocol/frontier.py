@@ -1,13 +1,13 @@
 """
-Frontiers: the common progress of several streams, and how often a reader notices it.
+Frontiers: the common progress of several streams, and how often a reader uses it.
 
-A *frontier* is a lower bound on what may still come over several members (channels of a partition, partitions of a topic, inputs of an
-operator): the minimum of their CTIs. Law: it never goes back; it is ``NEVER`` until each member has a CTI and ``INFINITY`` once all have
-ended; it stands still while a member that joins is behind it.
+A *frontier* is a lower bound of later events over several members (channels of a partition, partitions of a topic, inputs of an operator):
+the minimum of their CTIs. Law: it never goes back. It is ``NEVER`` until each member has a CTI, and ``INFINITY`` once all have ended; it
+does not rise while a joining member is below it.
 
-A :class:`Pace` thins the rises of a stream's CTIs if a reader asks for fewer than the writer sends (spec section 4: a query may override
-its inputs' settings). Law: which rises pass is a pure function of the stream's log; cuts into batches, and saving and restoring between
-them, change nothing. Every rise that passes is a promise that the stream has given, so leaving some out, or delaying them, breaks none.
+A :class:`Pace` thins the rises of a stream's CTIs if a reader wants fewer than the writer sends (spec section 4: a query may override its
+inputs' settings). Law: the rises that pass are a pure function of the stream's log, independent of batch boundaries, saving and restoring.
+Each is a promise of the stream, so omitting or delaying some of them breaks none.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class Frontier(Generic[Name]):
-    """
-    The least c of all members.
-
-    Args:
-        members: Those it waits for from the start; more may :meth:`join`.
-    """
+    """The least c of all members; it waits for *members* from the start, and more may :meth:`join`."""
 
     def __init__(self, members: Iterable[Name] = ()) -> None:
         self._c: dict[Name, int] = dict.fromkeys(members, NEVER)
@@ -44,12 +39,12 @@ class Frontier(Generic[Name]):
         self._is_current = True
 
     def join(self, *members: Name) -> None:
-        """Wait for these members too; members it has already stay as they are."""
+        """Add members; existing members stay as they are."""
         for member in members:
             self._c.setdefault(member, NEVER)
 
     def rise(self, member: Name, c: int) -> None:
-        """Raise *member*, which joins if it is new, to *c* (microseconds); a lower c than before changes nothing."""
+        """Raise *member*, which joins if it is new, to *c* (microseconds); a lower c changes nothing."""
         if c > self._c.get(member, NEVER):
             self._c[member] = c
             self._is_current = False
@@ -60,7 +55,7 @@ class Frontier(Generic[Name]):
 
     @property
     def value(self) -> int:
-        """The frontier, microseconds: nothing still to come over any member lies below it."""
+        """The frontier, microseconds: no later event of any member lies below it."""
         if not self._is_current:
             self._value = max(self._value, min(self._c.values()))
             self._is_current = True
@@ -72,12 +67,12 @@ class Frontier(Generic[Name]):
         return dict(self._c)
 
     def waiting_for(self) -> list[Name]:
-        """Return the members without a CTI, in the order in which they joined: each holds the frontier at ``NEVER``."""
+        """Return the members without a CTI, in the order in which they joined."""
         return [member for member, c in self._c.items() if c == NEVER]
 
     @classmethod
     def restore(cls, value: int, members: Mapping[Name, int]) -> Frontier[Name]:
-        """Return the frontier that had this :attr:`value` and these :attr:`members`."""
+        """Return the frontier with this :attr:`value` and these :attr:`members`."""
         frontier = cls()
         frontier._c, frontier._value, frontier._is_current = dict(members), value, not members
         return frontier
@@ -86,18 +81,18 @@ class Frontier(Generic[Name]):
 @dataclass(frozen=True, slots=True)
 class Pace:
     """
-    How often a reader notices a stream's CTIs. Durations are microseconds.
+    How often a reader uses a stream's CTIs. Durations are microseconds.
 
-    Without ``every_events`` and ``every_us`` each rise of c passes. With one or both of them only those that come after so many events, or
-    into another span of time; the final CTI always passes.
+    Without ``every_events`` and ``every_us`` every rise of c passes. With one or both, only rises after that many events or into another
+    span of time pass. The final CTI always passes.
 
     Args:
-        every_events: A rise passes once this many events were accepted since the last one that passed. Silence then passes nothing on:
+        every_events: A rise passes after this many accepted events since the last one that passed. A silent stream then passes nothing:
             combine it with ``every_us``.
-        every_us: A rise passes when it is the first in its span ``(k * every, (k + 1) * every]`` of time. Spans are aligned to the Unix
-            epoch like windows, so all streams read at one pace pass together, where a run begins does not matter, and windows that end with
-            a span wait for nothing.
-        delay_us: How far each rise that passes stays behind the stream: ``c - delay``, which is compared with spans.
+        every_us: A rise passes if it is the first in its span ``(k * every, (k + 1) * every]`` of time. Spans are aligned to the Unix epoch
+            like windows, so all streams with one pace pass together, wherever a run begins, and a window that ends with a span is not
+            delayed.
+        delay_us: Each rise that passes is lowered to ``c - delay``, which is compared with spans.
 
     Raises:
         SettingError: A number is not positive, or the delay is negative.
@@ -116,11 +111,11 @@ class Pace:
 
     @property
     def is_every_cti(self) -> bool:
-        """Whether each rise passes, though perhaps delayed."""
+        """Whether every rise passes (possibly delayed)."""
         return self.every_events is None and self.every_us is None
 
     def passes(self, events: int, last_c: int, c: int) -> bool:
-        """Return whether a rise to *c* passes, *events* events after the last that did, to *last_c* (microseconds)."""
+        """Return whether a rise to *c* passes; *events* and *last_c* (microseconds) are counted from the last rise that passed."""
         if self.is_every_cti or c == INFINITY:
             return True
         has_events = self.every_events is not None and events >= self.every_events
@@ -138,9 +133,6 @@ class PacedStream:
     """
     One stream's CTIs at a reader's pace.
 
-    Args:
-        pace: The pace.
-
     Attributes:
         last_c: The last c that passed, microseconds; ``NEVER`` before the first.
         events_since: How many events were accepted since then.
@@ -152,12 +144,11 @@ class PacedStream:
 
     def thin(self, rises: Rises, accepted: Ints) -> Rises:
         """
-        Return which rises of the next range of the stream's log pass, each at its own log offset.
+        Return the rises that pass in the next range of the stream's log, each at its own log offset.
 
         Args:
             rises: Every rise of the stream's c in that range.
-            accepted: The log offset of each event accepted in it that counts, never falling; one at the offset of a rise comes before it.
-                End edges do not count.
+            accepted: The log offsets of accepted events, without end edges, never falling; at one offset events precede the rise.
         """
         passed = []
         counted = 0
@@ -173,7 +164,7 @@ class PacedStream:
 
     @classmethod
     def restore(cls, pace: Pace, last_c: int, events_since: int) -> PacedStream:
-        """Return the one whose attributes were saved."""
+        """Return the stream with the saved attributes."""
         paced = cls(pace)
         paced.last_c, paced.events_since = last_c, events_since
         return paced

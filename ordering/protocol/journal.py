@@ -1,16 +1,15 @@
 """
-The journal: facts that no log holds, so that every replay of a log finds them again.
+The journal: facts that are in no log, stored so that every replay of a log uses the same ones.
 
-- While an input partition is silent, its arrival frontier is estimated from a clock, which gives another value at every try. So an estimate
-  is journaled before it is used: (input partition, next offset, frontier). A replay applies it just before it judges the record at that
-  offset (spec section 3).
-- If another input's CTIs drive a partition, each import is a fact too: (input partition, next offset, c) (section 4).
-- The time at which a range of records was first planned is a fact: the records' arrival if ingest stamps them, else the clock that absurd
-  timestamps are compared with (section 1).
+- While an input partition is silent, its arrival frontier is estimated from a clock. The estimate (input partition, next offset, frontier)
+  is journaled before it is used. A replay applies it just before the record at that offset (spec section 3).
+- If another input's CTIs drive a partition, each import (input partition, next offset, c) is journaled too (section 4).
+- The time at which a range of records was first planned is a fact: the records' arrival time if ingest stamps them, else the time with
+  which absurd timestamps are compared (section 1).
 
-Law: at each position the estimate and the import in force only rise, and never change again once the position is closed. A closed position
-stays closed, with the planning time of its closing, which never falls along the partition. A partition's base and its joining are those of
-their first writer. The effect of an answered call is durable. Calls given together happen together: no reader sees some of them done.
+Law: at each position the estimate and the import only rise, and never change after the position is closed. A closed position stays closed;
+planning times never fall along the partition. A partition's base and join are those of their first writer. The effect of an answered call
+is durable. Calls executed together are atomic.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ KINDS_BY_POSITION = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.STAMP, FactKin
 
 class JournalKey(NamedTuple):
     """
-    One input partition; its facts are shared by all jobs that read it, so that they agree.
+    One input partition. Its facts are shared by all jobs that read it, so that they agree.
 
     Args:
         job: The group of the keys: the input topic.
-        topic_id: Kafka's id of the input topic: a topic deleted and made again is another one.
+        topic_id: Kafka's id of the input topic, which differs after the topic was deleted and created again.
         partition: The Kafka partition.
     """
 
@@ -43,13 +42,13 @@ class JournalKey(NamedTuple):
 
 class Silence(NamedTuple):
     """
-    Since when a partition is silent. Not a fact: it only lets the measured elapsed time survive a restart of the job.
+    Since when a partition is silent. Not a fact: it preserves the measured elapsed time over a restart of the job.
 
     Args:
         position: The end of the partition.
-        boot_id: Which run of which machine's boot-time clock *since_us* was read from.
-        since_us: When the end was first seen there, microseconds of that clock.
-        arrival_us: The last arrival below the position, microseconds.
+        boot_id: The boot of the machine whose boot-time clock *since_us* was read from.
+        since_us: When that end was first seen, microseconds of that clock.
+        arrival_us: The last arrival time below the position, microseconds.
     """
 
     position: int
@@ -60,16 +59,16 @@ class Silence(NamedTuple):
 
 class JournalWipedError(TidegateError):
     """
-    The journal has lost facts it had confirmed: it was emptied, or brought back from an older copy.
+    The journal has lost confirmed facts: it was emptied, or restored from an older copy. The failed call had no effect.
 
-    Nothing of the call was done. A caller that knows lost facts gives them back by :meth:`Journal.restore` and calls again.
+    A caller that knows lost facts calls :meth:`Journal.restore` with them and then repeats its call.
     """
 
     default_code = "TG-JOURNAL-WIPED"
 
 
 class Raise(NamedTuple):
-    """Raise the ESTIMATE or IMPORT at a position to *value_us* at least. Answer: the value in force, None if the position is closed."""
+    """Raise the ESTIMATE or IMPORT at a position to at least *value_us*. Answer: the value in force, None if the position is closed."""
 
     kind: FactKind
     key: JournalKey
@@ -79,14 +78,14 @@ class Raise(NamedTuple):
 
 class PlanningTime(NamedTuple):
     """
-    When a range is planned: a STAMP or VERDICT for the positions that a :class:`Close` closes, from the first of them on.
+    The time at which a range is planned: a STAMP or VERDICT from the first of the positions that a :class:`Close` closes.
 
-    It is lifted to the last one and to the estimates at these positions, as a clock may have been set back.
+    It is raised to the last planning time and to the estimates at these positions, because a clock may be set back.
 
     Args:
         kind: STAMP or VERDICT.
         value_us: The wall clock, microseconds.
-        slack_us: If the last planning time is no older than this, it holds on and no new one is added.
+        slack_us: If the last planning time is no older than this, it is kept and no new one is added.
     """
 
     kind: FactKind
@@ -104,9 +103,9 @@ class Close(NamedTuple):
 
 class Read(NamedTuple):
     """
-    Read the facts of a kind that bear on start <= position <= end. Answer: (position, value) each, positions rising.
+    Read the facts of a kind in force for start <= position <= end. Answer: a list of (position, value), positions rising.
 
-    Of stamps and verdicts the one in force at *start* is among them, at its own position; of BASE and JOIN there is one at most.
+    The stamp or verdict in force at *start* is included with its own position; a partition has one BASE and one JOIN at most.
     """
 
     kind: FactKind
@@ -116,7 +115,7 @@ class Read(NamedTuple):
 
 
 class Propose(NamedTuple):
-    """Propose the BASE or JOIN of a partition. Answer: the (position, value) that was proposed first ever."""
+    """Propose the BASE or JOIN of a partition. Answer: the (position, value) of the first proposal."""
 
     kind: FactKind
     key: JournalKey
@@ -125,7 +124,7 @@ class Propose(NamedTuple):
 
 
 class ReadClosed(NamedTuple):
-    """Answer: the first open position, 0 if none was ever closed. If lower than the position judged, the journal has lost facts."""
+    """Answer: the first open position, 0 if none was closed. If it is below a judged position, the journal has lost facts."""
 
     key: JournalKey
 
@@ -134,7 +133,7 @@ class RecordSilence(NamedTuple):
     """
     Record since when a partition is silent. Answer: the :class:`Silence` in force.
 
-    The known one stays if its position is higher, or the same and of the same boot; else the new one replaces it.
+    The stored one stays if its position is higher, or the same with the same boot; else the new one replaces it.
     """
 
     key: JournalKey
@@ -142,7 +141,7 @@ class RecordSilence(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """Forget facts below a position that no replay can need; the span in force there stays. Answer: how many were forgotten."""
+    """Remove facts below a position that no replay needs; the stamp and verdict in force there stay. Answer: how many were removed."""
 
     key: JournalKey
     below: int
@@ -153,31 +152,31 @@ Call = Raise | Close | Read | Propose | ReadClosed | RecordSilence | Forget
 
 class Journal(ABC):
     """
-    The journal of an ingest job. Calls are atomic, also against another process that calls at the same time.
+    The journal of an ingest job. Calls are atomic, also if several processes call.
 
-    Every method raises :class:`~ordering.errors.UnreachableError` when the journal does not answer: the calls may or may not have been
-    done, and may be repeated. It raises :class:`JournalWipedError` when it finds that it has lost facts.
+    Every method raises :class:`~ordering.errors.UnreachableError` if the journal does not answer (the calls may have been executed or not,
+    and may be repeated), and :class:`JournalWipedError` if the journal has lost facts.
     """
 
     @abstractmethod
     def execute(self, calls: Sequence[Call]) -> list[Any]:
-        """Do *calls* in their order, all at once; return the answer of each."""
+        """Execute *calls* in order and atomically; return the answer of each."""
 
     @abstractmethod
     def restore(self, key: JournalKey, facts: Sequence[Fact]) -> int:
         """
-        Give back facts that were in force once, closed positions included; CLOSED is applied last.
+        Restore facts that were in force before, closed positions (applied last) included.
 
         Returns:
-            How many of them contradict facts that the journal holds: those stay as they are.
+            How many contradict facts of the journal; the facts of the journal stay.
         """
 
     @abstractmethod
     def dump(self, key: JournalKey) -> list[Fact]:
-        """Return all facts of a partition, by position and kind; :meth:`restore` makes an empty journal equal to this one by them."""
+        """Return all facts of a partition, by position and kind; :meth:`restore` copies them to an empty journal."""
 
     def first_open(self, key: JournalKey) -> int:
-        """Return the first open position, 0 if none was ever closed. If lower than the position judged, the journal has lost facts."""
+        """Return the first open position, 0 if none was closed. If it is below a judged position, the journal has lost facts."""
         position: int = self.execute([ReadClosed(key)])[0]
         return position
 
@@ -190,11 +189,11 @@ class Journal(ABC):
         return self._read(FactKind.IMPORT, key, start, end)
 
     def stamps(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the stamps (first offset, arrival in microseconds) in force somewhere from *start* to *end*, positions rising."""
+        """Return the stamps (first offset, arrival time in microseconds) in force between *start* and *end*, positions rising."""
         return self._read(FactKind.STAMP, key, start, end)
 
     def first_stamped(self, key: JournalKey, from_us: int) -> int:
-        """Return the first offset whose stamp is *from_us* or later; the first one not stamped yet if none is."""
+        """Return the first offset whose stamp is *from_us* or later; if there is none, the first offset without a stamp."""
         low, high = 0, self.first_open(key)
         while low < high:
             middle = (low + high) // 2

@@ -1,11 +1,11 @@
 """
 Substream key bytes: the bytes of a JSON value as a key (spec section 1).
 
-Text is its UTF-8, an integer its digits however many, true and false are themselves, null is zero bytes, and any other value is canonical
-JSON: a float as the shortest text that reads back as the same float, objects with sorted members.
+Text becomes its UTF-8 bytes, an integer its digits (any number), true and false their names, null zero bytes, and any other value canonical
+JSON: a float is the shortest text that reads back as the same float, and object members are sorted.
 
-Law: the bytes depend on the JSON text alone, and none that DuckDB's parser gives out raises, also where it is more lenient than JSON.
-Ingest, which writes keys, and queries, which write them again, both use this: they agree.
+Law: the bytes depend on the JSON text alone, and no text that DuckDB's parser returns raises, even where DuckDB is more lenient than JSON.
+Ingest and queries both write keys with this module, so they agree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BRACKETS_MAX = 200
 
 
 def key_bytes(text: str) -> bytes:
-    """Return the key bytes of one JSON value, given as compact JSON text; NaN and infinities, no JSON, are null."""
+    """Return the key bytes of one JSON value, given as compact JSON text; NaN and infinities (no JSON) become null."""
     first = text[0]
     if first == '"':
         return (json.loads(text) if "\\" in text else text[1:-1]).encode()
@@ -35,8 +35,8 @@ def canonical(text: str) -> str:
     """
     Return an object or array, given as compact JSON text, with members sorted by name.
 
-    A value that Python's reader cannot write as JSON - NaN, infinities, an integer of thousands of digits, more than 200 objects and arrays
-    within each other or side by side - leaves the text as it is.
+    The text is returned unchanged if Python cannot write it as JSON: NaN, infinities, an integer of thousands of digits, or more than 200
+    objects and arrays.
     """
     if text.count("[") + text.count("{") > _BRACKETS_MAX:
         return text

@@ -1,9 +1,9 @@
 """
-A CTI whose list needs several records: its parts are put together again.
+Joins the parts of a CTI whose list needs several records.
 
-Law: the list of a CTI is complete only if its parts 0, 1, ..., parts - 1 follow each other among the channel's CTIs and agree in all but
-their lists. Any other CTI of the channel between them discards the parts so far. So a writer that died between two parts, or one that
-should be gone, costs a list and nothing else: the last part's ``c`` and ``n`` count like those of any CTI.
+Law: the list is complete only if the parts 0, 1, ..., parts - 1 follow each other among the channel's CTIs and agree in all but their
+lists. Any other CTI of the channel between them discards the earlier parts. So a writer that stops between two parts, or a stale writer,
+only costs a list: the last part's ``c`` and ``n`` count like those of any CTI.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ordering.protocol.wire import decode_cti, encode_cti
 
 class ListAssembler:
     """
-    Holds the parts so far of incomplete CTIs: one at most for each channel of an output partition.
+    Stores the earlier parts of incomplete CTIs: at most one CTI for each channel of an output partition.
 
     Attributes:
-        incomplete: Roster number -> its parts so far, as one CTI. If it is empty, as nearly always, only CTIs in parts concern it.
+        incomplete: Roster number -> its parts so far, as one CTI. While it is empty, only CTIs in parts need :meth:`add_part`.
     """
 
     def __init__(self) -> None:
         self.incomplete: dict[int, Cti] = {}
 
     def add_part(self, cti: Cti) -> tuple[tuple[bytes, int], ...] | None:
-        """Add the channel's next CTI or part of one; return its list once it counts, else None: more parts are to come."""
+        """Add the channel's next CTI or part; return its list if the CTI is complete, None if more parts must follow."""
         before = self.incomplete.pop(cti.number, None)
         if cti.part == 0:
             joined: Cti | None = cti
@@ -41,12 +41,11 @@ class ListAssembler:
         return None
 
     def save(self) -> list[list[str]]:
-        """Return the state for :meth:`restore`, fit for JSON."""
+        """Return the state for :meth:`restore`, as JSON values."""
         return [[octets.hex() for octets in encode_cti(cti)] for _, cti in sorted(self.incomplete.items())]
 
     @classmethod
     def restore(cls, saved: list[list[str]], output_partition: int) -> ListAssembler:
-        """Return the assembler that was saved."""
         gathering = cls()
         for header, body in saved:
             cti = decode_cti(bytes.fromhex(header), bytes.fromhex(body), output_partition)

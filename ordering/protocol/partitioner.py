@@ -1,8 +1,8 @@
 """
-Which output partition a key goes to: ``toPositive(murmur2(key)) mod N``, exactly as Kafka's Java partitioner.
+The output partition of a key: ``toPositive(murmur2(key)) mod N``, exactly as Kafka's Java partitioner.
 
-The ordered topic is thereby co-partitioned with any topic that Java producers partition by the same key (spec section 4). A missing key is
-zero bytes and hashed like any other: one substream of its own.
+So the ordered topic is co-partitioned with any topic that Java producers partition by the same key (spec section 4). A missing key is
+hashed as zero bytes: one substream of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _M = np.uint32(0x5BD1E995)
 
 
 def murmur2(keys: Keys) -> NDArray[np.int32]:
-    """Return Kafka's signed 32-bit murmur2 of every key, one numpy call for each step of the hash."""
+    """Return Kafka's signed 32-bit murmur2 of every key, with one numpy call for each step of the hash."""
     hashed = _SEED ^ keys.length.astype(np.uint32)
     # Four bytes at a time: halves of the keys' words. The padding is zero, so the last incomplete half has the
     # value that Kafka gathers byte by byte.

@@ -2,8 +2,7 @@
 Punctuation: the CTI (current time increment), the record that carries a watermark inside the stream.
 
 Law: a CTI ``(channel, c, n)`` promises that every event of the channel whose system timestamp is below ``c`` has a sequence number below
-``n``. CTIs of a channel only rise; how many there are and when they are written may differ between runs, what they say may never be broken
-(spec section 4).
+``n``. CTIs of a channel only rise. Their number and places may differ between runs, but no promise is ever broken (spec section 4).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ordering.ticks import INFINITY, NEVER
 
 
 class Cause(StrEnum):
-    """What moved time: an event, an idle estimate, a CTI of the source, an imported CTI, or the end of the run."""
+    """The cause of a watermark's rise: an event, an estimate, a source CTI, an imported CTI, or the end of the run."""
 
     EVENT = "event"
     IDLE = "idle"
@@ -27,7 +26,7 @@ class Cause(StrEnum):
 
 
 class Spread(StrEnum):
-    """Which channels exist: every input partition into ``ALL`` output partitions, or each into ``ONE`` (its number mod N)."""
+    """The channels: every input partition writes into ``ALL`` output partitions, or each into ``ONE`` (its number mod N)."""
 
     ALL = "all"
     ONE = "one"
@@ -36,13 +35,12 @@ class Spread(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Roster:
     """
-    Who writes into an ordered topic. A reader releases nothing before it has a CTI of every channel of the newest roster.
+    The writers of an ordered topic. A reader releases nothing before it has a CTI of every channel of the newest roster.
 
     Args:
         version: Rises whenever input partitions join.
-        inputs: Number of input partitions; they are numbered 0 to ``inputs - 1``.
-        spread: Which channels those make.
-        substreams: Whether a channel is in order only within each substream (``OVER``) or as a whole.
+        inputs: Number of input partitions, which are numbered 0 to ``inputs - 1``.
+        substreams: Whether a channel is ordered only within each substream (``OVER``) or as a whole.
     """
 
     version: int
@@ -60,25 +58,20 @@ class Roster:
 @dataclass(frozen=True, slots=True)
 class Cti:
     """
-    One promise about one channel. Times are microseconds.
+    One promise of one channel. Times are microseconds.
 
     Args:
         number: The input partition's roster number; with ``output_partition`` it names the channel.
-        output_partition: Partition of the ordered topic.
-        c: Every event of the channel with system timestamp below ``c`` has ...
-        n: ... a sequence number below ``n``.
+        c, n: Every event of the channel with a system timestamp below ``c`` has a sequence number below ``n``.
         ahead: How many events numbered below ``n`` have a system timestamp of ``c`` or more.
         next_offset: The first offset of the input partition not yet judged.
         arrival_us: The arrival frontier A of the input partition.
         largest_us: Largest system timestamp released in the channel; ``TICK_MIN`` before the first.
-        roster: Who else writes into the topic.
-        cause: What moved time.
-        listed: (substream key, w) of substreams whose watermark is ahead of what their released events show: every event of the substream
-            in this channel with system timestamp below ``w`` has a sequence number below ``n``. Only what changed since the channel's last
-            CTI.
-        part, parts: Place of this record in a CTI whose list needs several, counted from 0; all but ``listed`` is the same in each, and it
-            counts with the last.
-        facts: Facts of the journal it carries beside its promise, which no reader looks at; None: its writer keeps none.
+        listed: (substream key, w) of substreams whose watermark is ahead of their released events: every event of the substream in this
+            channel with a system timestamp below ``w`` has a sequence number below ``n``. Only the changes since the channel's last CTI.
+        part, parts: Index and number of the records of a CTI whose list needs several. They differ only in ``listed``, and the CTI counts
+            with the last.
+        facts: Journaled facts that the record carries, ignored by readers; None: its writer has no journal.
     """
 
     number: int
@@ -101,8 +94,7 @@ def shift_cti(c: int, by_us: int) -> int:
     """
     Return the CTI of a stream whose timestamps are moved by *by_us* microseconds, later or (negative) earlier.
 
-    ``NEVER`` and ``INFINITY`` stay: a stream without a promise has none after a shift, and one that has ended has ended. Any other result
-    lies between them, so a shift never ends a stream and never leaves int64.
+    ``NEVER`` and ``INFINITY`` stay, and any other result lies between them: a shift neither ends a stream nor overflows int64.
     """
     if c in (NEVER, INFINITY):
         return c

@@ -1,30 +1,26 @@
 """
-The reader's rule: which records of an ordered partition count, and what its frontier is.
+The reader's rule: which records of an ordered partition count, and the partition's frontier.
 
-A log may hold a channel's events more than once (a writer died and wrote again from an earlier number) and CTIs of a writer that should be
-gone. The rule (spec section 4) accepts each event once, in the order of ``seq``: it accepts ``last + 1``, skips what is not above ``last``
-and ignores what lies beyond a gap until the rewrite brings it. A CTI counts once the event ``n - 1`` was accepted, and of those that count
-the maximum. The substreams a CTI lists have come as far as it says when it counts; one in several parts counts with the last
-(:mod:`ordering.protocol.list_parts`).
+A log may have a channel's events more than once (a writer failed and wrote again from an earlier number) and CTIs of a stale writer. The
+rule (spec section 4) accepts each event once, in the order of ``seq``: it accepts ``last + 1``, skips events not above ``last``, and
+ignores events beyond a gap until they are rewritten. A CTI counts once event ``n - 1`` is accepted; the largest that counts is used. The
+list of a CTI counts with it; a CTI in several parts counts with the last (:mod:`ordering.protocol.list_parts`).
 
-Law: which events are accepted, and at which record, depends on the log alone. Cuts of the log into batches, and saving and restoring
-between them, change nothing.
+Law: which events are accepted, and at which record, depends on the log alone, not on batch boundaries, saving or restoring.
 
-**Starting in the middle, at time X.** The caller starts at the first offset whose Kafka timestamp is not below X's millisecond, or anywhere
-before it. Every copy of an event with s >= X therefore lies ahead. Copies of earlier events may be missing, also between two that are met,
-so the rule of ``last + 1`` cannot hold yet. But a CTI is written only after all events below its ``n`` are in the log:
+**Start in the middle, at time X.** The caller starts at or before the first offset whose Kafka timestamp is not below X's millisecond. So
+every copy of an event with s >= X follows. Copies of earlier events may be missing, even between others, so the rule ``last + 1`` cannot be
+applied yet. But a CTI is written only after all events below its ``n``:
 
-- At any CTI of the channel, all events with s >= X and seq < n have been met. So each CTI accepts the distinct events collected below its
-  ``n``, in the order of seq, and ``last`` becomes ``n - 1``: also a CTI that finds none, or comes before the first event. An event it
-  leaves out has s < X.
-- Its ``c`` counts at once: an event with X <= s < c has a number below ``n``, so it has been met.
-- Once some CTI has c >= X, every event above ``last`` has s >= X (an event with s < X <= c is numbered below n). All copies of those lie
-  ahead, nothing can be missing for good, and the channel is *settled*: the normal rule holds, gaps included, first over what is still
-  collected.
+- At any CTI of the channel, all events with s >= X and seq < n have been read. So each CTI accepts the distinct collected events below its
+  ``n``, in the order of seq, and ``last`` becomes ``n - 1``, even if there are none. An event that it omits has s < X.
+- Its ``c`` counts at once: an event with X <= s < c has a number below ``n``, so it has been read.
+- Once a CTI has c >= X, every event above ``last`` has s >= X (an event with s < X <= c is numbered below n). All copies of these events
+  follow, so the channel is *settled*: the normal rule holds, gaps included, first for the events still collected.
 
-The specification leaves the collecting at the first CTI with n > x, x the first number met. That accepts the same events in the same order,
-except when a stale writer's events and CTI come first after the start: then events between its n and the true writer's next one are all
-earlier than X and never come, and the reader would stop at a gap that is none. Waiting for c >= X closes that hole.
+The specification ends the collection at the first CTI with n > x, where x is the first number read. That accepts the same events in the
+same order, with one exception: a stale writer's events and CTI come first after the start. Then the events between its n and the true
+writer's next one are all earlier than X and never come, and the reader would wait for ever at a gap. Waiting for c >= X avoids this.
 """
 
 from __future__ import annotations
@@ -55,8 +51,6 @@ class Log:
     Args:
         log_offset: Offsets of the events, rising.
         number: Roster number of each event's input partition: its channel.
-        seq: Number of each event in its channel.
-        system_us: System timestamp of each event, microseconds.
         ctis: (log offset, CTI), rising.
     """
 
@@ -73,22 +67,20 @@ class Log:
 @dataclass(slots=True)
 class Accepted:
     """
-    The result of one range of the log. Rows are numbered through the events carried over, then those of this range.
+    The result of one range of the log. Rows number the carried events first, then the events of this range.
 
     Args:
-        rows: The accepted events, in the order of their acceptance.
-        position: For each of *rows* the log offset of the record at which it was accepted, never falling: its own, or that of the CTI which
-            vouched for it (start in the middle).
-        carried: Rows to keep and to put, in this order, before the next range's events: collected after a start in the middle and not yet
-            vouched for; else empty.
-        progress: (log offset, roster number, c): every rise of a channel's c, in log order. An event accepted at the record at the same
-            offset comes before it.
-        frontier: (log offset, c): every rise of the partition's own frontier, the least c of all channels of the newest roster; none before
-            each of them has a CTI.
-        finished: Every channel of the roster has ended.
-        listed: (log offset, roster number, substream key, w): what the lists of CTIs say, in log order, each at the record with which its
-            CTI counts, after the event accepted there: no event of the substream in this channel that is still to be accepted has s < w.
-            Entries that say no more than is known already are among them.
+        rows: The accepted events, in the order of acceptance.
+        position: For each of *rows* the log offset at which it was accepted, never falling: its own, or that of the CTI that confirmed it
+            (start in the middle).
+        carried: Rows that the caller puts, in this order, before the next range's events: collected after a start in the middle and not yet
+            confirmed.
+        progress: (log offset, roster number, c): every rise of a channel's c, in log order, after the event accepted at that offset.
+        frontier: (log offset, c): every rise of the partition's frontier, the least c of all channels of the newest roster; none before
+            each has a CTI.
+        finished: Whether every channel of the roster has ended.
+        listed: (log offset, roster number, substream key, w): the lists of CTIs in log order, each at the record with which its CTI counts.
+            No event of the substream in this channel accepted later has s < w. An entry may repeat known information.
         rosters: (log offset, roster): every rise of the roster's version, in log order.
     """
 
@@ -118,7 +110,6 @@ class _EventRun:
 
     @staticmethod
     def join(parts: list[_EventRun]) -> _EventRun:
-        """Return the events of *parts*, one part after the other."""
         filled = [part for part in parts if len(part)]
         if len(filled) < 2:
             return filled[0] if filled else _no_events()
@@ -136,7 +127,7 @@ _Promise = tuple[int, int, int, _List]
 
 @dataclass(slots=True)
 class _Harvest:
-    """The results of one call of ``accept``: accepted events, CTIs that count as (log offset, number, c), lists, tallies."""
+    """The results of one ``accept`` call: accepted events, CTIs that count as (log offset, number, c), lists, counts."""
 
     accepted: list[_EventRun] = field(default_factory=list)
     applied: list[tuple[int, int, int]] = field(default_factory=list)
@@ -151,13 +142,12 @@ class _Channel:
     is_settled: bool
     last: int = -1
     c: int = NEVER
-    # CTIs whose events are not all accepted.
+    # CTIs with events not yet accepted.
     waiting: list[_Promise] = field(default_factory=list)
     # While not settled: distinct events above ``last``, rising in seq. Only their seqs last beyond a call.
     collected: _EventRun = field(default_factory=lambda: _no_events())
 
     def accept_in_sequence(self, events: _EventRun, promises: list[_Promise], harvest: _Harvest) -> None:
-        """Apply the normal rule."""
         before = self.last
         chosen, gaps = _next_in_line(before, events.seq)
         taken = events[chosen]
@@ -177,7 +167,7 @@ class _Channel:
                 harvest.listed.append((completed, self.number, listed))
 
     def collect(self, events: _EventRun, wanted: NDArray[np.bool_], promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
-        """Gather the *wanted* events (s >= X) and let each CTI vouch for those below its n, until one settles the channel."""
+        """Collect the *wanted* events (s >= X); each CTI accepts those below its n, until one settles the channel."""
         done = 0
         for index, (offset, n, c, listed) in enumerate(promises):
             until = int(np.searchsorted(events.position, offset))
@@ -207,14 +197,13 @@ class PartitionReader:
     The reader of one partition of an ordered topic.
 
     Args:
-        partition: Partition of the ordered topic.
-        output_partitions: How many partitions that topic has.
+        output_partitions: Number of partitions of the topic.
         start_us: X of a start in the middle, microseconds: exactly the events with s >= X are accepted. None: the reader starts with the
             topic's first record and accepts every event.
 
     Attributes:
-        duplicates: Events skipped because they, or a copy, had been met before.
-        gaps: Events ignored because an earlier one was missing.
+        duplicates: How many events were skipped because they, or a copy, had been read before.
+        gaps: How many events were ignored because an earlier one was missing.
     """
 
     def __init__(self, partition: int, output_partitions: int, start_us: int | None = None) -> None:
@@ -227,17 +216,16 @@ class PartitionReader:
 
     @property
     def frontier(self) -> int:
-        """No event still to be accepted has s below this, microseconds; ``NEVER`` until every channel of the roster has a CTI."""
+        """No event accepted later has s below this, microseconds; ``NEVER`` until every channel of the roster has a CTI."""
         return self._frontier
 
     @property
     def roster(self) -> Roster | None:
-        """The newest roster met, None before the first CTI."""
+        """The newest roster, None before the first CTI."""
         return self._roster
 
     @property
     def finished(self) -> bool:
-        """Whether every channel of the roster has ended."""
         return self._frontier == INFINITY
 
     def c(self, number: int) -> int:
@@ -245,11 +233,11 @@ class PartitionReader:
         return self._channels[number].c if number in self._channels else NEVER
 
     def last(self, number: int) -> int:
-        """Return the number of a channel's event accepted last, or that a CTI vouched for (start in the middle); -1 before the first."""
+        """Return the number of a channel's last accepted event, or n - 1 of a CTI (start in the middle); -1 before the first."""
         return self._channels[number].last if number in self._channels else -1
 
     def missing(self) -> list[int]:
-        """Return the channels of the newest roster that have no CTI yet: each of them holds everything back."""
+        """Return the channels of the newest roster without a CTI: each of them blocks the frontier."""
         return [number for number in self._roster_numbers() if self.c(number) == NEVER]
 
     def blocked_channels(self) -> list[tuple[int, int, int]]:
@@ -280,7 +268,7 @@ class PartitionReader:
         return Accepted(rows, position, self._carried(), progress, frontier, self.finished, _flatten_lists(harvest.listed), rosters)
 
     def _promises(self, log: Log) -> dict[int, list[_Promise]]:
-        """Return the CTIs of each channel in log order; one in several parts stands where its last part does."""
+        """Return the CTIs of each channel in log order; a CTI in several parts is at its last part."""
         promises: dict[int, list[_Promise]] = {}
         begun = self._list_assembler.incomplete
         for offset, cti in log.ctis:
@@ -292,7 +280,7 @@ class PartitionReader:
         return promises
 
     def _number_collected(self) -> int:
-        """Number the rows carried over from the last call in the order in which it listed them; return how many they are."""
+        """Renumber the carried rows in the order in which the last call returned them; return their number."""
         count = 0
         for channel in self._collecting_channels():
             channel.collected.row = np.arange(count, count + len(channel.collected), dtype=np.int64)
@@ -312,7 +300,7 @@ class PartitionReader:
     def _advance(
         self, log: Log, applied: list[tuple[int, int, int]]
     ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]], list[tuple[int, Roster]]]:
-        """Raise channels, frontier and roster; return their rises. At one offset the roster counts first, then the largest c."""
+        """Raise channels, frontier and roster; return their rises. At one offset the roster is applied first, then the largest c."""
         version = self._roster.version if self._roster else -1
         met = [(offset, cti.roster) for offset, cti in log.ctis if cti.roster.version > version and cti.part == cti.parts - 1]
         rosters: list[tuple[int, Roster]] = []
@@ -348,7 +336,7 @@ class PartitionReader:
             frontier.append((offset, least))
 
     def save(self) -> bytes:
-        """Return the state for :meth:`restore`: a small document, unless much is collected after a start in the middle."""
+        """Return the state for :meth:`restore`: a small document, unless many events are collected after a start in the middle."""
         roster = self._roster
         fields = {
             "version": READER_STATE_VERSION,
@@ -367,7 +355,7 @@ class PartitionReader:
 
     @classmethod
     def in_channel(cls, partition: int, output_partitions: int, number: int, last: int) -> PartitionReader:
-        """Return a reader that has accepted the events of one channel up to seq *last* and knows nothing else of the partition."""
+        """Return a reader that has accepted one channel's events up to seq *last* and has no other state."""
         reader = cls(partition, output_partitions)
         reader._channels[number] = _Channel(number, is_settled=True, last=last)
         return reader
@@ -401,7 +389,7 @@ class PartitionReader:
 
 
 def gap_error(topic: str, partition: int, number: int, n: int, last: int) -> GapError:
-    """Return the error for a CTI that :meth:`PartitionReader.waiting` listed for too long (spec section 4: 60 s)."""
+    """Return the error for a CTI that :meth:`PartitionReader.blocked_channels` returns for too long (spec section 4: 60 s)."""
     return GapError(
         f"a CTI of channel {number} promises the events numbered below {n}, but after number {last} none follows",
         where=f"{topic}-{partition}",
@@ -430,7 +418,7 @@ def _event_run(log: Log, rows: slice | Ints, first_row: int) -> _EventRun:
 
 
 def _next_in_line(last: int, seq: Ints) -> tuple[slice | Ints, int]:
-    """Return which entries the normal rule accepts after *last*, and how many lie beyond a gap."""
+    """Return which entries the normal rule accepts after *last*, and how many are beyond a gap."""
     if not len(seq) or (seq[0] == last + 1 and (seq[1:] - seq[:-1] == 1).all()):
         return slice(None), 0
     # Where each new largest number is one above the one before, nothing is missing: exactly those are in line.
@@ -455,7 +443,7 @@ def _next_in_line_over_gaps(last: int, seq: Ints) -> tuple[Ints, int]:
 
 
 def _in_log_order(taken: list[_EventRun], plain: Log | None, first_row: int) -> tuple[Ints, Ints]:
-    """Return rows and positions in the order of acceptance; *plain* is the log if each event can only be accepted at its own record."""
+    """Return rows and positions in the order of acceptance; *plain* is the log if each event is accepted at its own record."""
     if plain is not None and sum(map(len, taken)) == len(plain):
         return np.arange(first_row, first_row + len(plain), dtype=np.int64), plain.log_offset
     together = _EventRun.join(taken)
@@ -465,7 +453,7 @@ def _in_log_order(taken: list[_EventRun], plain: Log | None, first_row: int) -> 
 
 
 def _flatten_lists(listed: list[tuple[int, int, _List]]) -> list[tuple[int, int, bytes, int]]:
-    """Return lists entry by entry, in the order in which their CTIs count."""
+    """Return the entries of all lists, in the order in which their CTIs count."""
     ordered = sorted(listed, key=lambda entry: entry[0])
     return [(offset, number, key, w) for offset, number, entries in ordered for key, w in entries]
 
@@ -483,7 +471,7 @@ def _no_events() -> _EventRun:
 
 
 def _runs(seq: Ints) -> list[list[int]]:
-    """Return rising numbers as runs [first, past the last]."""
+    """Return rising numbers as runs [first, last + 1]."""
     if not len(seq):
         return []
     breaks = np.flatnonzero(seq[1:] - seq[:-1] != 1) + 1

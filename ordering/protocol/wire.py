@@ -1,12 +1,12 @@
 """
 The bytes of an ordered topic: events and CTIs. PROTOCOL.md describes them for other implementations.
 
-Every record carries one Kafka header named ``tg``, whose first byte is the record's version: 1 for a plain record, 2 for an extended one
-(an event with a flag above bit 1, a CTI with a list). An event's header is 48 bytes of fixed width and its value is the payload, untouched;
-a CTI's header is 8 bytes and its value is an Avro body.
+Every record has one Kafka header ``tg``, whose first byte is the record's version: 1 for a plain record, 2 for an extended one (an event
+with a flag above bit 1, a CTI with a list). An event's header has 48 bytes and its value is the unchanged payload; a CTI's header has 8
+bytes and its value is an Avro body.
 
-Law: encoding is a pure function of what is written; ``decode(encode(x)) == x``; whole columns at a time. A record bears the lowest version
-that describes it, and a reader refuses higher versions than it knows.
+Law: encoding is a pure function of its input, and ``decode(encode(x)) == x``. A record has the lowest version that can express it, and a
+reader refuses versions higher than it knows.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ CTI_BYTES_MAX = 900_000
 
 
 class Kind(IntEnum):
-    """Second byte of the header: what the record is."""
+    """The kind of a record: second byte of the header."""
 
     EVENT = 1
     CTI = 2
 
 
 class Flag(IntFlag):
-    """What the policies did to a kept event, and its shape; bits of the header's ``flags``. A plain record has the first two at most."""
+    """The policies' actions on a kept event, and its shape: bits of the header's ``flags``. A plain record has only the first two."""
 
     LATE = 1
     OUT_OF_ORDER = 2
-    # Its time lay before a CTI of the source or an imported one, and was moved up to it.
+    # Its time lay before a source CTI or an imported CTI, and was moved up to it.
     CTI_VIOLATION = 4
     INTERVAL = 8
     EDGE_START = 16
     EDGE_END = 32
-    # An interval whose end, or an end edge whose time, became its start plus one tick.
+    # The end of an interval, or the time of an end edge, became its start plus one tick.
     LIFTED_END = 64
 
 
@@ -122,14 +122,7 @@ def encode_event_header_column(
     flags: NDArray[np.uint16],
     number: int,
 ) -> pa.FixedSizeBinaryArray:
-    """
-    Return the header bytes of each event as one Arrow column of 48 bytes a row, without copying them there.
-
-    Args:
-        seq, system_us, event_time_us, arrival_us, offset: The header's fields, one entry an event.
-        flags: Bits of :class:`Flag`.
-        number: Roster number of the input partition, the same for all.
-    """
+    """Return the 48 header bytes of each event of input partition *number* as one Arrow column; *flags* are bits of :class:`Flag`."""
     # The first eight bytes are one little-endian word: six words a row are written faster than nine fields.
     first = flags.astype(np.int64) << 16
     first |= np.uint64(number << 32 | Kind.EVENT << 8 | PLAIN).astype(np.int64)
@@ -155,7 +148,7 @@ def encode_event_headers(
     flags: NDArray[np.uint16],
     number: int,
 ) -> list[bytes]:
-    """Return the same as :func:`encode_event_header_column` as a list of bytes objects, the form that Kafka clients accept."""
+    """Like :func:`encode_event_header_column`, but return a list of bytes objects, as Kafka clients need them."""
     column = encode_event_header_column(seq, system_us, event_time_us, arrival_us, offset, flags, number)
     octets: list[bytes] = _rows_of(column).view(f"V{EVENT_HEADER_BYTES}").tolist()
     return octets
@@ -163,11 +156,11 @@ def encode_event_headers(
 
 def decode_event_headers(headers: Sequence[bytes] | pa.FixedSizeBinaryArray) -> NDArray[Any]:
     """
-    Return a structured array (fields of ``EVENT_HEADER``) of event headers, in their order; of an Arrow column without copying.
+    Return event headers as a structured array (fields of ``EVENT_HEADER``); an Arrow column is not copied.
 
     Raises:
-        ProtocolError: A header has another length, version or kind than an event's, has flags its version does not know, or a higher
-            version than it needs.
+        ProtocolError: A header has a wrong length, version or kind, flags that its version does not have, or a higher version than it
+            needs.
     """
     if isinstance(headers, pa.Array):
         table = _rows_of(headers)
@@ -198,7 +191,7 @@ def _wrong_length() -> ProtocolError:
 
 
 def _check_events(table: NDArray[Any]) -> None:
-    """Raise unless every row, none of them a sound plain event, is a sound extended one."""
+    """Raise unless every row is a valid extended event; valid plain events must not be among the rows."""
     version, flags = table["version"], table["flags"]
     if (version > VERSION).any():
         raise _newer_version(int(version.max()), "an event")
@@ -219,13 +212,12 @@ def _newer_version(version: int, record: str, where: str = "") -> ProtocolError:
 
 def encode_ctis(cti: Cti, max_bytes: int = CTI_BYTES_MAX) -> list[tuple[bytes, bytes]]:
     """
-    Return headers and values of the records that carry *cti*, to be written one right after the other.
+    Return headers and values of the consecutive records that carry *cti*, a whole CTI (``parts`` is 1).
 
-    One record, unless its list is too long: then the list is split, and the CTI counts with the last record.
+    A CTI is one record unless its list is too long; then the list is split, and the CTI counts with the last record.
 
     Args:
-        cti: A whole CTI, ``parts`` being 1.
-        max_bytes: Bound of one record's value. A single listed substream may exceed it, if its key does.
+        max_bytes: Limit of one record's value; a single listed substream with a long key may exceed it.
     """
     assert cti.parts == 1, "a part is not split again"
     lists = list(_split(cti.listed, max_bytes - len(encode_cti(replace(cti, listed=()))[1]) - _PART_BYTES_MAX))
@@ -250,13 +242,13 @@ def _split(listed: tuple[tuple[bytes, int], ...], room: int) -> Iterator[tuple[t
 
 
 def _long_bytes(value: int) -> int:
-    """Return how many bytes an Avro long takes: seven bits each of its zigzag form."""
+    """Return the size of an Avro long: one byte for every seven bits of its zigzag form."""
     zigzag = 2 * value if value >= 0 else -2 * value - 1
     return max(-(-zigzag.bit_length() // 7), 1)
 
 
 def encode_cti(cti: Cti) -> tuple[bytes, bytes]:
-    """Return header and value of one record that carries *cti*, or the part of one that it is, however long."""
+    """Return header and value of the record that carries *cti* or a part of a CTI, without a size limit."""
     version = EXTENDED if cti.listed or cti.parts > 1 else PLAIN
     fields: dict[str, Any] = {
         "c": cti.c,
@@ -280,16 +272,10 @@ def encode_cti(cti: Cti) -> tuple[bytes, bytes]:
 
 def decode_cti(header: bytes, value: bytes, output_partition: int, where: str = "") -> Cti:
     """
-    Read a CTI, or a part of one, from its record in *output_partition*.
-
-    Args:
-        header: The record's header.
-        value: The record's value.
-        output_partition: The partition it stands in.
-        where: How an error names the record: ``topic-partition@offset``.
+    Decode a CTI, or a part of one; *where* names the record in errors (``topic-partition@offset``).
 
     Raises:
-        ProtocolError: Header or body are those of no CTI, or contradict themselves.
+        ProtocolError: Header or body are not those of a CTI, or contradict themselves.
     """
     number, body = _cti_fields(header, value, where)
     roster = Roster(body["roster_version"], body["inputs"], Spread(body["spread"]), body["substreams"])
@@ -335,7 +321,7 @@ def _cti_fields(header: bytes, value: bytes | None, where: str) -> tuple[int, An
 
 
 def _contradiction(cti: Cti, version: int) -> str:
-    """Return the first statement of a CTI that cannot be true, or nothing: PROTOCOL.md, "Valid ranges"."""
+    """Return the first impossible statement of a CTI, or an empty text: PROTOCOL.md, "Valid ranges"."""
     roster = cti.roster
     contradictions = {
         f"n = {cti.n}": cti.n < 0,
@@ -351,7 +337,7 @@ def _contradiction(cti: Cti, version: int) -> str:
 
 def encode_source_cti(c_us: int) -> tuple[bytes, bytes]:
     """
-    Return header and value of a raw record by which a source says that none of its partition's later events is below *c_us*.
+    Return header and value of a raw record by which a source promises that no later event of its partition is below *c_us*.
 
     Raises:
         ProtocolError: *c_us*, microseconds, lies outside [TICK_MIN, TICK_MAX].
@@ -362,7 +348,7 @@ def encode_source_cti(c_us: int) -> tuple[bytes, bytes]:
 
 def decode_source_cti(header: bytes, value: bytes | None) -> int:
     """
-    Return the time, microseconds, of a CTI enqueued by the source; of all its fields only ``c`` counts.
+    Return the ``c`` (microseconds) of a source CTI; its other fields are ignored.
 
     Raises:
         ProtocolError: The bytes are no CTI, or its ``c`` lies outside [TICK_MIN, TICK_MAX].
