@@ -1,8 +1,8 @@
 """
 The model: how disordered events become one order. Pure: no Spark, no Kafka, no Redis, no clock.
 
-Law: what a batch gives is a function of the log up to its end, the policies and the journaled estimates, however the log
-was cut into batches. ``docs/tutorial.md`` explains the words, ``docs/library.md`` the use from Python.
+Law: the result of a batch depends on the log up to its end, the policies and the journaled estimates, not on how the log was cut into
+batches. ``docs/tutorial.md`` explains the terms, ``docs/library.md`` the use from Python.
 
 >>> from ordering import MINUTE_US, Policies, log_of, transcript
 >>> policies = Policies(early_us=5 * MINUTE_US, late_us=5 * MINUTE_US, reorder_us=2 * MINUTE_US)
@@ -12,8 +12,7 @@ was cut into batches. ``docs/tutorial.md`` explains the words, ``docs/library.md
    3 12:12 arriving 12:13 b: releases 1 at 12:07; c = 12:10
 held: 3 at 12:12
 
-The names below are the public face. Each is loaded from its module when it is first asked for, so that ``import ordering``
-costs nothing by itself.
+The names below are public. Each is imported from its module at first use, so ``import ordering`` alone costs nothing.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ _HOME = {name: f"ordering.{module}" for module, names in _HOMES.items() for name
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from its module; Python asks here once, then finds it."""
+    """Import a public name from its module; Python calls this only once for each name."""
     if name not in _HOME:
         raise AttributeError(f"module 'ordering' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_HOME[name]), name)

@@ -7,14 +7,14 @@ settings and for broken input and output.
     TidegateError
     |-- SettingError          a setting, flag or environment variable is wrong           (exit code 2)
     |-- QueryError            a script is wrong: file, line, column                      (exit code 2)
-    |-- RefusedError          what was asked would break a promise already given         (exit code 3)
+    |-- RefusedError          the requested action would break a promise already given   (exit code 3)
     |-- UnreachableError      Kafka, Redis or another service does not answer            (exit code 4)
     |-- ProtocolError         bytes on an ordered topic break PROTOCOL.md                (exit code 5)
     |   `-- GapError          a sequence gap was never closed                            (exit code 5)
-    |-- BatchError            a batch handed to the model is malformed: a mistake of the calling program (exit code 1)
-    `-- TickRangeError        a time lies outside what the model can carry               (exit code 2)
+    |-- BatchError            a batch passed to the model is malformed: a bug of the calling program (exit code 1)
+    `-- TickRangeError        a time lies outside the range of the model                 (exit code 2)
 
-Every error has a stable ``code`` (``TG-...``), says what, where and how to mend it, and may show an example.
+Every error has a stable ``code`` (``TG-...``), gives the problem, its place and a fix, and may show an example.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TidegateError(Exception):
         return {name: text for name, text in fields.items() if text}
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Spark workers send exceptions home pickled; keyword-only arguments need this to survive the trip.
+        # Spark workers send exceptions to the driver pickled, which by default cannot restore keyword-only arguments.
         return _rebuild, (type(self), self.what, self.code, self.where, self.fix, self.example)
 
 

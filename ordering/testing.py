@@ -129,12 +129,10 @@ def transcript(
     log: Sequence[Record], policies: Policies, *, over: bool = False, output_partitions: int = 1, finish: bool = False
 ) -> Transcript:
     """
-    Run the model over *log* record by record and describe the effect of each record.
+    Run the model over *log* (see :func:`log_of`) record by record and describe the effect of each record.
 
     Args:
-        log: See :func:`log_of`.
         over: Whether each key has a timeline of its own.
-        output_partitions: Number of partitions of the ordered topic.
         finish: Whether the input ends after the log, which releases all held events.
     """
     model = Model(policies, over, output_partitions)

@@ -21,7 +21,7 @@ Objects = NDArray[np.object_]
 Payload = Any
 
 
-# So many bytes of payload an Arrow column with offsets of 32 bits can hold.
+# The most payload bytes of an Arrow column with 32-bit offsets.
 BYTES_MAX = 2**31 - 1
 
 

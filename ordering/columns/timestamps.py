@@ -74,7 +74,7 @@ def _read(values: pa.Array, unit: str) -> Ticks:
     kind = values.type
     if pa.types.is_dictionary(kind):
         ticks, valid = _read(values.dictionary, unit)
-        # Null reads one entry behind the dictionary: an invalid value.
+        # A null is mapped to the entry appended after the dictionary, which is invalid.
         index = np.asarray(values.indices.fill_null(len(ticks)))
         return np.append(ticks, 0)[index], np.append(valid, False)[index]
     if pa.types.is_timestamp(kind):
@@ -141,6 +141,7 @@ def _in_band(values: npt.NDArray[Any], unit: str) -> npt.NDArray[np.bool_]:
 
 def _scale(values: npt.NDArray[np.int64], unit: str) -> Ticks:
     multiply, divide = _MULTIPLY[unit], _DIVIDE[unit]
+    # Rounded inwards, so that the product stays within the ticks and within int64.
     low = -(-TICK_MIN * divide // multiply)
     high = min(((TICK_MAX + 1) * divide - 1) // multiply, _INT64_MAX)
     valid = (values >= low) & (values <= high)

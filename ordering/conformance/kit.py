@@ -67,7 +67,6 @@ class Report:
 
     @property
     def is_ok(self) -> bool:
-        """Whether no answer is wrong and some answer is right."""
         return not self.failures and bool(self.passed)
 
     def __str__(self) -> str:
@@ -148,12 +147,11 @@ _ASKED: dict[str, _Asked] = {
     "reader": _ask_one_way("read"),
     "writer": _ask_one_way("write"),
 }
-# A reader may ignore lists, and need not report what it waits for.
+# A reader may ignore lists, and need not report the channels it waits for.
 _MAY_BE_LEFT_OUT = {"listed", "rosters", "waiting", "missing", "valid", "held"}
 
 
 def _difference(question: Question, answer: Json) -> str:
-    """Return the mistake in *answer*; empty if there is none."""
     expected = {name: value for name, value in question.expected.items() if name in answer or name not in _MAY_BE_LEFT_OUT}
     if "ctis" in answer:
         answer = {**answer, "last": _last_promises(answer["ctis"])}
@@ -164,7 +162,6 @@ def _difference(question: Question, answer: Json) -> str:
 
 
 def _first_difference(answered: object, expected: object, path: str = "") -> str:
-    """Return the path and the values of the first difference between two JSON values."""
     if isinstance(answered, dict) and isinstance(expected, dict) and answered.keys() == expected.keys():
         name = next(name for name in expected if answered[name] != expected[name])
         return _first_difference(answered[name], expected[name], f"{path}[{name}]")

@@ -30,10 +30,6 @@ class Program:
     """
     An implementation in another process: it answers each line ``{"operation": ..., "given": ...}`` with one line. A context manager.
 
-    Args:
-        command: The program and its arguments.
-        timeout_s: The longest time for one answer, seconds.
-
     Raises:
         OSError: The program does not exist or cannot be started.
     """
@@ -41,7 +37,7 @@ class Program:
     def __init__(self, command: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
         self._took_too_long = Event()
-        # A session of its own: what a script has started is ended together with it.
+        # A session of its own, so that killing the process group also kills processes that a script has started.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", start_new_session=True
         )
@@ -63,8 +59,7 @@ class Program:
         return answer
 
     def _answer_to(self, question: str) -> str:
-        """Return the line that answers *question*; empty if the program has ended."""
-        # Ending the program ends whatever waits for it: a full pipe as well as an empty one.
+        # Killing the program unblocks both a write to a full pipe and a read from an empty one.
         watch = Timer(self._timeout_s, self._give_up)
         watch.daemon = True
         watch.start()

@@ -38,7 +38,6 @@ class Ahead:
 
     @staticmethod
     def merge(parts: Iterable[Ahead]) -> Ahead:
-        """Return the events of all *parts* that the CTI has not passed."""
         left = [(part.system_us[part.passed_count :], part.partition[part.passed_count :]) for part in parts if len(part)]
         if not left:
             return Ahead.empty()

@@ -61,7 +61,6 @@ class EventRows:
         return EventRows(*[*(getattr(self, name)[rows] for name in _FIXED), take_rows(self.key, rows), take_rows(self.value, rows)])
 
     def by_offset(self) -> EventRows:
-        """Return the events by rising offset."""
         if (self.offset[1:] > self.offset[:-1]).all():
             return self
         return self.take_rows(np.argsort(self.offset))
@@ -103,7 +102,7 @@ class HeldEvents:
         popped = self.rows.take_rows(due)
         self.is_waiting[due] = False
         self.count -= len(due)
-        # Marking is cheap, copying is not: what stays is copied only once it is the smaller half.
+        # Marking is cheap, copying is not: the waiting events are copied only once they are the smaller half.
         if 2 * self.count < len(self.rows):
             self.rows = self.waiting_rows()
             self.is_waiting = np.ones(len(self.rows), dtype=np.bool_)
@@ -116,8 +115,7 @@ class Chunk:
     The part of the state that was added between two saves.
 
     Args:
-        held: Added events that are still held.
-        ahead: Released events that no CTI has passed.
+        held, ahead: Added events that are held, and released events that no CTI has passed.
         timelines: Table rows of the timelines whose maximum rose; a later chunk may have newer values.
         level, size_bytes: Size class and size of the saved bytes.
         needed_until_us: The chunk is not needed any longer if the CTI exceeds this.
@@ -162,7 +160,7 @@ _TIMELINE_SCHEMA = pa.schema([("key", pa.binary()), ("largest_us", pa.int64()), 
 def encode(chunk: Chunk, table: Timelines) -> bytes:
     """Return a chunk's bytes: three Arrow streams (timelines, held, ahead), each after its length as little-endian u64."""
     held, moved = chunk.held.waiting_rows(), chunk.timelines
-    # Timelines that only held events name are written for their keys; their value is read from the chunk in which they moved.
+    # Timelines of held events are written for their keys; if they did not move, their value is read from another chunk.
     named = np.unique(np.concatenate([moved, held.timeline]))
     place = table.places_among(named, held.timeline) if len(held) else np.empty(0, dtype=np.int64)
     timelines = [table.keys(named), table.largest_us[named], np.isin(named, moved)]

@@ -32,13 +32,11 @@ Mask = NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class CtiPoint:
     """
-    A point of a batch at which at most one CTI is written to each channel.
+    A point of a batch at which at most one CTI is written to each channel; its other fields are as in ``Cti``.
 
     Args:
         watermark_us: The watermark of the whole partition at this point; with OVER the floor.
         released_count: How many of the batch's released events are released up to this point.
-        next_offset, arrival_us: As in :class:`~ordering.protocol.punctuation.Cti`.
-        cause: The cause of the watermark's last rise.
         is_due: Whether CTIs are written; False is possible only at the end of a batch.
     """
 
@@ -85,7 +83,6 @@ def plan_points(
 
 
 def _has_facts_at_end(judged: JudgedBatch) -> bool:
-    """Return whether an estimate or an imported CTI follows the last record."""
     batch = judged.batch
     last_offset = int(batch.offset[-1]) if len(batch.offset) else -1
     return any(position > last_offset for position, _ in (*batch.estimates, *batch.imports))
@@ -113,15 +110,9 @@ def _find_due_rows(
     generation: Generation, state: State, is_counted: Mask, is_end_edge: Mask | None, forced: Ints, watermark_us: Ints
 ) -> list[int]:
     """
-    Return the batch rows after which CTIs are due, rising.
+    Return the batch rows after which CTIs are due, rising: the *forced* ones, and the others by *generation*, which is not per batch.
 
-    Args:
-        generation: When CTIs are due; not per batch.
-        state: The state before the batch.
-        is_counted: Which rows are accepted events that count for ``every_events``.
-        is_end_edge: Which rows are end edges, at which time is not compared; None: no row.
-        forced: Rows after which CTIs are due in any case, rising.
-        watermark_us: The watermark (with OVER the floor) after each row.
+    *is_counted* marks accepted events that count for ``every_events``; ``every_us`` is not checked at end edges.
     """
     is_due = np.zeros(len(is_counted), dtype=np.bool_)
     is_due[forced] = True
@@ -172,6 +163,7 @@ class Punctuator:
         passed.append((outflow.system_us[~above], outflow.partition[~above]))
         passed_us = np.concatenate([system_us for system_us, _ in passed])
         passed_partition = np.concatenate([partition for _, partition in passed])
+        # With one point all passed events are counted at once, so they need no order.
         if len(points) > 1:
             order = np.argsort(passed_us)
             passed_us, passed_partition = passed_us[order], passed_partition[order]

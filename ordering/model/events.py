@@ -119,10 +119,7 @@ class Outflow:
     All events released by a batch, in release order, including events that an earlier writer has already written.
 
     Args:
-        system_us: System timestamps.
-        partition: Output partitions.
         is_skipped: Which events are already numbered and written (if a writer resumes); None: none.
-        release_rows: The batch row that released each event.
         channel_order: Their indices sorted by output partition, if already computed.
     """
 

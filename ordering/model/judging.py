@@ -50,7 +50,7 @@ def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: Batch
     walk, timeline = _walk_timelines(settings, state.timelines, batch, judgement)
     judged = JudgedBatch(batch, judgement, event_time_us, time.arrival_us, timeline)
     counts.out_of_order_adjusted, counts.out_of_order_dropped = _apply_walk(settings, judgement, walk)
-    # The maxima are those before shapes are marked: a lifted end raises no watermark.
+    # Before shapes are marked: a lifted end must not raise the watermark.
     walk.store()
     _mark_shapes(settings, state, judged)
     return judged, walk, counts

@@ -68,7 +68,6 @@ class BatchTime:
         return bool(np.searchsorted(self.import_us, promise_us) <= np.searchsorted(self.source_us, promise_us))
 
     def store(self, state: State) -> None:
-        """Store the values at the end of the batch in *state*."""
         state.arrival_us, state.floor_us = int(self.arrival_us[-1]), int(self.floor_us[-1])
         state.is_estimated = self.recorded_us is not None and bool(self.recorded_us[-1] < self.arrival_us[-1])
         if self.promise_us is not None:
@@ -123,7 +122,7 @@ def _apply_ctis(time: BatchTime, early_us: int | None, state: State, batch: Batc
     np.maximum.accumulate(source_us, out=source_us)
     time.import_us, time.source_us, time.promise_before = import_us, source_us, (state.promise_us, state.is_imported)
     time.promise_us = np.maximum(np.maximum(import_us, source_us), state.promise_us)
-    # A record meets what was imported at its position, but its own CTI counts only for what follows it.
+    # A CTI imported at a record's position applies to that record; the record's own CTI only to later ones.
     time.promise_met_us = np.maximum(import_us[:count], state.promise_us)
     time.promise_met_us[1:] = np.maximum(time.promise_met_us[1:], source_us[: max(count - 1, 0)])
     np.maximum(time.floor_us, time.promise_us, out=time.floor_us)

@@ -32,7 +32,7 @@ class ReleaseRows:
         if self.rows is None:
             segment = np.full(len(self.system_us), 0 if len(self.walk.touched) else -1, dtype=np.int64)
             self.rows = find_release_rows(self.system_us, segment, self.floor_us, self.walk, self.reorder_us)
-        # Without events in the walk only the floor releases, and what it never passes is given one row too many.
+        # If the walk is empty, an event that the floor never passes got the row after the last.
         return np.minimum(self.rows, len(self.floor_us) - 1)
 
 
@@ -41,10 +41,8 @@ def find_release_rows(system_us: Ints, segment: Ints, floor_us: Ints, walk: Time
     Return the row that releases each event: a batch row, or the last index of *floor_us*.
 
     Args:
-        system_us: System timestamps of events that this batch releases.
         segment: Each event's timeline, as its number among the walk's timelines; -1 if the walk did not touch it.
         floor_us: The floor after each row, never falling.
-        walk: The maxima of the touched timelines.
     """
     low = np.flatnonzero(system_us < floor_us[-1])
     if 2 * len(low) > len(system_us):
@@ -54,7 +52,7 @@ def find_release_rows(system_us: Ints, segment: Ints, floor_us: Ints, walk: Time
         rows[low] = places_above(floor_us, system_us[low])
     if not len(walk.rows):
         return rows
-    # Events of other timelines are looked up too and their answers left out: cheaper than picking those events out.
+    # Events of other timelines are searched too and ignored: cheaper than selecting the events first.
     own_segment = np.maximum(segment, 0)
     place = first_above(walk.largest_us, walk.segment, walk.starts, system_us + reorder_us, own_segment)
     is_passed = (place < walk.starts[own_segment + 1]) & (segment >= 0)

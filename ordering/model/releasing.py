@@ -34,13 +34,13 @@ def release_due(
     table, reorder_us, floor_us = state.timelines, settings.policies.reorder_us, int(time.floor_us[-1])
     watermarks_us = np.maximum(table.largest_us[walk.touched] - reorder_us, floor_us)
     held = _pop_held(settings, state, walk, watermarks_us, floor_us)
-    # Ends of edges are lifted after the walk, so their system timestamps stand in the judgement only.
+    # End edges are lifted after the walk, so only the judgement has their final system timestamps.
     leaving_us = walk.system_us if settings.shape is not Shape.EDGE else judged.judgement.system_us[walk.rows]
     is_due = leaving_us < np.repeat(watermarks_us, np.diff(walk.starts))
     if settings.policies.out_of_order_action is Action.DROP:
         is_due &= ~walk.is_out_of_order
     rows = walk.rows[is_due]
-    # A place names an event of either column: first those that were held, then the rows of the batch.
+    # Places number the held events first, then the rows of the batch.
     place = np.concatenate([np.arange(len(held)), rows + len(held)])
     system_us = np.concatenate([held.system_us, leaving_us[is_due]])
     release_rows, places = None, len(held) + len(judged.batch.offset)
@@ -71,7 +71,7 @@ def _pop_held(settings: ModelSettings, state: State, walk: TimelineWalk, waterma
             continue
         is_due = held.rows.system_us < common_us
         if is_touched is not None:
-            # Few of the held are on timelines that the batch touched: only those are compared with their own watermark.
+            # Few held events are on touched timelines; only they need their own watermark, all others the common one.
             own = np.flatnonzero(is_touched[held.rows.timeline])
             is_due[own] = held.rows.system_us[own] < watermarks_us[state.timelines.places_among(walk.touched, held.rows.timeline[own])]
         is_due &= held.is_waiting
@@ -82,7 +82,6 @@ def _pop_held(settings: ModelSettings, state: State, walk: TimelineWalk, waterma
 
 
 def _keep_held(judged: JudgedBatch, walk: TimelineWalk, released_rows: Ints) -> Chunk:
-    """Return the kept events of the batch without *released_rows*."""
     stays = np.zeros(len(judged.batch.offset), dtype=np.bool_)
     stays[walk.rows] = True
     stays[released_rows] = False

@@ -30,12 +30,7 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """
-    The settings of one input partition's model, explained in :class:`~ordering.model.step.Model`.
-
-    Raises:
-        SettingError: *over* without a late tolerance, or no output partition.
-    """
+    """The settings of one input partition's model; :class:`~ordering.model.step.Model` explains them and raises for wrong ones."""
 
     policies: Policies
     over: bool
@@ -56,12 +51,10 @@ class ModelSettings:
 
     @property
     def only_partition(self) -> int | None:
-        """The output partition of the single timeline; None with OVER."""
         return None if self.over else self.number % self.output_partitions
 
     @property
     def channels(self) -> list[int]:
-        """The output partitions to which the input partition writes."""
         return list(range(self.output_partitions)) if self.only_partition is None else [self.only_partition]
 
     @property
@@ -84,7 +77,6 @@ class ModelSettings:
         )
 
     def state_from(self, start_us: int, next_offset: int) -> State:
-        """Return a state that starts at *next_offset* and releases only events with s >= *start_us*, numbered from 0."""
         state = self.new_state()
         state.next_offset = next_offset
         every_channel_us = np.full(self.output_partitions, start_us, dtype=np.int64)
@@ -92,7 +84,6 @@ class ModelSettings:
         return state
 
     def resumed_state(self, promises: Mapping[int, Cti], next_offset: int, start_us: int) -> State:
-        """Return a state that continues channels whose last valid CTIs are *promises*, by output partition."""
         state = self.state_from(start_us, next_offset)
         assert state.output_start is not None, "a state that starts somewhere has a start"
         for partition, cti in promises.items():
@@ -102,7 +93,6 @@ class ModelSettings:
         return state
 
     def time_only_batch(self, end_offset: int, estimates: Facts, imports: Facts, finish: bool) -> Batch:
-        """Return a batch without records, in which only time advances."""
         return Batch(
             offset=_NO_ROWS,
             arrival_us=_NO_ROWS,
@@ -121,10 +111,7 @@ class ModelSettings:
 
     def check_batch(self, state: State, batch: Batch) -> None:
         """
-        Refuse a batch that would silently give wrong results; the cost does not depend on the batch size.
-
-        Raises:
-            BatchError: The columns differ in length, the batch does not start at the position of *state*, or the input has ended.
+        Raise BatchError for a batch that would silently give wrong results (see ``Model.step``); its cost is independent of the batch size.
         """
         count, where = len(batch.offset), f"offset {state.next_offset}"
         columns = (batch.arrival_us, batch.event_time_us, batch.readable, batch.substream, batch.key, batch.value)

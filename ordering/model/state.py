@@ -86,7 +86,6 @@ class State:
     The state of one input partition. Made by ``Model.new_state`` or :meth:`restore`; changed only by ``Model.step``.
 
     Args:
-        timelines: The table of timelines.
         seq: The next seq of each output partition.
         largest_us: Largest system timestamp released into each output partition.
         arrival_us: The arrival frontier; *is_estimated* if an estimate set it.
@@ -101,10 +100,7 @@ class State:
         pending_facts: Journaled facts that no CTI has carried yet.
         output_start: Where the output begins; None: at the first event, or all channels have passed it.
         totals: Counts saved for the caller that runs the model.
-        chunks: Saved chunks, by number.
-        unsaved_chunks: Chunks not yet saved, oldest first.
         ahead_counts: How many events are ahead of the CTI in each output partition.
-        next_chunk: The number of the next saved chunk.
         unlisted_rows: Timelines that advanced since CTIs last listed them.
         rows_since_forget: Rows walked since the table was last searched for timelines to forget.
     """
@@ -145,11 +141,9 @@ class State:
 
     @property
     def held(self) -> EventRows:
-        """The held events, offsets rising."""
         return EventRows.concat([chunk.held.waiting_rows() for chunk in self.all_chunks()]).by_offset()
 
     def add(self, chunk: Chunk) -> None:
-        """Add the chunk of a step."""
         if chunk.is_empty():
             return
         self.unsaved_chunks.append(chunk)
@@ -184,7 +178,6 @@ class State:
         self._renumber(table.forget(needed))
 
     def _renumber(self, new_rows: Ints) -> None:
-        """Apply the new table rows of timelines (-1: forgotten)."""
         for chunk in self.all_chunks():
             chunk.held.rows.timeline = new_rows[chunk.held.rows.timeline].astype(np.int32)
             chunk.timelines = new_rows[chunk.timelines].astype(np.int32)
@@ -299,7 +292,6 @@ class State:
             self.ahead_counts += np.bincount(chunk.ahead.partition[chunk.ahead.passed_count :], minlength=len(self.ahead_counts))
 
     def _restore_chunk(self, saved: SavedChunk, reorder_us: int) -> Chunk:
-        """Return the entries of a decoded chunk that are still needed."""
         rows = saved.rows.by_offset()
         watermark_us = np.maximum(self.timelines.largest_us - reorder_us, self.floor_us)
         is_waiting = rows.system_us >= watermark_us[rows.timeline]

@@ -43,11 +43,8 @@ class Model:
 
     Args:
         over: Whether timelines are substreams (OVER key) instead of the whole partition.
-        output_partitions: Number of output partitions N.
         number: Roster number of the input partition.
         roster: The roster that CTIs announce to readers; by default version 1 with *inputs* input partitions.
-        inputs: Number of input partitions if *roster* is not given.
-        shape: The shape of the events in time.
         joined_us: When this input partition joined a running topic, microseconds: its events below are out of order, and its first CTI has
             this ``c``.
 
@@ -78,7 +75,6 @@ class Model:
         self._punctuator = Punctuator(self._settings)
 
     def new_state(self) -> State:
-        """Return the state before the first record."""
         return self._settings.new_state()
 
     def state_from(self, start_us: int, next_offset: int) -> State:

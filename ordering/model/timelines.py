@@ -63,7 +63,6 @@ class Timelines:
 
     @property
     def partition(self) -> ShortInts:
-        """Output partition of each timeline."""
         return self._partition[: len(self)]
 
     @property
@@ -87,7 +86,6 @@ class Timelines:
         return rows
 
     def find_or_add_distinct(self, keys: Keys) -> Ints:
-        """Like :meth:`find_or_add`, for *distinct* keys."""
         first = len(self._table)
         rows, added = self._table.find_or_add(keys)
         if len(added):
@@ -117,7 +115,6 @@ class Timelines:
         return mask
 
     def drop_repeats(self, rows: ShortInts) -> ShortInts:
-        """Return the distinct *rows*, in any order."""
         order = np.arange(len(rows), dtype=np.int32)
         self._place[rows] = order
         # Of rows that repeat, numpy leaves the last one written.

@@ -116,20 +116,16 @@ class TimelineWalk:
     Args:
         timeline: Table row of each kept event's timeline; None if there is only one timeline.
         own_us: System timestamps after the earlier policies.
-        rows: Batch row of each kept event, rising.
-        table: The timelines.
-        action: The action for an event out of order.
+        rows: Batch row of each kept event, rising; the attribute has them in walk order.
         joined_us: When the input partition joined: an event below is out of order.
 
     Attributes:
         order: Walk order of the kept events, or a slice of all.
-        rows: Batch rows in walk order.
         starts: First index of each timeline's events, then the number of events.
         segment: Number of each event's timeline among the touched ones.
         touched: Table rows of the touched timelines.
         system_us: System timestamps after this policy.
         largest_us: Largest system timestamp accepted on the timeline after each event.
-        is_out_of_order: Which events were out of order.
         largest_before_us: Without OVER, the largest system timestamp accepted before the batch.
     """
 
@@ -189,11 +185,9 @@ class TimelineWalk:
 
     @property
     def is_dropped(self) -> Mask:
-        """Which events this policy drops."""
         return self.is_out_of_order if self._action is Action.DROP else np.zeros(len(self.is_out_of_order), dtype=np.bool_)
 
     def store(self) -> None:
-        """Store the new maxima in the table."""
         if len(self.touched):
             self._table.largest_us[self.touched] = self.largest_us[self.starts[1:] - 1]
 

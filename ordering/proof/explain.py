@@ -213,7 +213,6 @@ class Explainer:
         )
 
     def _judge(self, record: _Record, t: int | None, watermark: _Mark) -> _Fate:
-        """Apply all policies in their order (spec section 2)."""
         fate = _Fate(t)
         if t is None:
             return fate
@@ -320,7 +319,7 @@ class _Timelines:
         self._largest[timeline] = self.get(timeline).raise_to(system_us, Mover.EVENT, offset, when)
 
     def prune(self, below_us: int) -> None:
-        # A timeline whose watermark equals the floor stays: it may have been there first.
+        # A timeline whose watermark equals the floor stays: it may have reached that value first and is then its setter.
         if len(self._largest) >= self._tidy_at:
             self._largest = {timeline: mark for timeline, mark in self._largest.items() if mark.time_us >= below_us}
             self._tidy_at = max(_TIDY_FROM, 2 * len(self._largest))

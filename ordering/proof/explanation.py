@@ -15,7 +15,7 @@ from typing import Any
 from ordering.policies import Action
 from ordering.ticks import NEVER, format_tick
 
-# How a partition is called in explanations: its number, or what the user calls it.
+# The name of a partition in explanations: its number, or the user's own name.
 Label = str | int | float | bool | None
 
 
@@ -159,7 +159,6 @@ class Explanation:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The names of the policies that adjusted or dropped it, in order."""
         return tuple(step.policy.value for step in self.steps)
 
     def as_dict(self) -> dict[str, Any]:

@@ -61,7 +61,6 @@ def compute_story(
     Args:
         records: The log, offsets rising (gaps allowed).
         over: Whether each key has a timeline of its own; else the input partition is the only timeline.
-        roster: The input partition's roster number.
         estimates: Position -> arrival frontier in microseconds, applied before the record at that position.
         imports: Position -> c in microseconds of a CTI of another input, applied after the estimate at that position.
         joined_us: When the input partition joined; ``NEVER``: it was there from the start.
@@ -199,7 +198,7 @@ class _Walk:
             s = watermark.time_us
             if not self._apply_action(met, "out_of_order", self.policies.out_of_order_action, watermark, s):
                 return False
-        # A lifted end raises no watermark: else what happened before a start time could push time up without bound.
+        # A lifted end raises no watermark: else ends before their start could push the watermark up without bound.
         self.largest[timeline] = self._raise(self.largest.get(timeline, _UNSET), s, Setter(SetBy.EVENT, record.offset))
         self.story.accepted_us[record.offset] = (timeline, s)
         s, end_us = self._fit_span(met, record, s, timeline)

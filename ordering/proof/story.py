@@ -74,11 +74,11 @@ class Setter:
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """
-    One policy applied to one event: ``early``, ``cti_violation``, ``late``, ``out_of_order`` or ``lifted_end``.
+    One policy applied to one event; *setter* set the limit.
 
     Args:
+        policy: ``early``, ``cti_violation``, ``late``, ``out_of_order`` or ``lifted_end``.
         limit_us: The limit: the latest time not early, the CTI, the earliest time not late, the watermark, or the start edge's s.
-        setter: The setter of the limit.
         system_us: The time after this policy; None: dropped.
     """
 
@@ -102,11 +102,7 @@ class EventTrace:
 
 @dataclass(frozen=True, slots=True)
 class OrderedEvent:
-    """
-    One event as the ordered topic has it. ``arrival_us`` is clamped; *policies* are those that changed one of its times.
-
-    ``end_us`` is an interval's end as readers compute it; *snapshot_index* is its release, as an index of ``Story.snapshots``.
-    """
+    """One event of the ordered topic: ``arrival_us`` is clamped, *policies* changed one of its times, *snapshot_index* is its release."""
 
     output_partition: int
     seq: int
@@ -194,7 +190,6 @@ class Story:
     accepted_us: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
     def channel(self, output_partition: int) -> list[OrderedEvent]:
-        """Return the events of one channel, numbered 0, 1, 2, ..."""
         return [event for event in self.ordered if event.output_partition == output_partition]
 
     def promise(self, snapshot: Snapshot, output_partition: int) -> tuple[int, int]:

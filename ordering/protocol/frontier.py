@@ -63,7 +63,6 @@ class Frontier(Generic[Name]):
 
     @property
     def members(self) -> Mapping[Name, int]:
-        """The c of each member, microseconds."""
         return dict(self._c)
 
     def waiting_for(self) -> list[Name]:
@@ -72,7 +71,6 @@ class Frontier(Generic[Name]):
 
     @classmethod
     def restore(cls, value: int, members: Mapping[Name, int]) -> Frontier[Name]:
-        """Return the frontier with this :attr:`value` and these :attr:`members`."""
         frontier = cls()
         frontier._c, frontier._value, frontier._is_current = dict(members), value, not members
         return frontier
@@ -164,7 +162,6 @@ class PacedStream:
 
     @classmethod
     def restore(cls, pace: Pace, last_c: int, events_since: int) -> PacedStream:
-        """Return the stream with the saved attributes."""
         paced = cls(pace)
         paced.last_c, paced.events_since = last_c, events_since
         return paced

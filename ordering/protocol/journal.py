@@ -198,7 +198,7 @@ class Journal(ABC):
         while low < high:
             middle = (low + high) // 2
             stamps = self.stamps(key, middle, middle)
-            # Without a stamp it was forgotten: those lie below all that can still be read.
+            # A missing stamp was forgotten, and forgotten ones are below all offsets that can still be read.
             if stamps and stamps[-1][1] >= from_us:
                 high = middle
             else:

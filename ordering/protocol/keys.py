@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import math
 
-# Objects and arrays in a value that is put in canonical form: Python's reader recurses, and how deep it may is no fixed
-# number.
+# The most objects and arrays in a value that is made canonical: Python's parser recurses, and its depth limit is not fixed.
 _BRACKETS_MAX = 200
 
 

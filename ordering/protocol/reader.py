@@ -46,12 +46,8 @@ READER_STATE_VERSION = 1
 @dataclass(slots=True)
 class Log:
     """
-    A contiguous range of one ordered partition in Kafka offset order, split into events and CTIs.
-
-    Args:
-        log_offset: Offsets of the events, rising.
-        number: Roster number of each event's input partition: its channel.
-        ctis: (log offset, CTI), rising.
+    A contiguous range of one ordered partition in Kafka offset order: its events as columns (``number`` is the roster number that names the
+    channel), and its CTIs as (log offset, CTI).
     """
 
     log_offset: Ints
@@ -116,7 +112,6 @@ class _EventRun:
         return _EventRun(*(np.concatenate([getattr(part, name) for part in filled]) for name in ("row", "seq", "position")))
 
     def at_offset(self, offset: int) -> _EventRun:
-        """Return the same events, accepted at the record at *offset*."""
         return _EventRun(self.row, self.seq, np.full(len(self), offset, dtype=np.int64))
 
 
@@ -221,7 +216,6 @@ class PartitionReader:
 
     @property
     def roster(self) -> Roster | None:
-        """The newest roster, None before the first CTI."""
         return self._roster
 
     @property
@@ -330,7 +324,7 @@ class PartitionReader:
         least = min((self.c(number) for number in self._roster_numbers()), default=NEVER)
         if least > self._frontier:
             self._frontier = least
-            # One rise a record, though it may bear both a newer roster and a larger c.
+            # At most one rise a record, though a record may have both a newer roster and a larger c.
             if frontier and frontier[-1][0] == offset:
                 frontier.pop()
             frontier.append((offset, least))
@@ -398,7 +392,6 @@ def gap_error(topic: str, partition: int, number: int, n: int, last: int) -> Gap
 
 
 def _rows_by_channel(number: Ints) -> dict[int, slice | Ints]:
-    """Return the rows of each roster number, in log order."""
     if not len(number):
         return {}
     least, largest = int(number.min()), int(number.max())
@@ -421,7 +414,7 @@ def _next_in_line(last: int, seq: Ints) -> tuple[slice | Ints, int]:
     """Return which entries the normal rule accepts after *last*, and how many are beyond a gap."""
     if not len(seq) or (seq[0] == last + 1 and (seq[1:] - seq[:-1] == 1).all()):
         return slice(None), 0
-    # Where each new largest number is one above the one before, nothing is missing: exactly those are in line.
+    # If each new largest seq is one above the last one, nothing is missing, and exactly these events are accepted.
     before = np.maximum.accumulate(np.concatenate([[last], seq[:-1]]))
     new = np.flatnonzero(seq > before)
     if (seq[new] == before[new] + 1).all():
@@ -447,7 +440,7 @@ def _in_log_order(taken: list[_EventRun], plain: Log | None, first_row: int) -> 
     if plain is not None and sum(map(len, taken)) == len(plain):
         return np.arange(first_row, first_row + len(plain), dtype=np.int64), plain.log_offset
     together = _EventRun.join(taken)
-    # At one record only events of its own channel are accepted, and those are in order already: a stable sort keeps them so.
+    # At one record only events of its own channel are accepted, already in order: a stable sort keeps that order.
     order = np.argsort(together.position, kind="stable")
     return together.row[order], together.position[order]
 

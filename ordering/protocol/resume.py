@@ -31,7 +31,6 @@ class LastPromises:
         self._waiting: list[Cti] = []
 
     def accept(self, log: Log) -> None:
-        """Process *log*, which starts where the last one ended."""
         self._reader.accept(log)
         waiting = self._waiting + [cti for _, cti in log.ctis if cti.part == cti.parts - 1]
         self._waiting = [cti for cti in waiting if cti.n > self._reader.last(cti.number) + 1]
@@ -47,7 +46,6 @@ class LastPromises:
 
     @property
     def roster(self) -> Roster | None:
-        """The newest roster, None before the first CTI."""
         return self._reader.roster
 
     def missing(self) -> list[int]:

@@ -130,7 +130,7 @@ def encode_event_header_column(
         first[flags > _PLAIN_FLAGS] += EXTENDED - PLAIN
     columns = seq, system_us, event_time_us, arrival_us, offset
     table = np.empty((len(seq), EVENT_HEADER_BYTES // 8), dtype="<i8")
-    # Rows by the block: what one column has touched is still in the processor's cache when the next one comes.
+    # In blocks of rows: a block written by one column is still in the processor's cache for the next.
     for low in range(0, len(seq), _BLOCK_ROWS):
         rows = slice(low, low + _BLOCK_ROWS)
         table[rows, 0] = first[rows]
@@ -165,7 +165,7 @@ def decode_event_headers(headers: Sequence[bytes] | pa.FixedSizeBinaryArray) -> 
     if isinstance(headers, pa.Array):
         table = _rows_of(headers)
     else:
-        # Each one is measured: 47 and 49 bytes are as long as two headers.
+        # Each length is checked: headers of 47 and 49 bytes would together look like two of 48.
         if not {EVENT_HEADER_BYTES}.issuperset(map(len, headers)):
             raise _wrong_length()
         table = np.frombuffer(b"".join(headers), dtype=EVENT_HEADER)
@@ -191,7 +191,7 @@ def _wrong_length() -> ProtocolError:
 
 
 def _check_events(table: NDArray[Any]) -> None:
-    """Raise unless every row is a valid extended event; valid plain events must not be among the rows."""
+    """Raise unless every row is a valid extended event; the caller has already removed the valid plain events."""
     version, flags = table["version"], table["flags"]
     if (version > VERSION).any():
         raise _newer_version(int(version.max()), "an event")
@@ -300,7 +300,6 @@ def decode_cti(header: bytes, value: bytes, output_partition: int, where: str = 
 
 
 def _cti_fields(header: bytes, value: bytes | None, where: str) -> tuple[int, Any]:
-    """Return the roster number in the header and the fields of the body."""
     fields = np.frombuffer(header, dtype=_CTI_HEADER)[0] if len(header) == CTI_HEADER_BYTES else None
     if fields is not None and fields["kind"] == Kind.CTI and fields["version"] > VERSION:
         raise _newer_version(int(fields["version"]), "a CTI", where)
