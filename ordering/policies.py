@@ -26,11 +26,9 @@ class Action(StrEnum):
 
 class Shape(StrEnum):
     """
-    The shape of an event in time: an instant, a span with both ends known, or one end of a span.
-
-    The system timestamp of an interval is its start; that of an edge is its own end of the span. If an interval's end is not after its
-    (adjusted) start, or an end edge not after its start edge's adjusted system timestamp, it becomes that start plus one tick (spec section
-    4).
+    The shape of an event in time: an instant, a span with both ends known, or one end of a span. The system timestamp of an interval is its
+    start; that of an edge is its own end of the span. If an interval's end is not after its (adjusted) start, or an end edge not after its
+    start edge's adjusted system timestamp, it becomes that start plus one tick (spec section 4).
     """
 
     POINT = "point"

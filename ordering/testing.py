@@ -110,10 +110,9 @@ def batch_of(
 @dataclass
 class Transcript:
     """
-    The fate of a log's events, named by offset; :func:`clock_text` formats the times.
-
-    ``released`` is in release order, ``held`` in the order of its future release; both have (offset, system timestamp, policies that
-    adjusted the event). ``dropped`` has (offset, policy). ``str()`` shows it record by record.
+    The fate of a log's events, named by offset; :func:`clock_text` formats the times. ``released`` is in release order, ``held`` in the
+    order of its future release; both have (offset, system timestamp, policies that adjusted the event). ``dropped`` has (offset, policy).
+    ``str()`` shows it record by record.
     """
 
     released: list[tuple[int, str, str]] = field(default_factory=list)

@@ -61,6 +61,7 @@ class Keys:
         bounds = np.frombuffer(offsets, dtype=np.int64 if wide else np.int32)[column.offset : column.offset + len(column) + 1]
         bounds = bounds.astype(np.int64)
         length = np.diff(bounds)
+        # Eight spare bytes: the last word of the last key may be read beyond its end.
         octets = np.zeros(int(bounds[-1] - bounds[0]) + 8, dtype=np.uint8)
         octets[:-8] = np.frombuffer(data, dtype=np.uint8)[bounds[0] : bounds[-1]]
         # Each byte begins a word here, so a key's words can be picked wherever it begins.
@@ -139,6 +140,7 @@ class KeyTable:
         if len(fresh):
             rows[fresh] = np.arange(self._count, self._count + len(fresh))
             self._append(keys.take_rows(fresh))
+            # At most half of the slots are used, so that few probes are needed.
             if 2 * self._count > len(self._slots):
                 self._rehash()
             else:

@@ -66,7 +66,6 @@ _ROUNDS_MAX = 6
 def places_above(rising: Ints, values: Ints) -> Ints:
     """
     Return for each value the number of entries of *rising* that do not exceed it: ``np.searchsorted(rising, values, side="right")``.
-
     Searching many scattered values misses the processor's caches at every step. So the range is divided into equal stretches, a table gives
     the first entry of each stretch, and a few comparisons find the place. Values in crowded stretches are searched in the ordinary way.
     """
@@ -122,9 +121,8 @@ def first_above(rising: Ints, segment: Ints, starts: Ints, values: Ints, value_s
 
 def sort_places(primary: Ints, secondary: Ints, place: Ints, places: int) -> Ints:
     """
-    Return *place* (distinct numbers below *places*) sorted by (primary, secondary, place).
-
-    If the three numbers fit, they are packed into one int64: numpy sorts int64 values several times faster than it sorts row numbers.
+    Return *place* (distinct numbers below *places*) sorted by (primary, secondary, place). If the three numbers fit, they are packed into
+    one int64: numpy sorts int64 values several times faster than it sorts row numbers.
     """
     if not len(place):
         return place

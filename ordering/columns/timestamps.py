@@ -203,6 +203,7 @@ def _read_text(values: pa.Array, unit: str) -> Ticks:
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)
+    # Length 0 marks values that are invalid in any unit; they are not read below.
     lengths[lengths > _TEXT_LENGTH_MAX] = 0
     if texts.null_count:
         lengths[np.asarray(texts.is_null())] = 0

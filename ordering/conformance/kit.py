@@ -26,10 +26,8 @@ Json = dict[str, Any]
 
 class Implementation(Protocol):
     """
-    The implementation under test: returns the answer of an operation to its input *given*.
-
-    It returns ``{"refused": true}`` if the input violates the protocol, and ``{"unsupported": true}`` for an operation that it does not
-    support (a reader, for example, encodes nothing).
+    The implementation under test: returns the answer of an operation to its input *given*. It returns ``{"refused": true}`` if the input
+    violates the protocol, and ``{"unsupported": true}`` for an operation that it does not support (a reader, for example, encodes nothing).
     """
 
     def __call__(self, operation: str, given: Json, /) -> Json:
@@ -93,9 +91,8 @@ def run(implementation: Implementation, *operations: str) -> Report:
 
 def judge(implementation: Implementation, *operations: str) -> Iterator[tuple[Question, str | None]]:
     """
-    Like :func:`run`, but yield each question with the mistake in its answer: empty if right, None if unsupported.
-
-    No further question is asked after the program has ended.
+    Like :func:`run`, but yield each question with the mistake in its answer: empty if right, None if unsupported. No further question is
+    asked after the program has ended.
     """
     for question in questions():
         if operations and question.operation not in operations:
@@ -182,9 +179,8 @@ def _last_promises(ctis: list[list[int]]) -> dict[str, list[int]]:
 
 def _broken_promise(channels: dict[str, list[str]], ctis: list[list[int]]) -> str:
     """
-    Return the first CTI that contradicts its channel, or an empty text.
-
-    The number of CTIs is free, but each must hold for the true events, and the CTIs of a channel must rise.
+    Return the first CTI that contradicts its channel, or an empty text. The number of CTIs is free, but each must hold for the true events,
+    and the CTIs of a channel must rise.
     """
     times = {
         partition: [int.from_bytes(bytes.fromhex(header)[16:24], "little", signed=True) for header in channels[partition]]

@@ -210,6 +210,7 @@ def decode(octets: bytes, table: Timelines) -> SavedChunk:
     timeline = rows[held["timeline"].to_numpy()].astype(np.int32)
     return SavedChunk(
         EventRows(*[*fixed, timeline, held["key"], held["value"]]),
+        # Copies: a view would keep the bytes of the whole chunk in memory.
         Ahead.of(ahead["system_us"].to_numpy().copy(), ahead["partition"].to_numpy().copy()),
         rows[moved],
         timelines["largest_us"].to_numpy()[moved],

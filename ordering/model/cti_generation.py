@@ -111,7 +111,6 @@ def _find_due_rows(
 ) -> list[int]:
     """
     Return the batch rows after which CTIs are due, rising: the *forced* ones, and the others by *generation*, which is not per batch.
-
     *is_counted* marks accepted events that count for ``every_events``; ``every_us`` is not checked at end edges.
     """
     is_due = np.zeros(len(is_counted), dtype=np.bool_)
@@ -152,9 +151,8 @@ class Punctuator:
 
     def generate(self, state: State, points: list[CtiPoint], outflow: Outflow) -> tuple[list[Cti], Ahead]:
         """
-        Return the CTIs due at *points* (rising, the last at the end of the batch), and the events ahead of the last CTI.
-
-        Updates the numbering, largest times, counts and ``c`` of *state*.
+        Return the CTIs due at *points* (rising, the last at the end of the batch), and the events ahead of the last CTI. Updates the
+        numbering, largest times, counts and ``c`` of *state*.
         """
         last_c = max(state.c, self._c_at(points[-1].watermark_us))
         above = outflow.system_us >= last_c

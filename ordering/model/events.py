@@ -85,10 +85,8 @@ class Counts:
 @dataclass(slots=True)
 class Released:
     """
-    Released events in release order. Times in microseconds; ``number`` is the input partition's roster number.
-
-    ``key`` and ``value`` are columns of the same kind as in the batch. ``lazy_release_rows`` is None for rows that no model released, such
-    as query results.
+    Released events in release order. Times in microseconds; ``number`` is the input partition's roster number. ``key`` and ``value`` are
+    columns of the same kind as in the batch. ``lazy_release_rows`` is None for rows that no model released, such as query results.
     """
 
     number: int

@@ -86,6 +86,7 @@ def trace_time(policies: Policies, joined_us: int, state: State, batch: Batch) -
         recorded_us[0] = max(int(recorded_us[0]), NEVER if state.is_estimated else state.arrival_us)
         np.maximum.accumulate(recorded_us, out=recorded_us)
     arrival_us[0] = max(int(arrival_us[0]), state.arrival_us)
+    # Before the running maximum, so that an estimate also holds for all later records.
     _raise_at(arrival_us, batch.offset, batch.estimates)
     np.maximum.accumulate(arrival_us, out=arrival_us)
     late_us = policies.late_us

@@ -79,11 +79,10 @@ class Model:
 
     def state_from(self, start_us: int, next_offset: int) -> State:
         """
-        Return a state that starts at *next_offset* and releases only events with s >= *start_us*, numbered from 0.
-
-        They are the events of a run from the beginning, in the same order, under two conditions: *next_offset* is not above the first
-        offset whose arrival time is *start_us* - early or later (the first offset if early is off), and the first batch has the maximum of
-        all journaled estimates and imports up to there. A reorder of -1 tick has no such law.
+        Return a state that starts at *next_offset* and releases only events with s >= *start_us*, numbered from 0. They are the events of a
+        run from the beginning, in the same order, under two conditions: *next_offset* is not above the first offset whose arrival time is
+        *start_us* - early or later (the first offset if early is off), and the first batch has the maximum of all journaled estimates and
+        imports up to there. A reorder of -1 tick has no such law.
         """
         return self._settings.state_from(start_us, next_offset)
 
@@ -117,9 +116,8 @@ class Model:
 
     def repeat_last_cti(self, state: State) -> Cti | None:
         """
-        Return the first output partition's last CTI once more, to carry facts if no CTI is due.
-
-        It has the same c and n, and the current input position of *state*. None if no CTI was written from this state.
+        Return the first output partition's last CTI once more, to carry facts if no CTI is due. It has the same c and n, and the current
+        input position of *state*. None if no CTI was written from this state.
         """
         return self._punctuator.repeat_last(state)
 
@@ -146,6 +144,7 @@ class Model:
         time.store(state)
         if self.generation.list_substreams and self.over:
             ctis = list_substreams(state, batch, ctis, walk, self.policies.reorder_us)
+        # Only now: the steps above must see the chunks of earlier batches only.
         state.add(chunk)
         state.drop_output_start()
         counts.released, counts.held = len(released), state.held_count

@@ -91,16 +91,14 @@ _Test = Callable[[_Record, int, _Fate, _Mark], None]
 
 class Explainer:
     """
-    Explains the records of one input partition.
-
-    It remembers timelines not below the floor, start edges that an end edge can still match, and the explanations of held events.
+    Explains the records of one input partition. It remembers timelines not below the floor, start edges that an end edge can still match,
+    and the explanations of held events.
 
     Args:
         over: Whether timelines are substreams.
         partition: The name of the input partition in explanations.
         joined_us: When the partition joined, in microseconds; ``NEVER``: it was there from the start.
-        offsets: The records to explain; None: all.
-        verdicts: The verdicts to explain; None: all.
+        offsets, verdicts: The records and the verdicts to explain; None: all.
     """
 
     def __init__(

@@ -56,12 +56,8 @@ class Mover(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Setter:
     """
-    The cause of a time.
-
-    Args:
-        offset: The record's offset in the explained event's input partition; the position of an estimate or an imported CTI; None for
-            joining and the end.
-        time_us: Its system timestamp, arrival time, estimated arrival time or CTI, in microseconds.
+    The cause of a time: *offset* is the record's in the explained event's input partition, the position of an estimate or an imported CTI,
+    or None; *time_us* is its system timestamp, arrival time, estimate or CTI.
     """
 
     mover: Mover

@@ -132,15 +132,11 @@ class Snapshot:
     The state at the start, or after a record, an estimate, an import or the end.
 
     Args:
-        next_offset: The first offset not yet judged.
-        frontier_us: The arrival frontier A.
         c: The c of a CTI at this point: no later event lies below it.
-        released_count: How many events of the story are released.
+        released_count, accepted_count: How many events are released, and accepted without end edges, so far.
         watermark_us: The watermark of the only timeline, with OVER the floor; ``c`` is this minus the delay.
-        watermark_setter: The first setter of that watermark.
-        tied_setters: The kinds of all setters of marks with the same time.
+        watermark_setter, tied_setters: The first setter of that watermark; the kinds of all setters of marks with the same time.
         trigger: The kind of input before the snapshot: ``EVENT`` for a record, ``SOURCE`` for a source CTI.
-        accepted_count: How many events are accepted so far, without end edges.
         is_counted: Whether the snapshot follows an event of ``accepted_count``.
         is_end_edge: Whether it follows an end edge, at which ``every_us`` is not checked.
     """
@@ -203,9 +199,8 @@ class Story:
 
     def substreams(self, snapshot: Snapshot, reorder_us: int) -> dict[bytes, tuple[int, int | None]]:
         """
-        Return the watermark and the largest released s of each substream with an accepted event by *snapshot*.
-
-        A CTI at this point may list each substream whose watermark is above its ``c`` (spec section 4).
+        Return the watermark and the largest released s of each substream with an accepted event by *snapshot*. A CTI at this point may list
+        each substream whose watermark is above its ``c`` (spec section 4).
         """
         known: dict[bytes, int] = {}
         for offset, (timeline, accepted_us) in self.accepted_us.items():
@@ -218,9 +213,8 @@ class Story:
 
     def starting_at(self, start_us: int) -> Story:
         """
-        Return the story of a run into an empty topic from the output start time ``start_us`` (spec section 6).
-
-        Released events below it are omitted and not numbered; only CTIs with ``c >= start_us`` count.
+        Return the story of a run into an empty topic from the output start time ``start_us`` (spec section 6). Released events below it are
+        omitted and not numbered; only CTIs with ``c >= start_us`` count.
         """
         kept = [event for event in self.ordered if event.system_us >= start_us]
         numbers: Counter[int] = Counter()

@@ -87,9 +87,8 @@ def decode_facts(value: bytes, where: str = "") -> list[Fact]:
 
 class FactMerger:
     """
-    Merges facts, added in the order in which they took effect, into one fact for each kind and position.
-
-    For estimates, imports and CLOSED the largest value or position counts; for all others the first. Unknown kinds are omitted.
+    Merges facts, added in the order in which they took effect, into one fact for each kind and position. For estimates, imports and CLOSED
+    the largest value or position counts; for all others the first. Unknown kinds are omitted.
     """
 
     def __init__(self) -> None:

@@ -56,6 +56,7 @@ class Frontier(Generic[Name]):
     @property
     def value(self) -> int:
         """The frontier, microseconds: no later event of any member lies below it."""
+        # Computed when read, because several members may rise between two reads.
         if not self._is_current:
             self._value = max(self._value, min(self._c.values()))
             self._is_current = True

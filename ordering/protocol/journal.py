@@ -27,12 +27,7 @@ KINDS_BY_POSITION = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.STAMP, FactKin
 
 class JournalKey(NamedTuple):
     """
-    One input partition. Its facts are shared by all jobs that read it, so that they agree.
-
-    Args:
-        job: The group of the keys: the input topic.
-        topic_id: Kafka's id of the input topic, which differs after the topic was deleted and created again.
-        partition: The Kafka partition.
+    One input partition: *job* is its topic; *topic_id* differs after the topic was deleted and created again. All jobs share its facts.
     """
 
     job: str
@@ -59,9 +54,8 @@ class Silence(NamedTuple):
 
 class JournalWipedError(TidegateError):
     """
-    The journal has lost confirmed facts: it was emptied, or restored from an older copy. The failed call had no effect.
-
-    A caller that knows lost facts calls :meth:`Journal.restore` with them and then repeats its call.
+    The journal has lost confirmed facts: it was emptied, or restored from an older copy. The failed call had no effect. A caller that knows
+    lost facts calls :meth:`Journal.restore` with them and then repeats its call.
     """
 
     default_code = "TG-JOURNAL-WIPED"
@@ -78,12 +72,10 @@ class Raise(NamedTuple):
 
 class PlanningTime(NamedTuple):
     """
-    The time at which a range is planned: a STAMP or VERDICT from the first of the positions that a :class:`Close` closes.
-
-    It is raised to the last planning time and to the estimates at these positions, because a clock may be set back.
+    The time at which a range is planned: a STAMP or VERDICT from the first of the positions that a :class:`Close` closes. It is raised to
+    the last planning time and to the estimates at these positions, because a clock may be set back.
 
     Args:
-        kind: STAMP or VERDICT.
         value_us: The wall clock, microseconds.
         slack_us: If the last planning time is no older than this, it is kept and no new one is added.
     """
@@ -103,9 +95,8 @@ class Close(NamedTuple):
 
 class Read(NamedTuple):
     """
-    Read the facts of a kind in force for start <= position <= end. Answer: a list of (position, value), positions rising.
-
-    The stamp or verdict in force at *start* is included with its own position; a partition has one BASE and one JOIN at most.
+    Read the facts of a kind in force for start <= position <= end. Answer: a list of (position, value), positions rising. The stamp or
+    verdict in force at *start* is included with its own position; a partition has one BASE and one JOIN at most.
     """
 
     kind: FactKind
@@ -131,9 +122,8 @@ class ReadClosed(NamedTuple):
 
 class RecordSilence(NamedTuple):
     """
-    Record since when a partition is silent. Answer: the :class:`Silence` in force.
-
-    The stored one stays if its position is higher, or the same with the same boot; else the new one replaces it.
+    Record since when a partition is silent. Answer: the :class:`Silence` in force. The stored one stays if its position is higher, or the
+    same with the same boot; else the new one replaces it.
     """
 
     key: JournalKey
@@ -152,10 +142,9 @@ Call = Raise | Close | Read | Propose | ReadClosed | RecordSilence | Forget
 
 class Journal(ABC):
     """
-    The journal of an ingest job. Calls are atomic, also if several processes call.
-
-    Every method raises :class:`~ordering.errors.UnreachableError` if the journal does not answer (the calls may have been executed or not,
-    and may be repeated), and :class:`JournalWipedError` if the journal has lost facts.
+    The journal of an ingest job. Calls are atomic, also if several processes call. Every method raises
+    :class:`~ordering.errors.UnreachableError` if the journal does not answer (the calls may have been executed or not, and may be
+    repeated), and :class:`JournalWipedError` if the journal has lost facts.
     """
 
     @abstractmethod

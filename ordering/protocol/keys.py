@@ -32,10 +32,8 @@ def key_bytes(text: str) -> bytes:
 
 def canonical(text: str) -> str:
     """
-    Return an object or array, given as compact JSON text, with members sorted by name.
-
-    The text is returned unchanged if Python cannot write it as JSON: NaN, infinities, an integer of thousands of digits, or more than 200
-    objects and arrays.
+    Return an object or array, given as compact JSON text, with members sorted by name. The text is returned unchanged if Python cannot
+    write it as JSON: NaN, infinities, an integer of thousands of digits, or more than 200 objects and arrays.
     """
     if text.count("[") + text.count("{") > _BRACKETS_MAX:
         return text

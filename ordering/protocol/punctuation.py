@@ -92,9 +92,8 @@ class Cti:
 
 def shift_cti(c: int, by_us: int) -> int:
     """
-    Return the CTI of a stream whose timestamps are moved by *by_us* microseconds, later or (negative) earlier.
-
-    ``NEVER`` and ``INFINITY`` stay, and any other result lies between them: a shift neither ends a stream nor overflows int64.
+    Return the CTI of a stream whose timestamps are moved by *by_us* microseconds, later or (negative) earlier. ``NEVER`` and ``INFINITY``
+    stay, and any other result lies between them: a shift neither ends a stream nor overflows int64.
     """
     if c in (NEVER, INFINITY):
         return c

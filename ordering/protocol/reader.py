@@ -412,6 +412,7 @@ def _event_run(log: Log, rows: slice | Ints, first_row: int) -> _EventRun:
 
 def _next_in_line(last: int, seq: Ints) -> tuple[slice | Ints, int]:
     """Return which entries the normal rule accepts after *last*, and how many are beyond a gap."""
+    # The usual case: no repetition and no gap.
     if not len(seq) or (seq[0] == last + 1 and (seq[1:] - seq[:-1] == 1).all()):
         return slice(None), 0
     # If each new largest seq is one above the last one, nothing is missing, and exactly these events are accepted.

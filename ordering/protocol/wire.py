@@ -125,6 +125,7 @@ def encode_event_header_column(
     """Return the 48 header bytes of each event of input partition *number* as one Arrow column; *flags* are bits of :class:`Flag`."""
     # The first eight bytes are one little-endian word: six words a row are written faster than nine fields.
     first = flags.astype(np.int64) << 16
+    # By way of uint64, because roster numbers from 2**31 on would overflow int64.
     first |= np.uint64(number << 32 | Kind.EVENT << 8 | PLAIN).astype(np.int64)
     if len(flags) and flags.max() > _PLAIN_FLAGS:
         first[flags > _PLAIN_FLAGS] += EXTENDED - PLAIN
