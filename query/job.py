@@ -6,7 +6,8 @@ The query job on one page: ordered topics in, final results out.
     planner --ranges--> (shuffle by bucket) --> stateful stage --reports--> driver
     ends of the topics                           Kafka -> reader's rule -> query -> Kafka, files
 
-With OVER each ordered partition is a bucket, and buckets run side by side; without it one bucket merges all partitions.
+With OVER each ordered partition is a bucket. Without it there is one bucket, one for each partition, or the buckets of an exchange
+(:mod:`query.plan.parallelism`).
 """
 
 from __future__ import annotations

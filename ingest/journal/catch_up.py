@@ -1,6 +1,6 @@
 """
-Catching up: when the journal answers (again), it learns which records were judged meanwhile and gets back the facts that it lost.
-Law: no call goes to a journal before it knows, of every partition, what this planner knows. If another job journaled facts for records that
+Catching up: as soon as the journal answers, the planner tells it which records were judged meanwhile, and gives back the facts it lost.
+Law: no other call is made before the journal knows all that this planner knows. If another job journaled facts for records that
 were judged without them, this is reported and counted; it cannot be repaired.
 """
 

@@ -1,7 +1,6 @@
 """
 When the records of a range were first planned: their arrival if ingest stamps them, else a measure for implausible timestamps.
-Law: a record's moment is that of the last span that begins at or before its offset, a fact of the journal, so every job and every replay
-uses the same.
+Law: a record's planning time is the journal's last one at or before its offset, so all jobs and all replays use the same.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ Law (spec section 3): an estimate is journaled before it is used, at a position 
 stands above it, also none of an open transaction. The clock is read before the end is asked for.
 
 The last arrival is A in the stage's report after everything below the end was judged; implausible stamps do not move it. If that report was
-lost (the driver died before writing it), an estimate below every time makes the stage report again. A partition without any record follows
+lost (the driver died before writing it), an estimate too low to change anything makes the stage report again. A partition without any
+record follows
 the slowest of the others: what arrives there later arrives later than what has arrived elsewhere. So does a partition whose silence began
 before the job, if no producer stamps.
 

@@ -1,7 +1,8 @@
 """
 Facts of the journal that wait for a CTI to carry them into the ordered topic (PROTOCOL.md, "The header tf").
 Law: a fact that took effect is carried by the first CTI that each channel writes afterwards in the same walk, and by at least one CTI: if
-none is due the last promise is repeated. Before the first promise facts wait in the state: nothing that rests on them can be final.
+none is due the last promise is repeated. Until the first promise facts wait in the state; no
+reader can have used a result of theirs before it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 CTIs that wait until the events below them are acknowledged.
-Law: what is finally written makes every promise that was due, for every channel and every substream in it. If CTIs follow batches, only a
-channel's newest is kept, with the lists of those it replaces: the pieces in which a range is read have no meaning. If CTIs follow events,
-each belongs to a record of the log, and all are kept.
+Law: the CTIs written make every promise that was due. With one CTI a batch only a channel's newest is kept, with the lists of those it
+replaces, so it does not matter in which pieces the range was read. If CTIs follow events or time, each belongs to a record of the log,
+and all are kept.
 """
 
 from __future__ import annotations

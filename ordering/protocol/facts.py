@@ -21,9 +21,8 @@ import numpy as np
 from ordering.errors import ProtocolError
 
 FACTS_HEADER_NAME = "tf"
-# A kind that is no fact of the journal and goes with a channel's first CTI: the input partition is Kafka partition *position*
-# of the topic for whose name :func:`topic_mark` is *value*. Without it the topic alone would not show whose facts
-# these are.
+# Not a fact of the journal: sent with a channel's first CTI, it names the input partition. *position* is the Kafka partition, *value* is
+# :func:`topic_mark` of the topic's name. Without it the topic alone would not show whose facts these are.
 ORIGIN = 8
 _FACT_BYTES = 24
 

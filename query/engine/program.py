@@ -58,9 +58,9 @@ class Program:
     plans: tuple[Plan, ...]
     # How the payloads of each input are written; JSON for others.
     payloads: Mapping[str, PayloadFormat] = field(default_factory=dict)
-    # S: no result below this leaves the query; ``NEVER`` for all of them.
+    # S: results below this instant are left out; ``NEVER``: none is.
     start_us: int = NEVER
-    # E: nor one from here on; ``INFINITY`` for all of them.
+    # E: results at or above this instant are left out; ``INFINITY``: none is.
     until_us: int = INFINITY
     # The tables of reference data that are looked up, by name.
     references: Mapping[str, ReferenceTable] = field(default_factory=dict)

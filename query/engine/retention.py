@@ -137,8 +137,8 @@ class Piece:
         """
         Return whether to look for rows that cannot count for results from *to_us* on.
 
-        The first look is when half of the rows' time has passed, the next when as much more has; after a look in vain, twice as much. So a
-        row is read a few times, however many batches there are.
+        The first look is after half of the rows' time. Each later one waits as long again, or twice as long if the last look dropped less
+        than half of the rows. So a row is read a few times, however many batches there are.
         """
         early_us, last_us = self.last_results_us(span)
         if not self._patience_us:

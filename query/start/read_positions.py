@@ -7,8 +7,8 @@ channel. If retention has deleted the beginning of a topic, a remaining record b
 needed is gone: a CTI of the channel, whose largest s lies below X; or any event of a channel without substreams, which is in order.
 
 With OVER the emission order follows the input records, so a run without its checkpoint must accept each event at the same record as the
-lost run. A reader that starts in the middle accepts from the first CTI with c >= X on. So it begins with such a CTI of each channel, if one
-stands before the first record of X; else the lost run continued to a later one, and everything before that is written.
+lost run. A reader that starts in the middle accepts from the first CTI with c >= X on. So it begins at such a CTI of each channel if there
+is one before the first record of X. If there is none, the lost run had gone past it, and all results before that are written.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
 A job's checkpoint folder: the settings and topics it is bound to, its output start, and events that memory has no room for.
 
-Jobs and commands may come in.
+Jobs and commands may import it.
 """

@@ -1,5 +1,5 @@
 """
 Kafka both ways: reading exact ranges, writing channels, asking the brokers, and clear errors if they refuse; payloads stay opaque.
 
-Payloads, checkpoints, sinks, jobs and commands may come in.
+Payloads, checkpoints, sinks, jobs and commands may import it.
 """

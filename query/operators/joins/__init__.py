@@ -1,4 +1,4 @@
 """Joins: of two streams over time, and with reference data.
 
-The engine imports the two operators; the room stands on ``operators.rows``.
+The engine imports the two operators; it imports ``operators.rows``.
 """

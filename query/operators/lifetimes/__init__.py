@@ -1,4 +1,4 @@
 """Operators that FROM calls by name: ``shift`` moves rows in time, ``active`` counts the rows that are alive.
 
-The SQL binder imports them; the room stands on ``operators.rows``.
+The SQL binder imports them; it imports ``operators.rows``.
 """

@@ -10,7 +10,7 @@ To add a scalar function:
 2. Add calls with their values to ``tests/tidegate/expressions/functions/test_functions.py``, a case to ``tests/cases/scalars``, and
    the name to ``docs/expressions.md``.
 
-A function whose result has no fixed kind, or that is written in Python, is a column function: see :mod:`~.column_functions`.
+A function whose result differs in kind from row to row, or that is written in Python, is a column function: see :mod:`~.column_functions`.
 
 Law of all functions: arithmetic that has no result - division by zero, a bigint outside 64 bits, a float that is not finite,
 the root of a negative number - is NULL, as in T-SQL with ARITHABORT OFF. Any other NULL argument makes the result NULL, unless
