@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class JudgedBatch:
-    """A batch with its verdicts: one entry a record; ``timeline`` is a row of the table of timelines."""
+    """A batch with its verdicts, one entry a record (``arrival_us``: and the end); ``timeline`` is a row of the table of timelines."""
 
     batch: Batch
     judgement: Judgement
