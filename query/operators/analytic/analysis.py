@@ -186,7 +186,7 @@ class Analysis(Operator):
         table = owners.set_column(place, "system_us", pa.array(np.maximum.reduceat(groups.system_us, starts)))
         table = table.append_column(ROW_COUNT, pa.array(np.diff(groups.starts)))
         for number, analytic in enumerate(self.node.analytics):
-            assert analytic.aggregate is not None, "only aggregates are sum_groups up"
+            assert analytic.aggregate is not None, "only aggregates are summed up"
             values = [self._columns.value(retained, part, analytic.when) for part in analytic.aggregate.parts]
             for name, states in sum_groups(
                 analytic.aggregate, row_states(analytic.aggregate, values, len(subs)), groups.order, starts
