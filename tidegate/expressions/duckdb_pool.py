@@ -17,8 +17,9 @@ import pyarrow as pa
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
+    # Of the machine or its container, where two tasks compute at a time. Rows whose texts need more are computed in smaller parts.
+    "memory_limit": "40%",
     "preserve_insertion_order": True,
-    "enable_external_access": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
@@ -51,7 +52,8 @@ def connection() -> duckdb.DuckDBPyConnection:
     """Return this thread's connection; a forked process opens its own."""
     if getattr(_local, "pid", None) != os.getpid():
         _local.connection = duckdb.connect(":memory:", config=_SETTINGS)
-        _local.connection.execute("SET TimeZone = 'UTC'")
+        # What is computed is in memory anyway, so nothing is spilled to disk. Without external access this can no longer be set.
+        _local.connection.execute("SET temp_directory = ''; SET enable_external_access = false; SET TimeZone = 'UTC'")
         _local.connection.execute(_MACROS)
         _local.pid = os.getpid()
     con: duckdb.DuckDBPyConnection = _local.connection

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant
 
-NO_PAYLOAD = "payload is missing"
-NOT_UTF8 = "payload is not UTF-8"
+NO_PAYLOAD = QueryReason.NO_PAYLOAD.text()
+NOT_UTF8 = QueryReason.NOT_UTF8.text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +28,21 @@ class FieldColumns:
 
     columns: dict[Field, Variant]
     bad_rows: npt.NDArray[np.int64]
-    reasons: list[str]
+    reasons: list[ReasonText]
 
     @classmethod
-    def of(cls, columns: dict[Field, Variant], reasons: Mapping[int, str]) -> FieldColumns:
+    def of(cls, columns: dict[Field, Variant], reasons: Mapping[int, ReasonText]) -> FieldColumns:
         rows = sorted(reasons)
         return cls(columns, np.array(rows, dtype=np.int64), [reasons[row] for row in rows])
 
 
-def decode_texts(payloads: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+def decode_texts(payloads: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, dict[int, ReasonText]]:
     """Return payloads as strings, null if missing or not UTF-8, and the reason for each such row."""
     column = payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads
     column = column if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type) else column.cast(pa.binary())
-    reasons = (
-        dict.fromkeys(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist(), NO_PAYLOAD) if column.null_count else {}
-    )
+    reasons: dict[int, ReasonText] = {}
+    if column.null_count:
+        reasons = dict.fromkeys(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist(), NO_PAYLOAD)
     string = pa.large_string() if pa.types.is_large_binary(column.type) else pa.string()
     try:
         texts = column.view(string)

@@ -4,7 +4,7 @@ JSON objects -> columns of some of their members.
 Law: the value of a field depends on the payload and the path alone. The member with the exact spelling counts, else the first whose name
 matches ignoring case. A missing member and a JSON null are NULL. A number without point and exponent that fits 64 bits is a bigint, any
 other a float (NULL if not finite); true and false are bit; objects and arrays are kept as compact JSON text. A payload that is missing, not
-UTF-8, not JSON or not an object is bad and is reported with a reason.
+UTF-8, not JSON (:mod:`tidegate.expressions.json_texts`) or not an object is bad and is reported with a reason.
 
 :mod:`tidegate.json_columns.plain_json` reads plain objects if it was compiled. DuckDB parses all others in one call; only members spelled
 in another case are looked up in a second step.
@@ -23,24 +23,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import native_parts
+from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.duckdb_pool import quote, run
 from tidegate.expressions.field_columns import NO_PAYLOAD, FieldColumns, decode_texts
+from tidegate.expressions.json_texts import too_deep
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant, finite, gather
 from tidegate.json_columns import plain_json
 from tidegate.json_columns.plain_json import PlainColumn
 
-NOT_JSON = "payload is not JSON"
-NOT_OBJECT = "payload is not a JSON object"
+NOT_JSON = QueryReason.NOT_JSON.text()
+NOT_OBJECT = QueryReason.NOT_OBJECT.text()
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
-# Every number of this many characters fits 64 bits.
-_INT64_DIGITS = 18
-# No number of more characters does: 19 digits and a sign.
-_INT64_CHARACTERS = 20
-# Up to this many rows are checked one by one instead of by a regular expression.
-_ROWS_ONE_BY_ONE_MAX = 64
+_INT64_DIGITS = 18  # every number of this many characters fits 64 bits
+_INT64_CHARACTERS = 20  # no number of more characters does: 19 digits and a sign
+_ROWS_ONE_BY_ONE_MAX = 64  # up to this many rows are checked one by one instead of by a regular expression
 _LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
 Mask = npt.NDArray[np.bool_]
 
@@ -97,6 +96,10 @@ def _variant(column: PlainColumn) -> Variant:
 
 def _extract_parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns:
     texts, reasons = decode_texts(payloads)
+    deep = too_deep(texts)
+    if deep.any():
+        reasons |= dict.fromkeys(np.flatnonzero(deep).tolist(), NOT_JSON)
+        texts = pc.if_else(pa.array(deep), None, texts)
     texts, values = _exact_members(texts, fields, reasons)
     columns = {}
     for field, members in zip(fields, values, strict=True):
@@ -104,7 +107,7 @@ def _extract_parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field
     return FieldColumns.of(columns, reasons)
 
 
-def _exact_members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, str]) -> tuple[pa.Array, list[pa.Array]]:
+def _exact_members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, ReasonText]) -> tuple[pa.Array, list[pa.Array]]:
     """Return the usable payloads and the JSON text of each field's exactly spelled member; add bad payloads to *reasons*."""
     # Most payloads begin with a brace; the slower regular expression runs only if some do not.
     objects = pc.fill_null(pc.starts_with(texts, "{"), False)

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from tidegate.dead_letter_reasons import ReasonText
+
 
 class Kind(StrEnum):
     """A kind of value; its letter is the suffix of the names of columns of that kind."""
@@ -56,3 +58,7 @@ DECLARABLE = {kind.asa_name: kind for kind in VALUE_KINDS} | {"nvarchar": Kind.N
 
 class KindMismatch(Exception):
     """An operation cannot work on a kind of value; callers turn it into an error of the script or a failed row."""
+
+    def __init__(self, reason: ReasonText) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -181,16 +181,12 @@ class DatePart(Expr):
         return self.unit
 
 
+_CHECKS = ("condition", "number", "comparable", "fold", "array", "record", *(f"only {kind.value}" for kind in VALUE_KINDS))
 _SPELLINGS = {
+    **dict.fromkeys(_CHECKS, "{0}"),
     "is null": "{0} IS NULL",
-    "condition": "{0}",
-    "number": "{0}",
-    "comparable": "{0}",
-    "fold": "{0}",
-    "array": "{0}",
-    "record": "{0}",
-    **{f"only {kind.value}": "{0}" for kind in VALUE_KINDS},
     "negate": "-({0})",
+    "~": "~({0})",
     "not": "NOT ({0})",
     "in": "{0} IN ({rest})",
     "between": "{0} BETWEEN {1} AND {2}",
@@ -225,42 +221,40 @@ class Call(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Property(Expr):
-    """A member of a record by its path, matched like a field of a payload; NULL if the value is no record."""
+class _Unary(Expr):
+    """An expression of one part."""
 
     arg: Expr
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, arg=parts[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Property(_Unary):
+    """A member of a record by its path, matched like a field of a payload; NULL if the value is no record."""
+
     path: tuple[str, ...] = field(compare=False)
     folded: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folded", tuple(name.lower() for name in self.path))
 
-    @property
-    def parts(self) -> tuple[Expr, ...]:
-        return (self.arg,)
-
-    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
-        return replace(self, arg=parts[0])
-
     def __str__(self) -> str:
         return f"{self.arg}.{Field(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Expr):
+class Cast(_Unary):
     """A conversion to ``kind``; failing values are NULL if ``lenient`` (TRY_CAST). ``declared``: to a declared type, not printed."""
 
-    arg: Expr
     kind: Kind
     lenient: bool = False
     declared: bool = False
-
-    @property
-    def parts(self) -> tuple[Expr, ...]:
-        return (self.arg,)
-
-    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
-        return replace(self, arg=parts[0])
 
     def __str__(self) -> str:
         if self.declared:

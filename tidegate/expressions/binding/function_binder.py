@@ -12,21 +12,14 @@ from tidegate.expressions.binding.analytic import AnalyticBinder
 from tidegate.expressions.binding.names import Names
 from tidegate.expressions.evaluation.static_kinds import check_kinds, static_kind
 from tidegate.expressions.functions import column_functions, extension_aggregates
-from tidegate.expressions.functions.catalog import AGGREGATES, ANALYTICS, CALLABLE, FUNCTIONS, KNOWN_LATER, REFUSED, WINDOWS
+from tidegate.expressions.functions.catalog import AGGREGATES, ANALYTICS, CALLABLE, FUNCTIONS, NOT_YET, REFUSED, WINDOWS
 from tidegate.expressions.functions.dates import DATE_PART_FUNCTIONS, DATE_PARTS
 from tidegate.expressions.functions.definition import ARGUMENTS_MAX, Function
 from tidegate.expressions.functions.patterns import PATTERN_EXAMPLES, PATTERN_PLACES, pattern_problem
 from tidegate.expressions.kinds import DECLARABLE, Kind, KindMismatch
+from tidegate.expressions.syntax.counterparts import COUNTERPARTS
 from tidegate.expressions.syntax.errors import Source, offset_of, suggest, suggest_type
-from tidegate.expressions.tree import (
-    Aggregate,
-    Call,
-    Cast,
-    DatePart,
-    Expr,
-    Literal,
-    Property,
-)
+from tidegate.expressions.tree import Aggregate, Call, Cast, DatePart, Expr, Literal, Property
 
 
 class FunctionBinder(ABC):
@@ -41,7 +34,7 @@ class FunctionBinder(ABC):
         self._is_inside_aggregate = False
 
     @abstractmethod
-    def bind(self, node: exp.Expr, *, aggregates: str = "") -> Expr:
+    def bind(self, node: exp.Expr, *, event_clause: str = "") -> Expr:
         """Bind one whole expression."""
 
     @abstractmethod
@@ -71,8 +64,12 @@ class FunctionBinder(ABC):
             if name in REFUSED:
                 message, fix = REFUSED[name]
                 raise self.source.error("FUNCTION", offset, f"{spelled} {message}", fix=fix)
-            if name in KNOWN_LATER:
-                raise self.source.not_yet(offset, f"{spelled} is")
+            if name in NOT_YET:
+                fix, example = NOT_YET[name]
+                raise self.source.not_yet(offset, f"{spelled} is", fix=fix, example=example)
+            if name in COUNTERPARTS:
+                fix, example = COUNTERPARTS[name]
+                raise self.source.error("FUNCTION", offset, f"there is no function {spelled}", fix=fix, example=example)
             known = [known.upper() for known in (*CALLABLE, *column_functions.names(), *AGGREGATES, *ANALYTICS) if " " not in known]
             message = f"there is no function {spelled}"
             raise self.source.error("FUNCTION", offset, message, fix=suggest(spelled, known, "see the list of functions"))
@@ -131,7 +128,7 @@ class FunctionBinder(ABC):
             if self.source.text[max(offset_of(node), 0)] == '"':
                 message, fix = f'"{node.name}" is a name, not a text', f"write '{node.name}'"
                 raise self.source.error("FIELD", pattern.offset, message, fix=fix, example=PATTERN_EXAMPLES[name])
-            raise self._not_yet(node, f"{name.upper()} with a pattern that is no constant is")
+            raise self.source.not_yet(node, f"{name.upper()} with a pattern that is no constant is")
         if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
             example = PATTERN_EXAMPLES[name]
             raise self.source.error("TYPE", pattern.offset, f"the pattern of {name.upper()} is text", fix="quote it", example=example)
@@ -195,9 +192,6 @@ class FunctionBinder(ABC):
             message = f"{problem}: {expr}"
             raise self.source.error("TYPE", node, message, fix="convert with CAST or TRY_CAST", example="CAST(delay AS bigint)") from None
         return expr
-
-    def _not_yet(self, node: exp.Expr, message: str) -> Exception:
-        return self.source.not_yet(node, message)
 
     def _spelled(self, node: exp.Expr) -> str:
         return node.key.upper() if len(text := node.sql(dialect="tsql")) > 60 else text

@@ -9,8 +9,7 @@ from ordering.errors import SettingError
 from tidegate.expressions.kinds import DECLARABLE, Kind
 from tidegate.expressions.syntax.errors import suggest
 
-# The type of a field that exists, but whose kind each event decides.
-ANY = "any"
+ANY = "any"  # the type of a field that exists, but whose kind each event decides
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,7 @@ class InputSchema:
         fields: Declared types by field path (``a.b``): names of types, or ``any``. Other fields may occur unless *is_closed*.
         is_result: The input is the result of another query: event time is its system timestamp.
         is_reference: The input is reference data: a table without time, in which JOIN looks records up.
+        is_stamped: Arrival is when ingest first planned to read the event (``arrival = "ingest"``), so it is the processing time too.
         is_free: The input is not ordered yet: the script decides on its event time and its substreams.
     """
 
@@ -35,17 +35,14 @@ class InputSchema:
     is_closed: bool = False
     is_free: bool = False
     is_reference: bool = False
+    is_stamped: bool = False
 
     def __post_init__(self) -> None:
         for name, declared in self.fields.items():
             if declared.lower() not in DECLARABLE and declared != ANY:
-                raise SettingError(
-                    f"{declared!r} is no type",
-                    code="TG-SETTING-TYPE",
-                    where=f"inputs.{self.name}.fields.{name}",
-                    fix=suggest(declared, DECLARABLE, f"types are {', '.join(DECLARABLE)}"),
-                    example=f'{name} = "bigint"',
-                )
+                where = f"inputs.{self.name}.fields.{name}"
+                fix = suggest(declared, DECLARABLE, f"types are {', '.join(DECLARABLE)}")
+                raise SettingError(f"{declared!r} is no type", code="TG-SETTING-TYPE", where=where, fix=fix, example=f'{name} = "bigint"')
 
     def declared_kind(self, path: tuple[str, ...]) -> Kind | None:
         """Return the declared kind of a field, ignoring case; None if it has none."""

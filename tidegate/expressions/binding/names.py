@@ -7,16 +7,8 @@ from typing import Protocol
 
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.tree import (
-    Arrival,
-    Cast,
-    Expr,
-    Field,
-    PartitionId,
-    Payload,
-    Property,
-)
+from tidegate.expressions.syntax.errors import Source, nearest, similarity, suggest
+from tidegate.expressions.tree import Arrival, Cast, Expr, Field, PartitionId, Payload, Property
 
 
 class Names(Protocol):
@@ -24,15 +16,20 @@ class Names(Protocol):
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
         """Resolve a dotted name; *offset* is its place in the script. Raises QueryError: it is unknown or ambiguous."""
-        ...
 
     def is_row_name(self, name: str) -> bool:
         """Return whether *name* alone means a whole row and not a column."""
-        ...
 
     def whole_row(self, offset: int) -> Expr:
         """Return a whole row as a record; *offset* is the place of the word that takes it. Raises QueryError: there are several rows."""
-        ...
+
+
+# Least similarity of a name to a declared field that it misspells.
+_MISSPELLED_MIN = 0.8
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 @dataclass(frozen=True)
@@ -69,6 +66,15 @@ class InputNames:
     def whole_row(self, offset: int) -> Expr:
         return Payload(offset=offset)
 
+    def _misspelled(self, name: str) -> str:
+        """Return the declared field that *name* misspells, if it is none itself; names that differ in their digits are no misspellings."""
+        declared = {field.split(".")[0] for field in self.schema.fields}
+        configured = {text.lower() for text in (self.schema.timestamp_by, self.schema.over) if text}
+        meant = nearest(name, declared)
+        if not meant or name.lower() in configured | set(map(str.lower, declared)) or _digits(name) != _digits(meant):
+            return ""
+        return meant if similarity(name, meant) >= _MISSPELLED_MIN else ""
+
     def field(self, path: tuple[str, ...], offset: int = -1) -> Expr:
         """Return a field by its path, converted to its declared type if it has one. Raises QueryError: the input has no such field."""
         if {"", "*"} & set(path):
@@ -76,15 +82,20 @@ class InputNames:
         if len(path) == 1 and self.schema.declared_kind(path) is None:
             if path[0].lower() == "partitionid":
                 return PartitionId(offset=offset)
-            if path[0].lower() == "eventenqueuedutctime":
+            is_processing_time = path[0].lower() == "eventprocessedutctime"
+            if is_processing_time and not self.schema.is_stamped:
+                fix = 'use EventEnqueuedUtcTime; arrival = "ingest" makes both the time of the first reading; declare a field of that name'
+                example = f"CREATE TABLE {self.schema.name} (EventProcessedUtcTime datetime)"
+                raise self.source.not_yet(offset, f"{path[0]} of {self.schema.name} is", fix=fix, example=example)
+            if is_processing_time or path[0].lower() == "eventenqueuedutctime":
                 return Arrival(offset=offset)
-            if path[0].lower() == "eventprocessedutctime":
-                fix = "use System.Timestamp(), or EventEnqueuedUtcTime"
-                raise self.source.error("FIELD", offset, f"{path[0]} would differ between replays", fix=fix)
         if not self.schema.may_have(path):
             known = [name.split(".")[0] for name in self.schema.fields]
             fix = suggest(path[0], known, f"its fields are {', '.join(known)}")
             raise self.source.error("FIELD", offset, f"{self.schema.name} has no field {path[0]}", fix=fix)
         kind = self.schema.declared_kind(path)
+        if kind is None and (meant := self._misspelled(path[0])):
+            message = f"{self.schema.name} declares {meant}, and no field {path[0]}"
+            raise self.source.error("FIELD", offset, message, fix=f"did you mean {meant}? Else declare {path[0]} too")
         field = Field(path, offset=offset)
         return field if kind is None else Cast(field, kind, declared=True, offset=offset)

@@ -12,22 +12,11 @@ from sqlglot import exp
 from tidegate.expressions.binding.function_binder import FunctionBinder, callee
 from tidegate.expressions.evaluation.static_kinds import check_size
 from tidegate.expressions.functions import column_functions, extension_aggregates
-from tidegate.expressions.functions.catalog import KNOWN_LATER
+from tidegate.expressions.functions.catalog import NOT_YET
 from tidegate.expressions.functions.conversions import TooLong
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import offset_of, suggest, suggest_type
-from tidegate.expressions.tree import (
-    Aggregate,
-    Analytic,
-    Call,
-    Case,
-    Cast,
-    Expr,
-    Literal,
-    Property,
-    SystemTimestamp,
-    WindowId,
-)
+from tidegate.expressions.tree import Aggregate, Analytic, Call, Case, Cast, Expr, Literal, Property, SystemTimestamp, WindowId
 
 _BINARY: dict[type[Any], str] = {
     exp.Add: "+",
@@ -41,6 +30,9 @@ _BINARY: dict[type[Any], str] = {
     exp.LTE: "<=",
     exp.GT: ">",
     exp.GTE: ">=",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "^",
 }
 # The arguments of sqlglot's nodes that binding reads or may ignore; any other is a construct of another SQL dialect.
 _READ_PARTS = frozenset(
@@ -60,6 +52,7 @@ _TYPES = {
     "ARRAY": Kind.ARRAY,
 }
 
+_PYTHON_EXAMPLE = 'kilometres = ScalarFunction(lambda miles: pc.multiply(miles, 1.609344), takes=("float",), gives="float")'
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 # Clauses without aggregates in which analytic functions may stand.
 _ROW_CLAUSES = frozenset({"WHERE", "GROUP BY"})
@@ -68,16 +61,16 @@ _ROW_CLAUSES = frozenset({"WHERE", "GROUP BY"})
 class ScalarBinder(FunctionBinder):
     """Binds names, constants and operators; the base class binds functions."""
 
-    def bind(self, node: exp.Expr, *, aggregates: str = "") -> Expr:
-        """Bind one expression; *aggregates* names the clause if it forbids aggregates, else it is empty."""
+    def bind(self, node: exp.Expr, *, event_clause: str = "") -> Expr:
+        """Bind one expression; *event_clause* is the clause if it works on single events, so that aggregates are refused; else empty."""
         bound = self._bind(node)
         self._refuse_long(bound, node)
-        refused_types = (Aggregate, WindowId) if aggregates in _ROW_CLAUSES else (Aggregate, WindowId, Analytic)
+        refused_types = (Aggregate, WindowId) if event_clause in _ROW_CLAUSES else (Aggregate, WindowId, Analytic)
         refused_part = next((part for part in bound.walk() if isinstance(part, refused_types)), None)
-        if aggregates and refused_part is not None:
-            fix = "put the condition on groups into HAVING" if aggregates == "WHERE" else "name the aggregate in SELECT"
+        if event_clause and refused_part is not None:
+            fix = "put the condition on groups into HAVING" if event_clause == "WHERE" else "name the aggregate in SELECT"
             fix = "compute it in a step" if isinstance(refused_part, Analytic) else fix
-            message = f"{aggregates} works on single events, so {refused_part} cannot stand there"
+            message = f"{event_clause} works on single events, so {refused_part} cannot stand there"
             raise self.source.error("GROUP", refused_part.offset, message, fix=fix)
         return bound
 
@@ -89,7 +82,7 @@ class ScalarBinder(FunctionBinder):
                 raise self.source.error("SIZE", node, str(problem), fix="write shorter expressions") from None
 
     def bind_condition(self, node: exp.Expr, clause: str) -> Expr:
-        bound = self.bind(node, aggregates=clause if clause in ("WHERE", "ON") else "")
+        bound = self.bind(node, event_clause=clause if clause in ("WHERE", "ON") else "")
         return self._check_kinds(Call("condition", (bound,), offset=bound.offset), node)
 
     def _bind(self, node: exp.Expr) -> Expr:
@@ -97,13 +90,13 @@ class ScalarBinder(FunctionBinder):
             if isinstance(node, kind):
                 self._refuse_other_parts(node)
                 return handler(self, node)
-        raise self._not_yet(node, f"{self._spelled(node)} is")
+        raise self.source.not_yet(node, f"{self._spelled(node)} is")
 
     def _refuse_other_parts(self, node: exp.Expr) -> None:
         """Refuse a construct with a part that no handler reads: otherwise the part would be silently ignored."""
         part = next((name for name, value in node.args.items() if value and name not in _READ_PARTS), None)
         if part and not isinstance(node, (exp.Query, exp.Window)):
-            raise self._not_yet(node, f"{part.upper()} in {self._spelled(node)} is")
+            raise self.source.not_yet(node, f"{part.upper()} in {self._spelled(node)} is")
 
     # Leaves
 
@@ -111,7 +104,7 @@ class ScalarBinder(FunctionBinder):
         names = [part.name for part in _identifiers(node)]
         offset = offset_of(node)
         if node.find(exp.Star):
-            raise self._not_yet(node, "* beside other columns is")
+            raise self.source.not_yet(node, "* beside other columns is")
         if [name.lower() for name in names] == ["system", "timestamp"]:
             return SystemTimestamp(offset=offset)
         named = self._aliases.get(names[0].lower()) if len(names) == 1 and not self._is_inside_aggregate else None
@@ -130,15 +123,20 @@ class ScalarBinder(FunctionBinder):
             return self._aggregate(function_name, call)
         if isinstance(owner, exp.Identifier) and owner.name.lower() == "system" and name.lower() == "timestamp":
             return SystemTimestamp(offset=offset_of(node))
-        if name.lower() in ("window", *KNOWN_LATER):
-            raise self._not_yet(node, f"{owner.name}.{name}() is")
+        if name.lower() in ("window", *NOT_YET):
+            raise self.source.not_yet(node, f"{owner.name}.{name}() is")
+        if function_name.startswith(("udf.", "uda.")) and not self._suggest_dotted(function_name, name):
+            fix = "write it in Python, some five lines, and install it (docs/extending.md)"
+            raise self.source.not_yet(
+                node, f"{owner.name}.{name}(): JavaScript is", fix=fix, example=_PYTHON_EXAMPLE if function_name.startswith("udf.") else ""
+            )
         message = f"there is no function {owner.name}.{name}()"
         raise self.source.error("FUNCTION", node, message, fix=self._suggest_dotted(function_name, name))
 
     def _suggest_dotted(self, function_name: str, name: str) -> str:
         if function_name.startswith(("udf.", "uda.")):
             known_names = (*extension_aggregates.names(), *(known_names for known_names in column_functions.names() if "." in known_names))
-            return suggest(function_name, known_names, "install the package that offers it")
+            return suggest(function_name, known_names)
         return suggest(name, ["System.Timestamp()"])
 
     def _property(self, node: exp.Expr) -> Expr:
@@ -149,6 +147,9 @@ class ScalarBinder(FunctionBinder):
             base = base.this
         if not isinstance(base, (exp.Anonymous, exp.Dot, exp.Paren, exp.Cast, exp.Window, exp.Case)):
             return self._column(node)
+        if not path:
+            message, fix = f"{self._spelled(node.expression)} is no name of a member", "write a name after the point"
+            raise self.source.error("SYNTAX", node, message, fix=fix, example="GetArrayElement(legs, 0).to")
         return self._check_kinds(Property(self._bind(base), tuple(reversed(path)), offset=offset_of(node)), node)
 
     def _window_id(self, node: exp.Expr) -> Expr:
@@ -164,16 +165,14 @@ class ScalarBinder(FunctionBinder):
             return Literal(text, Kind.NVARCHAR, offset=offset)
         if text.isdigit() and int(text) < 2**63:
             return Literal(int(text), Kind.BIGINT, offset=offset)
-        if isinf(value := float(text)):
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.source.error("SYNTAX", offset, f"{text} is no number", fix="write the exponent, or put a name in brackets") from None
+        if isinf(value):
             fix = "floats go up to 1.7976931348623157e308"
             raise self.source.error("TYPE", offset, f"{text if len(text) < 30 else 'the number'} is more than a float can hold", fix=fix)
         return Literal(value, Kind.FLOAT, offset=offset)
-
-    def _null(self, node: exp.Expr) -> Expr:
-        return Literal(None, Kind.NULL, offset=offset_of(node))
-
-    def _boolean(self, node: exp.Expr) -> Expr:
-        return Literal(bool(node.this), Kind.BIT, offset=offset_of(node))
 
     # Operators
 
@@ -202,9 +201,6 @@ class ScalarBinder(FunctionBinder):
             fix = "JOIN the two, with the time between them; LEFT JOIN and IS NULL for NOT IN"
             raise self.source.not_yet(node, "IN with a subquery is", fix=fix)
         return self._comparison("in", node, node.this, *node.expressions)
-
-    def _between(self, node: exp.Expr) -> Expr:
-        return self._comparison("between", node, node.this, node.args["low"], node.args["high"])
 
     def _like(self, node: exp.Expr) -> Expr:
         pattern = self._pattern("like", node.expression)
@@ -247,16 +243,16 @@ class ScalarBinder(FunctionBinder):
     def _spelled_type(self, node: exp.Expr) -> str:
         """Return the type as the script spells it, which sqlglot's tree does not keep."""
         end = max((part.meta["end"] for part in node.this.walk() if "end" in part.meta), default=0)
-        match = re.search(r"\bAS\s+(\w+(?:\s*\([^)]*\))?)", self.source.text[end:], re.IGNORECASE)
+        match = re.search(r"\bAS\s+(\[[^\]]*\]|\w+(?:\s*\([^)]*\))?)", self.source.text[end:], re.IGNORECASE)
         return match[1] if match else str(node.args["to"])
 
     # Functions
 
     def _subquery(self, node: exp.Expr) -> Expr:
-        raise self._not_yet(node, "a subquery is")
+        raise self.source.not_yet(node, "a subquery is")
 
     def _star(self, node: exp.Expr) -> Expr:
-        raise self._not_yet(node, "* beside other columns is")
+        raise self.source.not_yet(node, "* beside other columns is")
 
 
 def is_window_id(node: exp.Expr) -> bool:
@@ -281,17 +277,18 @@ _HANDLERS: dict[type[Any], Callable[[ScalarBinder, exp.Expr], Expr]] = {
     exp.Dot: ScalarBinder._dot,
     exp.Literal: ScalarBinder._literal,
     exp.National: ScalarBinder._literal,
-    exp.Null: ScalarBinder._null,
-    exp.Boolean: ScalarBinder._boolean,
+    exp.Null: lambda _, node: Literal(None, Kind.NULL, offset=offset_of(node)),
+    exp.Boolean: lambda _, node: Literal(bool(node.this), Kind.BIT, offset=offset_of(node)),
     exp.Paren: lambda binder, node: binder._bind(node.this),
     **dict.fromkeys(_BINARY, ScalarBinder._binary),
     exp.And: ScalarBinder._logic,
     exp.Or: ScalarBinder._logic,
     exp.Not: lambda binder, node: binder._call("not", node, node.this),
     exp.Neg: ScalarBinder._negative,
+    exp.BitwiseNot: lambda binder, node: binder._call("~", node, node.this),
     exp.Is: ScalarBinder._is,
     exp.In: ScalarBinder._in,
-    exp.Between: ScalarBinder._between,
+    exp.Between: lambda binder, node: binder._comparison("between", node, node.this, node.args["low"], node.args["high"]),
     exp.Like: ScalarBinder._like,
     exp.Escape: ScalarBinder._escape,
     exp.Case: ScalarBinder._case,

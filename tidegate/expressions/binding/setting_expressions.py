@@ -24,7 +24,7 @@ def bind_setting(text: str, where: str, schema: InputSchema, aliases: frozenset[
     if path:
         return InputNames(Source(text, where), schema, aliases).field(path)
     source, tree = parse_expression(text, where)
-    return ScalarBinder(source, InputNames(source, schema, aliases)).bind(tree, aggregates="TIMESTAMP BY")
+    return ScalarBinder(source, InputNames(source, schema, aliases)).bind(tree, event_clause="TIMESTAMP BY")
 
 
 def bind_event_time(text: str, where: str, schema: InputSchema) -> Expr:

@@ -7,13 +7,14 @@ CASE or IIF that is not chosen, or after a value of COALESCE or ISNULL that is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from tidegate.dead_letter_reasons import with_place
 from tidegate.expressions.functions import column_functions
 from tidegate.expressions.functions.column_functions import Failure, RowNumbers
 from tidegate.expressions.functions.records import member
@@ -21,8 +22,10 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Call, Case, ComputedCall, Expr, Property
 from tidegate.expressions.variant import Variant, gather
 
+# The column of an expression, and the rows that failed.
+Evaluated = tuple[Variant, list[Failure]]
 # An expression without column functions, its leaves, their length -> its column and failures.
-Compute = Callable[[Expr, Mapping[Expr, Variant], int], tuple[Variant, list[Failure]]]
+Compute = Callable[[Expr, Mapping[Expr, Variant], int], Evaluated]
 
 
 @dataclass
@@ -39,13 +42,13 @@ class ColumnCalls:
     leaves: dict[Expr, Variant]
     length: int
     compute: Compute
-    computed_everywhere: dict[Expr, tuple[Variant, list[Failure]]]
+    computed_everywhere: dict[Expr, Evaluated]
     failures: list[Failure] = field(default_factory=list)
     _computed_rows: dict[Expr, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def replace_calls(self, expr: Expr, rows: RowNumbers) -> Expr:
         """Return *expr* with its column functions computed in *rows* and replaced by leaves."""
-        if expr in self.leaves or not column_functions.has_column_calls(expr):
+        if expr in self.leaves or not any(map(self.is_call, expr.walk())):
             return expr
         if isinstance(expr, Case):
             return self._replace_in_case(expr, rows)
@@ -54,7 +57,11 @@ class ColumnCalls:
             return expr.with_parts(case.parts)
         if isinstance(expr, Call) and expr.name in ("coalesce", "isnull"):
             return self._replace_in_coalesce(expr, rows)
-        return self._compute_call(expr, rows) if column_functions.is_column_call(expr) else self._replace_in_parts(expr, rows)
+        return self._compute_call(expr, rows) if self.is_call(expr) else self._replace_in_parts(expr, rows)
+
+    def is_call(self, expr: Expr) -> bool:
+        """Return whether the outermost operation of *expr* is computed first."""
+        return column_functions.is_column_call(expr)
 
     def _replace_in_parts(self, expr: Expr, rows: RowNumbers) -> Expr:
         return expr.with_parts(tuple(self.replace_calls(part, rows) for part in expr.parts))
@@ -79,7 +86,7 @@ class ColumnCalls:
             rows = rows[~value.valid_mask()]
         return call.with_parts(tuple(args))
 
-    def _evaluate(self, expr: Expr, rows: RowNumbers) -> tuple[Variant, list[Failure]]:
+    def _evaluate(self, expr: Expr, rows: RowNumbers) -> Evaluated:
         """Evaluate an expression without calls in *rows*; failures are numbered within *rows*."""
         leaves = {leaf: self._leaf_rows(leaf, rows) for leaf in expr.leaves()}
         return (leaves[expr], []) if expr in leaves else self.compute(expr, leaves, len(rows))
@@ -109,22 +116,23 @@ class ColumnCalls:
                 self.computed_everywhere[expr] = self.leaves[leaf], failures
         return leaf
 
-    def _call_function(self, expr: Expr, rows: RowNumbers) -> tuple[Variant, list[Failure]]:
+    def _call_function(self, expr: Expr, rows: RowNumbers) -> Evaluated:
         """Compute the outermost operation of *expr* in *rows*; also return the failures of it and of its arguments."""
-        outer = self._replace_in_parts(expr, rows)
         args, failures = [], []
-        for part in outer.parts:
+        for part in self._replace_in_parts(expr, rows).parts:
             column, failed = self._evaluate(part, rows)
             args.append(column)
             failures += failed
+        column, own_failures = self.call(expr, args, len(rows))
+        return column, [*failures, *own_failures]
+
+    def call(self, expr: Expr, args: Sequence[Variant], length: int) -> Evaluated:
+        """Compute the outermost operation of *expr*, given its arguments."""
         if isinstance(expr, Property):
-            return member(args[0], expr.path), failures
+            return member(args[0], expr.path), []
         assert isinstance(expr, Call)
         function = column_functions.find(expr.name)
         assert function is not None, f"{expr.name} is registered"
-        column, failed_rows = function.compute(args, len(rows))
-        own_failures = [
-            Failure(failure.rows, f"{failure.reason}: {expr}")
-            for failure in (*column_functions.wrong_kinds(args, function.argument_kinds), *failed_rows)
-        ]
-        return column, [*failures, *own_failures]
+        column, failed_rows = function.compute(args, length)
+        own_failures = (*column_functions.wrong_kinds(args, function.argument_kinds), *failed_rows)
+        return column, [Failure(failure.rows, with_place(failure.reason, expr)) for failure in own_failures]

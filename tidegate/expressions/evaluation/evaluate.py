@@ -12,47 +12,73 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.dead_letter_reasons import QueryReason, ReasonText, with_place
 from tidegate.expressions.duckdb_pool import run, run_row_by_row
-from tidegate.expressions.evaluation.column_calls import ColumnCalls
+from tidegate.expressions.evaluation.column_calls import ColumnCalls, Evaluated
 from tidegate.expressions.evaluation.translation import translate, translate_literal
+from tidegate.expressions.evaluation.value_sizes import (
+    AT_ONCE_BYTES,
+    RETURNED_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    Sizes,
+    TooMuchAtOnce,
+    bound_sizes,
+    can_grow,
+    counts,
+    is_growing_call,
+    largest_size,
+    sizes_of_call,
+    split_by_size,
+    text_sizes,
+)
 from tidegate.expressions.functions import catalog, column_functions
 from tidegate.expressions.functions.column_functions import Failure, RowNumbers
 from tidegate.expressions.functions.conversions import DUCK_TYPES, TypedSql, can_fail
+from tidegate.expressions.functions.texts import REPEATED_CHARACTERS_MAX
 from tidegate.expressions.kinds import Kind, KindMismatch
-from tidegate.expressions.tree import Call, Case, Cast, Expr, Literal
+from tidegate.expressions.tree import Call, Case, Cast, ComputedCall, Expr, Literal
 from tidegate.expressions.variant import Variant, finite, gather
 
+# The kind of each leaf in a row.
+Signature = tuple[Kind, ...]
+
 _KINDS = tuple(Kind)
-# The codes of this many leaves fit 30 bits; the rest of an int64 has room for row numbers.
-_CODES_IN_INT64 = 10
+_CODES_IN_INT64 = 10  # the codes of this many leaves fit 30 bits; the rest of an int64 has room for row numbers
 
 
-def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> tuple[list[Variant], list[Failure]]:
-    """Evaluate expressions, given the column of every leaf; return a column per expression (NULL in failed rows) and the failures."""
+def evaluate(
+    exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int, *, can_split: bool = False
+) -> tuple[list[Variant], list[Failure]]:
+    """
+    Evaluate expressions, given the column of every leaf; return a column per expression (NULL in failed rows) and the failures.
+
+    TooMuchAtOnce: *can_split*, and the texts of one column might be too many for memory.
+    """
     columns: list[Variant] = []
     failures: list[Failure] = []
-    computed_everywhere: dict[Expr, tuple[Variant, list[Failure]]] = {}
+    computed_everywhere: dict[Expr, Evaluated] = {}
     for expr in exprs:
         # Column functions are computed before the expression around them.
         if column_functions.has_column_calls(expr):
-            column, failed = _evaluate_with_column_calls(expr, ColumnCalls(dict(leaves), length, _evaluate_plain, computed_everywhere))
+            calls = ColumnCalls(dict(leaves), length, partial(_evaluate_plain, can_split=can_split), computed_everywhere)
+            column, failed = _evaluate_with_column_calls(expr, calls)
         else:
-            column, failed = _evaluate_plain(expr, leaves, length)
+            column, failed = _evaluate_plain(expr, leaves, length, can_split=can_split)
         columns.append(column)
         failures += failed
     return columns, failures
 
 
-def _evaluate_with_column_calls(expr: Expr, lifting: ColumnCalls) -> tuple[Variant, list[Failure]]:
+def _evaluate_with_column_calls(expr: Expr, lifting: ColumnCalls) -> Evaluated:
     plain = lifting.replace_calls(expr, np.arange(lifting.length, dtype=np.int64))
-    column, failures = _evaluate_plain(plain, lifting.leaves, lifting.length)
+    column, failures = lifting.compute(plain, lifting.leaves, lifting.length)
     if lifting.failures:
         fine = np.ones(lifting.length, dtype=np.bool_)
         fine[np.concatenate([failure.rows for failure in lifting.failures])] = False
@@ -60,20 +86,20 @@ def _evaluate_with_column_calls(expr: Expr, lifting: ColumnCalls) -> tuple[Varia
     return column, [*lifting.failures, *failures]
 
 
-def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> tuple[Variant, list[Failure]]:
+def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int, *, can_split: bool = False) -> Evaluated:
     if expr in leaves:
         return leaves[expr], []
     pieces: list[tuple[RowNumbers, Variant]] = []
     failures: list[Failure] = []
     for rows, signature in _signatures(expr, leaves, length):
         inputs = {leaf: leaves[leaf] if len(rows) == length else leaves[leaf].take_rows(rows) for leaf in expr.leaves()}
-        piece, failed = _evaluate_signature(expr, signature, inputs, len(rows))
+        piece, failed = _evaluate_sized(expr, signature, inputs, len(rows), can_split=can_split)
         pieces.append((rows, piece))
         failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
     return gather(length, pieces), failures
 
 
-def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[RowNumbers, tuple[Kind, ...]]]:
+def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[RowNumbers, Signature]]:
     """Yield each signature's rows and its kinds, one per leaf, in a fixed order."""
     columns = [leaves[leaf] for leaf in expr.leaves()]
     everything = np.arange(length, dtype=np.int64)
@@ -98,7 +124,7 @@ def _has_no_nulls(column: Variant) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _can_merge_nulls(expr: Expr, signature: tuple[Kind, ...]) -> bool:
+def _can_merge_nulls(expr: Expr, signature: Signature) -> bool:
     """Return whether a NULL leaf may be treated as a NULL of the kind that *signature* gives it."""
     if any(isinstance(node, Case) or (isinstance(node, Call) and _mixes_kinds(node)) for node in expr.walk()):
         return False
@@ -120,21 +146,79 @@ def _mixes_kinds(call: Call) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _statement(expr: Expr, signature: tuple[Kind, ...]) -> TypedSql | str:
+def _statement(expr: Expr, signature: Signature) -> TypedSql | ReasonText:
     """Return the DuckDB expression over columns c0, c1, ..., or the reason if the kinds do not fit."""
     columns = {leaf: TypedSql(f"c{index}", kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
     try:
         return translate(expr, columns)
     except KindMismatch as mismatch:
-        return str(mismatch)
+        return mismatch.reason
 
 
-def _evaluate_signature(
-    expr: Expr, signature: tuple[Kind, ...], inputs: Mapping[Expr, Variant], length: int
-) -> tuple[Variant, list[Failure]]:
+def _evaluate_sized(expr: Expr, signature: Signature, inputs: Mapping[Expr, Variant], length: int, *, can_split: bool) -> Evaluated:
+    """Evaluate an expression in rows of one signature, so that no text becomes too long and not too many long ones are in memory."""
+    if not can_grow(expr, signature):
+        return _evaluate_signature(expr, signature, inputs, length)
+
+    def count_of(arg: Expr) -> Sizes:
+        if any(map(is_growing_call, arg.walk())):
+            return float(REPEATED_CHARACTERS_MAX)
+        return counts(_evaluate_plain(arg, inputs, length)[0])
+
+    _, largest, together = bound_sizes(expr, {leaf: largest_size(column) for leaf, column in inputs.items()}, count_of)
+    if np.max(largest) <= VALUE_BYTES_MAX and np.max(together) * length <= AT_ONCE_BYTES:
+        return _evaluate_signature(expr, signature, inputs, length)
+    bounds = bound_sizes(expr, {leaf: text_sizes(column) for leaf, column in inputs.items()}, count_of)
+    value, largest, together = (np.broadcast_to(bound, length) for bound in bounds)
+    if can_split and length > 1 and value.sum() > RETURNED_BYTES_MAX:
+        raise TooMuchAtOnce
+    is_within = largest <= VALUE_BYTES_MAX
+    pieces, failures = [], []
+    for chosen, compute in ((is_within, _evaluate_signature), (~is_within, _evaluate_large)):
+        all_rows = np.flatnonzero(chosen).astype(np.int64)
+        for part in split_by_size(together[all_rows]) if len(all_rows) else ():
+            rows = all_rows[part]
+            piece, failed = compute(expr, signature, {leaf: column.take_rows(rows) for leaf, column in inputs.items()}, len(rows))
+            pieces.append((rows, piece))
+            failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
+    return gather(length, pieces), failures
+
+
+def _evaluate_large(expr: Expr, signature: Signature, inputs: Mapping[Expr, Variant], length: int) -> Evaluated:
+    """Evaluate an expression in rows in which a text might become too long: the functions that lengthen texts one after the other."""
+    return _evaluate_with_column_calls(expr, _GrowingCalls(dict(inputs), length, _evaluate_plain, {}))
+
+
+class _GrowingCalls(ColumnCalls):
+    """The functions of one expression that can lengthen a text."""
+
+    def is_call(self, expr: Expr) -> bool:
+        return is_growing_call(expr)
+
+    def call(self, expr: Expr, args: Sequence[Variant], length: int) -> Evaluated:
+        assert isinstance(expr, Call)
+        sizes = sizes_of_call(expr, args)
+        too_large = np.flatnonzero(sizes > VALUE_BYTES_MAX).astype(np.int64)
+        reason = with_place(QueryReason.VALUE_TOO_LARGE.text(f"more than {VALUE_BYTES_MAX} bytes"), expr)
+        failures = [Failure(too_large, reason)] if len(too_large) else []
+        outer = expr.with_parts(tuple(ComputedCall(part) for part in expr.parts))
+        pieces = []
+        fine = np.flatnonzero(sizes <= VALUE_BYTES_MAX).astype(np.int64)
+        for part in split_by_size(sizes[fine]) if len(fine) else ():
+            rows = fine[part]
+            columns = {leaf: arg.take_rows(rows) for leaf, arg in zip(outer.parts, args, strict=True)}
+            for places, signature in _signatures(outer, columns, len(rows)):
+                inputs = {leaf: column.take_rows(places) for leaf, column in columns.items()}
+                piece, failed = _evaluate_signature(outer, signature, inputs, len(places))
+                pieces.append((rows[places], piece))
+                failures += [Failure(rows[places][failure.rows], failure.reason) for failure in failed]
+        return gather(length, pieces), failures
+
+
+def _evaluate_signature(expr: Expr, signature: Signature, inputs: Mapping[Expr, Variant], length: int) -> Evaluated:
     statement = _statement(expr, signature)
     if isinstance(statement, str):
-        return Variant.of(length, {}), [Failure(np.arange(length, dtype=np.int64), f"{statement}: {expr}")]
+        return Variant.of(length, {}), [Failure(np.arange(length, dtype=np.int64), with_place(statement, expr))]
     if statement.kind is Kind.NULL:
         return Variant.of(length, {}), []
     unchanged = next((leaf for index, leaf in enumerate(expr.leaves()) if statement.sql == f"c{index}"), None)
@@ -142,22 +226,42 @@ def _evaluate_signature(
         return inputs[unchanged], []
     arrays = {f"c{index}": inputs[leaf].of_kind(kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
     table = pa.table(arrays or {"row": np.zeros(length, dtype=np.int8)})
-    sql = f"CAST({statement.sql} AS {DUCK_TYPES[statement.kind]})"
-    failed: list[Failure] = []
-    try:
-        values = run(f"SELECT {sql} AS v FROM input", input=table)["v"]
-    except duckdb.Error:
-        # Some row fails, and DuckDB does not say which: compute again with TRY. A failed row is a null struct, NULL a struct with null.
-        structs = _row_by_row(expr, signature, table)
-        values = pc.struct_field(structs, "v")
-        rows = np.flatnonzero(structs.is_null().to_numpy(zero_copy_only=False)).astype(np.int64)
-        failed = [Failure(rows, f"conversion failed: {expr}")]
+    values, failed = _run(expr, signature, statement, table)
     if statement.kind is Kind.FLOAT:
         values = finite(values)
     return Variant.of(length, {statement.kind: values}), failed
 
 
-def _row_by_row(expr: Expr, signature: tuple[Kind, ...], table: pa.Table) -> pa.StructArray:
+def _run(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table) -> tuple[pa.ChunkedArray, list[Failure]]:
+    """Return the values of a DuckDB expression, and the rows that fail."""
+    try:
+        return run(f"SELECT CAST({statement.sql} AS {DUCK_TYPES[statement.kind]}) AS v FROM input", input=table)["v"], []
+    except duckdb.OutOfMemoryException:
+        return _run_halves(expr, signature, statement, table)
+    except duckdb.Error:
+        pass
+    # Some row fails, and DuckDB does not say which: compute again with TRY. A failed row is a null struct, NULL a struct with null.
+    try:
+        structs = _row_by_row(expr, signature, table)
+    except duckdb.OutOfMemoryException:
+        return _run_halves(expr, signature, statement, table)
+    rows = np.flatnonzero(structs.is_null().to_numpy(zero_copy_only=False)).astype(np.int64)
+    return pa.chunked_array([pc.struct_field(structs, "v")]), [Failure(rows, with_place(QueryReason.CONVERSION.text(), expr))]
+
+
+def _run_halves(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table) -> tuple[pa.ChunkedArray, list[Failure]]:
+    """Compute each half of the rows by itself, since together they need more memory than DuckDB may use; a row that does alone fails."""
+    half = table.num_rows // 2
+    if not half:
+        reason = with_place(QueryReason.VALUE_TOO_LARGE.text("more memory than DuckDB may use"), expr)
+        return pa.chunked_array([pa.nulls(1, statement.kind.arrow)]), [Failure(np.zeros(1, dtype=np.int64), reason)]
+    first, failed_first = _run(expr, signature, statement, table.slice(0, half))
+    second, failed_second = _run(expr, signature, statement, table.slice(half))
+    failed_second = [Failure(failure.rows + half, failure.reason) for failure in failed_second]
+    return pa.chunked_array([*first.chunks, *second.chunks]), [*failed_first, *failed_second]
+
+
+def _row_by_row(expr: Expr, signature: Signature, table: pa.Table) -> pa.StructArray:
     """Return ``{'v': value}`` for each row, null for a row that fails."""
     known = {leaf: TypedSql(f"c{index}", kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
     # DuckDB folds constants before the first row. As columns they fail inside of TRY, and only in the rows that use them.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Call, Expr, Property
 from tidegate.expressions.variant import KIND_CODES, Variant
@@ -26,7 +27,7 @@ class Failure:
     """Rows in which one expression failed, and the reason, which must not depend on batch boundaries."""
 
     rows: RowNumbers
-    reason: str
+    reason: ReasonText
 
 
 # Columns of the arguments and their length -> the column of the results, and the rows that failed, NULL in it.
@@ -72,10 +73,10 @@ def has_column_calls(expr: Expr) -> bool:
     return any(map(is_column_call, expr.walk()))
 
 
-def mismatch_reason(expected: Kind, kind: Kind) -> str:
+def mismatch_reason(expected: Kind, kind: Kind) -> ReasonText:
     """Return the reason why an argument of kind *kind* is refused."""
     article = "an" if expected is Kind.ARRAY else "a"
-    return f"{article} {expected.asa_name} is needed, not {kind.asa_name}"
+    return QueryReason.WRONG_KIND.text(f"{article} {expected.asa_name}", kind.asa_name)
 
 
 def wrong_kinds(args: Sequence[Variant], takes: Sequence[Kind | None]) -> list[Failure]:

@@ -12,13 +12,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.duckdb_pool import MACRO_USES
 from tidegate.expressions.kinds import Kind, KindMismatch
 
-# Longest SQL of one expression.
-SQL_CHARACTERS_MAX = 50_000
-# Longest SQL of one expression with all macros expanded.
-EXPANDED_CHARACTERS_MAX = 500_000
+SQL_CHARACTERS_MAX = 50_000  # longest SQL of one expression
+EXPANDED_CHARACTERS_MAX = 500_000  # longest SQL of one expression with all macros expanded
 
 DUCK_TYPES = {
     Kind.NULL: "INTEGER",
@@ -68,7 +67,10 @@ _STRICT = re.compile(r"(?<!TRY_)CAST(?:_json\(|\((?:regexp_extract|trunc)\()")
 
 
 class TooLong(KindMismatch):
-    """The SQL of an expression would be too long."""
+    """The SQL of an expression would be too long; met when a script is read, so no row fails by it."""
+
+    def __init__(self, characters: int) -> None:
+        super().__init__(ReasonText(f"the expression needs more than {characters} characters of SQL"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class TypedSql:
     def __post_init__(self) -> None:
         # A few functions repeat an argument's text; nested, they would double it at each level.
         if len(self.sql) > SQL_CHARACTERS_MAX:
-            raise TooLong(f"the expression needs more than {SQL_CHARACTERS_MAX} characters of SQL")
+            raise TooLong(SQL_CHARACTERS_MAX)
 
 
 def refuse_long(sql: str) -> None:
@@ -95,7 +97,7 @@ def refuse_long(sql: str) -> None:
             factors.append(factors[-1] * MACRO_USES.get(word[1].lower(), 1))
         length += factors[-1] * len(word[0])
         if length > EXPANDED_CHARACTERS_MAX:
-            raise TooLong(f"the expression needs more than {EXPANDED_CHARACTERS_MAX} characters of SQL")
+            raise TooLong(EXPANDED_CHARACTERS_MAX)
 
 
 def convert(value: TypedSql, to: Kind, *, lenient: bool = False) -> str:
@@ -110,7 +112,7 @@ def convert(value: TypedSql, to: Kind, *, lenient: bool = False) -> str:
     if template is None:
         if lenient:
             return f"CAST(NULL AS {DUCK_TYPES[to]})"
-        raise KindMismatch(f"{value.kind.asa_name} cannot be converted to {to.asa_name}")
+        raise KindMismatch(QueryReason.NOT_CONVERTIBLE.text(value.kind.asa_name, to.asa_name))
     return template.format(x=value.sql, cast="TRY_CAST" if lenient else "CAST")
 
 
@@ -127,11 +129,7 @@ def unify(values: Sequence[TypedSql]) -> tuple[tuple[str, ...], Kind]:
     if len(kinds) == 1:
         common = kinds.pop()
     elif kinds & {Kind.RECORD, Kind.ARRAY}:
-        raise KindMismatch(f"{_kind_names(kinds)} cannot be compared or mixed")
+        raise KindMismatch(QueryReason.MIXED.text(" and ".join(sorted(kind.asa_name for kind in kinds))))
     else:
         common = max(kinds, key=_PRECEDENCE.index)
     return tuple(convert(value, common) for value in values), common
-
-
-def _kind_names(kinds: set[Kind]) -> str:
-    return " and ".join(sorted(kind.asa_name for kind in kinds))

@@ -10,30 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
+from ordering.ticks import DAY_US, MILLISECOND_US, SECOND_US
 from tidegate.expressions.functions.conversions import TypedSql, convert
 from tidegate.expressions.functions.definition import Function, Rule, integer, number
 from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import UNITS_US
 
 WEEK_US = 7 * DAY_US
-_FIXED_US = {
-    "week": WEEK_US,
-    "weekday": DAY_US,
-    "dayofyear": DAY_US,
-    "day": DAY_US,
-    "hour": HOUR_US,
-    "minute": MINUTE_US,
-    "second": SECOND_US,
-    "millisecond": MILLISECOND_US,
-    "microsecond": 1,
-}
+_FIXED_US = {**UNITS_US, "week": WEEK_US, "weekday": DAY_US, "dayofyear": DAY_US}
 _MONTHS = {"year": 12, "quarter": 3, "month": 1}
-# Adding more months than this leaves the years 1 to 9999 from anywhere.
-_MONTHS_MAX = 120_000
+_MONTHS_MAX = 120_000  # adding more months than this leaves the years 1 to 9999 from anywhere
 # The units that DATENAME writes as English names; others are written as numbers.
 _NAMED = {"month": "%B", "weekday": "%A"}
-# 1970-01-01 was a Thursday: four days after a Sunday.
-_SUNDAY_US = 4 * DAY_US
+_SUNDAY_US = 4 * DAY_US  # 1970-01-01 was a Thursday: four days after a Sunday
 
 _SPELLINGS = {
     "year": "yy yyyy",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.functions.conversions import TypedSql, convert
 from tidegate.expressions.kinds import Kind, KindMismatch
 
@@ -48,20 +49,20 @@ def number(value: TypedSql, least: Kind = Kind.BIGINT) -> TypedSql:
         return TypedSql(convert(value, least), least)
     if value.kind is Kind.NVARCHAR:
         return TypedSql(convert(value, Kind.FLOAT), Kind.FLOAT)
-    raise KindMismatch(f"a number is needed, not {value.kind.asa_name}")
+    raise KindMismatch(QueryReason.WRONG_KIND.text("a number", value.kind.asa_name))
 
 
 def integer(value: TypedSql) -> str:
     """Return *value* as a bigint. Raises KindMismatch: it is of another kind."""
     if value.kind not in (Kind.BIGINT, Kind.BIT, Kind.NULL):
-        raise KindMismatch(f"a bigint is needed, not {value.kind.asa_name}")
+        raise KindMismatch(QueryReason.WRONG_KIND.text("a bigint", value.kind.asa_name))
     return convert(value, Kind.BIGINT)
 
 
 def condition(value: TypedSql) -> str:
     """Return *value* as a DuckDB condition. Raises KindMismatch: it is not a bit."""
     if value.kind not in (Kind.BIT, Kind.NULL):
-        raise KindMismatch(f"a condition is needed, not {value.kind.asa_name}")
+        raise KindMismatch(QueryReason.WRONG_KIND.text("a condition", value.kind.asa_name))
     return convert(value, Kind.BIT)
 
 
@@ -89,7 +90,7 @@ def kind_rule(kind: Kind, template: str, result_kind: Kind) -> Rule:
 
     def rule(args: Sequence[TypedSql]) -> TypedSql:
         if args[0].kind not in (kind, Kind.NULL):
-            raise KindMismatch(f"{'an' if kind is Kind.ARRAY else 'a'} {kind.asa_name} is needed, not {args[0].kind.asa_name}")
+            raise KindMismatch(QueryReason.WRONG_KIND.text(f"{'an' if kind is Kind.ARRAY else 'a'} {kind.asa_name}", args[0].kind.asa_name))
         return TypedSql(template.format(args[0].sql), result_kind)
 
     return rule

@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.functions.conversions import TypedSql, convert, unify
-from tidegate.expressions.functions.definition import ARGUMENTS_MAX, Function, Rule, as_text, bigint_or_null, condition, kind_rule, number
+from tidegate.expressions.functions.definition import (
+    ARGUMENTS_MAX,
+    Function,
+    Rule,
+    as_text,
+    bigint_or_null,
+    condition,
+    integer,
+    kind_rule,
+    number,
+)
 from tidegate.expressions.functions.patterns import LIKE
 from tidegate.expressions.kinds import Kind, KindMismatch
 
@@ -38,11 +49,15 @@ def _negate(args: Sequence[TypedSql]) -> TypedSql:
     return TypedSql(f"(-{value.sql})", Kind.FLOAT) if value.kind is Kind.FLOAT else bigint_or_null(f"-CAST({value.sql} AS HUGEINT)")
 
 
+def _bitwise(template: str) -> Rule:
+    return lambda args: TypedSql(template.format(*map(integer, args)), Kind.BIGINT)
+
+
 def _comparison(operator: str) -> Rule:
     def rule(args: Sequence[TypedSql]) -> TypedSql:
         (left, right), kind = unify(args)
         if kind in (Kind.RECORD, Kind.ARRAY):
-            raise KindMismatch(f"values of type {kind.asa_name} cannot be compared")
+            raise KindMismatch(QueryReason.NOT_COMPARABLE.text(kind.asa_name))
         return TypedSql(f"({left} {operator} {right})", Kind.BIT)
 
     return rule
@@ -64,13 +79,13 @@ def _logic(operator: str) -> Rule:
 
 def _require_number(args: Sequence[TypedSql]) -> TypedSql:
     if args[0].kind not in (Kind.BIGINT, Kind.FLOAT, Kind.NULL):
-        raise KindMismatch(f"a number is needed, not {args[0].kind.asa_name}")
+        raise KindMismatch(QueryReason.WRONG_KIND.text("a number", args[0].kind.asa_name))
     return args[0]
 
 
 def _require_comparable(args: Sequence[TypedSql]) -> TypedSql:
     if args[0].kind in (Kind.RECORD, Kind.ARRAY):
-        raise KindMismatch(f"values of type {args[0].kind.asa_name} cannot be compared")
+        raise KindMismatch(QueryReason.NOT_COMPARABLE.text(args[0].kind.asa_name))
     return args[0]
 
 
@@ -90,6 +105,9 @@ def fold_case(text: str) -> str:
 OPERATORS: dict[str, Function] = {
     **{operator: Function(2, 2, _arithmetic(operator)) for operator in ("+", "-", "*", "/", "%")},
     **{operator: Function(2, 2, _comparison(operator), Kind.BIT) for operator in ("=", "<>", "<", "<=", ">", ">=")},
+    **{operator: Function(2, 2, _bitwise(f"({{}} {operator} {{}})"), Kind.BIGINT) for operator in "&|"},
+    "^": Function(2, 2, _bitwise("xor({}, {})"), Kind.BIGINT),
+    "~": Function(1, 1, _bitwise("(~{})"), Kind.BIGINT),
     "negate": Function(1, 1, _negate),
     "and": Function(2, ARGUMENTS_MAX, _logic("AND"), Kind.BIT),
     "or": Function(2, ARGUMENTS_MAX, _logic("OR"), Kind.BIT),

@@ -3,7 +3,8 @@ Patterns: LIKE, PATINDEX and REGEXMATCH.
 
 A pattern is a constant of the script and is checked before the job starts, so an event cannot supply one. RE2 matches in time linear in the
 text, so no pattern explodes. Positions count from 1; 0 means no match. As in Stream Analytics, REGEXMATCH ignores case and ``.`` matches
-line ends too. Look-ahead and back references are refused.
+line ends too. Look-ahead and back references are refused. Counted repetitions are unrolled before matching, and the time that a character
+takes grows with the parts that this gives; so their number is limited.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from tidegate.expressions.functions.conversions import TypedSql
 from tidegate.expressions.functions.definition import Function, as_text
 from tidegate.expressions.kinds import Kind
 
-# Longest pattern accepted.
-PATTERN_CHARACTERS_MAX = 1_000
+PATTERN_CHARACTERS_MAX = 1_000  # longest pattern accepted
+PATTERN_PARTS_MAX = 400  # most parts (characters, sets, ...) that counted repetitions may unroll to
+_BRACKETED = r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]"
+# One part of a regular expression, a bracket, a sign, or a counted repetition with its numbers.
+_PART = re.compile(rf"\\Q.*?(?:\\E|$)|\\(?:[pPx]\{{[^}}]*\}}|.)|{_BRACKETED}|\(\?[\w^-]*[):]|\(\?P?<\w+>|\{{(\d+)(,?)(\d*)\}}|.", re.DOTALL)
 
 
 def like_to_regex(pattern: str) -> str:
@@ -51,6 +55,8 @@ def pattern_problem(name: str, pattern: str) -> str:
     """Return what is wrong with the pattern of a function; empty if it is valid."""
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         return f"has {len(pattern)} characters, more than {PATTERN_CHARACTERS_MAX}"
+    if name == "regexmatch" and (parts := _repeated_parts(pattern)) > PATTERN_PARTS_MAX:
+        return f"has repetitions that unroll to {parts} parts, more than {PATTERN_PARTS_MAX}"
     try:
         # The pattern alone first: an unbalanced bracket would go unnoticed inside the brackets that regex_of adds.
         for regex in (pattern if name == "regexmatch" else "", regex_of(name, pattern)):
@@ -58,6 +64,25 @@ def pattern_problem(name: str, pattern: str) -> str:
     except duckdb.Error as error:
         return f"is not understood: {str(error).split(': ', 1)[-1].splitlines()[0]}"
     return ""
+
+
+def _repeated_parts(regex: str) -> int:
+    """Return how many parts the counted repetitions of a regular expression unroll to; 0 without any."""
+    # For each open bracket: how many parts it has so far, and how many its last one has.
+    groups, last, is_repeated = [0], 0, False
+    for part in _PART.finditer(regex):
+        text = part[0]
+        if part[1] is not None:
+            times = max(int(part[3] or part[1]), 1)
+            groups[-1], last, is_repeated = groups[-1] + last * (times - 1), last * times, is_repeated or times > 1
+        elif text.startswith("(") and not text.endswith(")"):
+            groups.append(0)
+        elif text == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        elif text not in {"*", "+", "?", "|"} and not text.startswith("("):
+            groups[-1], last = groups[-1] + 1, 1
+    return sum(groups) if is_repeated else 0
 
 
 def _escape_set(inside: str) -> str:

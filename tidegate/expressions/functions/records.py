@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, register
+from tidegate.expressions.functions.conversions import TypedSql, convert
 from tidegate.expressions.functions.definition import Function, kind_rule
 from tidegate.expressions.json_members import extract, parse_values
 from tidegate.expressions.kinds import Kind
@@ -87,10 +88,16 @@ register("getarrayelement", ColumnFunction(2, 2, _element, argument_kinds=(Kind.
 register("getrecordpropertyvalue", ColumnFunction(2, 2, _property_value, argument_kinds=(Kind.RECORD, Kind.NVARCHAR)))
 
 
+def _parse_record(args: Sequence[TypedSql]) -> TypedSql:
+    text = args[0] if args[0].kind is Kind.NVARCHAR else TypedSql("NULL", Kind.NULL)
+    return TypedSql(convert(text, Kind.RECORD, lenient=True), Kind.RECORD)
+
+
 # The functions of records and arrays whose results have one kind, by name in lower case.
 RECORD_FUNCTIONS: dict[str, Function] = {
     "getarraylength": Function(
         1, 1, kind_rule(Kind.ARRAY, "CAST(json_array_length(CAST({} AS VARCHAR)) AS BIGINT)", Kind.BIGINT), Kind.BIGINT
     ),
+    "json_parse": Function(1, 1, _parse_record, Kind.RECORD),
     "getrecordproperties": Function(1, 1, kind_rule(Kind.RECORD, "record_properties(CAST({} AS VARCHAR))", Kind.ARRAY), Kind.ARRAY),
 }

@@ -1,5 +1,5 @@
 """
-Common mistakes in scripts: superfluous commas, typographic quotes, operators of other languages.
+Common mistakes in scripts: superfluous commas, typographic quotes, invisible characters, operators of other languages.
 
 They are refused before parsing, because the parser would ignore some and misread others. Law: only text that cannot be valid in this
 dialect is refused, at its place.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from unicodedata import category, name
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -19,12 +20,18 @@ _INSTEAD = {
     "&&": "write AND",
     "||": "write OR between conditions, + or CONCAT to join texts",
     "=>": "write >=",
+    "::": "write CAST(value AS type)",
     "<=>": "write =, and IS NULL where NULL counts",
 }
-# Typographic quotes and the invisible NUL: the parser would read them as parts of a name.
-_CURLY = dict.fromkeys("\u201c\u201d\u201e\u2018\u2019\u201a", "write ' around a text, [ and ] around a name") | {"\0": "leave it out"}
+# Typographic quotes and dashes, and the fix: the parser would read them as parts of a name, as it would invisible characters.
+_CURLY = dict.fromkeys("\u201c\u201d\u201e\u2018\u2019\u201a", "write ' around a text, [ and ] around a name")
+_DASHES = dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "write -")
+# Categories of characters that cannot be seen: spaces, formatting and control characters.
+_INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cf", "Cc"})
 # Tokens that cannot be the name of an output.
 _NO_OUTPUTS = {TokenType.FROM, TokenType.WHERE, TokenType.SEMICOLON, TokenType.L_PAREN, TokenType.NUMBER, TokenType.STRING}
+# Tokens that end PARTITION BY of an input.
+_NO_KEYS = {TokenType.SELECT, TokenType.FROM, TokenType.R_PAREN, TokenType.SEMICOLON}
 # Tokens that cannot begin an item of a list.
 _PAST_A_LIST = {
     *(TokenType.FROM, TokenType.INTO, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.SELECT, TokenType.UNION),
@@ -34,17 +41,33 @@ _PAST_A_LIST = {
 
 def refuse_common_mistakes(tokens: Sequence[Token], source: Source) -> None:
     """Raise QueryError, with a fix, if the script contains a common mistake."""
+    partitions_input = False
     for token, following in zip_longest(tokens, tokens[1:]):
+        # INTO after PARTITION BY of an input takes a number, any other INTO a name.
+        partitions_input = (partitions_input or token.token_type is TokenType.PARTITION_BY) and token.token_type not in _NO_KEYS
         if token.token_type is TokenType.COMMA and (following is None or following.token_type in _PAST_A_LIST):
             message = "nothing stands behind the comma" if following is None else f"nothing stands between the comma and {following.text}"
             raise source.error("SYNTAX", token.start, message, fix="leave the comma out, or write what is missing")
-        if token.token_type is TokenType.INTO and (following is None or following.token_type in _NO_OUTPUTS):
+        if token.token_type is TokenType.INTO and not partitions_input and (following is None or following.token_type in _NO_OUTPUTS):
             fix = "write the name of the output after INTO"
             raise source.error("OUTPUT", token.start, "INTO names no output", fix=fix, example="INTO out")
         if token.token_type in (TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER):
             continue
-        if (sign := next((sign for sign in token.text if sign in _CURLY), None)) is not None:
-            message = f"{sign} is no quote" if sign.isprintable() else "a character of code 0 stands in a name"
-            raise source.error("SYNTAX", token.start + token.text.index(sign), message, fix=_CURLY[sign])
+        _refuse_odd_characters(token, source)
+        if token.text.upper() == "MATCH_RECOGNIZE" and following is not None and following.token_type is TokenType.L_PAREN:
+            fix = "compare with earlier rows by LAG and LAST, or write an operator in Python (docs/extending.md)"
+            example = "LAST(v) OVER (PARTITION BY k LIMIT DURATION(minute, 5) WHEN state = 'open')"
+            raise source.not_yet(token.start, "MATCH_RECOGNIZE is", fix=fix, example=example)
         if token.text in _INSTEAD:
             raise source.error("SYNTAX", token.start, f"there is no operator {token.text}", fix=_INSTEAD[token.text])
+
+
+def _refuse_odd_characters(token: Token, source: Source) -> None:
+    for place, sign in enumerate(token.text, token.start):
+        if sign in _CURLY:
+            raise source.error("SYNTAX", place, f"{sign} is no quote", fix=_CURLY[sign])
+        if sign in _DASHES:
+            raise source.error("SYNTAX", place, f"{sign} (U+{ord(sign):04X}) is no minus sign", fix=_DASHES[sign])
+        if category(sign) in _INVISIBLE and sign not in " \t\r\n":
+            message = f"an invisible character stands here: U+{ord(sign):04X} {name(sign, '')}".rstrip()
+            raise source.error("SYNTAX", place, message, fix="delete it, or write a plain space")

@@ -1,7 +1,9 @@
 """
 The dialect: T-SQL as Stream Analytics writes it, parsed by sqlglot.
 
-It differs from T-SQL in three ways. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` defines event time and the substream key.
+It differs from sqlglot's T-SQL in five ways. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` defines event time and the substream key.
+``FROM input PARTITION BY key [INTO n]`` says how Stream Analytics spreads its work; both clauses may stand in either order.
+``& | ^`` stand on one level with ``+ -``, as in T-SQL itself.
 ``f(x) OVER (PARTITION BY key, ... LIMIT DURATION(unit, n) WHEN condition)`` defines the earlier events that a function reads; its clauses
 may stand in any order. Every function keeps its spelling, so that errors show the script's own words;
 :mod:`tidegate.expressions.functions.catalog` defines its meaning. Only CAST and TRY_CAST have a grammar of their own.
@@ -15,32 +17,27 @@ from typing import Any, ClassVar
 
 from sqlglot import exp, tokens
 from sqlglot.dialects.tsql import TSQL
+from sqlglot.errors import TokenError
 from sqlglot.parsers.tsql import TSQLParser
 from sqlglot.tokenizer_core import TokenType
 
 from ordering.errors import QueryError
 
-# Argument of a table node: the expression of TIMESTAMP BY.
-TIMESTAMP_BY = "timestamp_by"
-# Argument of a table node: the list of expressions of TIMESTAMP BY ... OVER.
-OVER = "over"
-# Argument of an OVER node: the function call DURATION(unit, n).
-LIMIT = "limit"
-# Argument of an OVER node: the condition of WHEN.
-WHEN = "when"
+TIMESTAMP_BY = "timestamp_by"  # argument of a table node: the expression of TIMESTAMP BY
+OVER = "over"  # argument of a table node: the list of expressions of TIMESTAMP BY ... OVER
+PARTITION_BY = "partition_by"  # argument of a table node: the list of expressions of PARTITION BY
+LIMIT = "limit"  # argument of an OVER node: the function call DURATION(unit, n)
+WHEN = "when"  # argument of an OVER node: the condition of WHEN
 
 
 def refuse_compiled() -> None:
     """Raise QueryError if the compiled sqlglot (``sqlglotc``, ``sqlglot[c]``) is installed: its classes cannot be extended."""
     core = importlib.import_module("sqlglot.tokenizer_core")
     if getattr(tokens, "SQLGLOTC_INSTALLED", False) or not str(getattr(core, "__file__", ".py")).endswith(".py"):
-        raise QueryError(
-            "the compiled sqlglot (sqlglotc) is installed; it forbids the dialect of this engine",
-            code="TG-QUERY-SQLGLOT",
-            where="sqlglot",
-            fix="remove sqlglotc and install sqlglot without its [c] extra",
-            example="pip uninstall sqlglotc && pip install --force-reinstall sqlglot",
-        )
+        what = "the compiled sqlglot (sqlglotc) is installed; it forbids the dialect of this engine"
+        fix = "remove sqlglotc and install sqlglot without its [c] extra"
+        example = "pip uninstall sqlglotc && pip install --force-reinstall sqlglot"
+        raise QueryError(what, code="TG-QUERY-SQLGLOT", where="sqlglot", fix=fix, example=example)
 
 
 refuse_compiled()
@@ -50,8 +47,9 @@ class AsaParser(TSQLParser):
     """
     T-SQL's parser with TIMESTAMP BY, and with functions left as they are spelled.
 
-    Only this class overrides private methods of sqlglot: ``_parse_table``, ``_parse_table_alias`` and ``_parse_window``. A new minor
-    version may change them, so pyproject.toml caps sqlglot, and ``test_dialect.py`` names the tested version.
+    Only this class overrides private methods of sqlglot: ``_parse_table``, ``_parse_table_alias``, ``_parse_window`` and
+    ``_parse_user_defined_type``. A new minor version may change them, so pyproject.toml caps sqlglot, and ``test_dialect.py`` names the
+    tested version.
     """
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -64,6 +62,9 @@ class AsaParser(TSQLParser):
         "CAST": lambda self: self._parse_cast(True),
         "TRY_CAST": lambda self: self._parse_cast(False, safe=True),
     }
+
+    TERM: ClassVar[dict[Any, Any]] = {**TSQLParser.TERM, **TSQLParser.BITWISE}
+    BITWISE: ClassVar[dict[Any, Any]] = {}
 
     _is_in_timestamp_by = False
 
@@ -80,19 +81,38 @@ class AsaParser(TSQLParser):
             name = self.expression(exp.Identifier(this=self._prev.text, quoted=False), self._prev)
             return self.expression(exp.Table(this=name))
         table = super()._parse_table(*args, **kwargs)
-        # In T-SQL an alias and joins follow the table; here they may follow TIMESTAMP BY, so they are parsed once more.
-        if isinstance(table, exp.Table) and self._is_at_timestamp_by():
-            self._advance(2)
-            table.set(TIMESTAMP_BY, self._parse_timestamp_by())
-            if self._match_text_seq("OVER"):
-                table.set(OVER, self._parse_csv(self._parse_bitwise))
+        # In T-SQL an alias and joins follow the table; here they may follow these clauses, so they are parsed once more.
+        if isinstance(table, exp.Table) and self._parse_input_clauses(table):
             if not table.args.get("alias") and (alias := super()._parse_table_alias(self.TABLE_ALIAS_TOKENS)):
                 table.set("alias", alias)
+                self._parse_input_clauses(table)
             for join in self._parse_joins():
                 table.append("joins", join)
-        if isinstance(table, exp.Table) and self._curr and self._curr.token_type is TokenType.PARTITION_BY:
-            self.raise_error("an input takes no PARTITION BY")
         return table
+
+    def _parse_input_clauses(self, table: exp.Table) -> bool:
+        """Parse TIMESTAMP BY and PARTITION BY, in either order, into *table*; return False if there is neither."""
+        has_clauses = False
+        while True:
+            if not table.args.get(TIMESTAMP_BY) and self._is_at_timestamp_by():
+                self._advance(2)
+                table.set(TIMESTAMP_BY, self._parse_timestamp_by())
+                if self._match_text_seq("OVER"):
+                    table.set(OVER, self._parse_csv(self._parse_bitwise))
+            elif not table.args.get(PARTITION_BY) and self._match(TokenType.PARTITION_BY):
+                table.set(PARTITION_BY, self._parse_csv(self._parse_bitwise))
+                if self._match(TokenType.INTO):
+                    self._required(self._parse_number(), "INTO after PARTITION BY needs a number")
+            else:
+                return has_clauses
+            has_clauses = True
+
+    def _parse_user_defined_type(self, identifier: exp.Identifier) -> exp.Expr | None:
+        try:
+            return super()._parse_user_defined_type(identifier)
+        except TokenError:
+            # sqlglot reads the text of a name in brackets as SQL; a name that is none is still only an unknown type.
+            return exp.DataType.build(identifier, udt=True)
 
     def _parse_timestamp_by(self) -> exp.Expr | None:
         self._is_in_timestamp_by = True
@@ -140,5 +160,10 @@ class AsaParser(TSQLParser):
 
 class Asa(TSQL):
     """Stream Analytics' SQL."""
+
+    class Tokenizer(TSQL.Tokenizer):
+        """T-SQL's words, with the operators "not less" and "not greater"."""
+
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {**TSQL.Tokenizer.KEYWORDS, "!<": TokenType.GTE, "!>": TokenType.LTE}
 
     Parser = AsaParser

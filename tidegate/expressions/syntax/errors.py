@@ -92,13 +92,8 @@ def suggest(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
 
 _TYPE_NAMES = [kind.asa_name for kind in (Kind.BIGINT, Kind.FLOAT, Kind.NVARCHAR, Kind.DATETIME, Kind.BIT, Kind.RECORD, Kind.ARRAY)]
 _INSTEAD = {
-    "int": "bigint",
-    "smallint": "bigint",
-    "tinyint": "bigint",
-    "integer": "bigint",
-    "decimal": "float",
-    "numeric": "float",
-    "real": "float",
+    **dict.fromkeys(("int", "smallint", "tinyint", "integer"), "bigint"),
+    **dict.fromkeys(("decimal", "numeric", "real"), "float"),
 }
 
 

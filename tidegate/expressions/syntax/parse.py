@@ -7,7 +7,6 @@ memory or stack.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -16,41 +15,24 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidegate.expressions.syntax.common_mistakes import refuse_common_mistakes
 from tidegate.expressions.syntax.dialect import Asa
-from tidegate.expressions.syntax.errors import Source, nearest, similarity
+from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.syntax.statements import Declaration, split_statements
+from tidegate.expressions.syntax.syntax_errors import SCRIPT_EXAMPLE, syntax_error
 
-# Longest script accepted.
-SCRIPT_CHARACTERS_MAX = 262_144
-# Most words and signs accepted.
-SCRIPT_WORDS_MAX = 30_000
-# Deepest nesting of brackets and CASE accepted.
-NESTING_MAX = 100
-# Deepest tree accepted: a chain of operators nests the tree without brackets.
-TREE_DEPTH_MAX = 120
+SCRIPT_CHARACTERS_MAX = 262_144  # longest script accepted
+SCRIPT_WORDS_MAX = 30_000  # most words and signs accepted
+NESTING_MAX = 100  # deepest nesting of brackets and CASE accepted
+TREE_DEPTH_MAX = 120  # deepest tree accepted: a chain of operators nests the tree without brackets
 
 _SELECT_PREFIX = "SELECT "
 _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
-_KEYWORDS = ("SELECT", "INTO", "FROM", "TIMESTAMP BY", "OVER", "WHERE", "GROUP BY", "HAVING", "CASE", "WHEN", "THEN", "ELSE", "END", "AS")
-# Correct words that must not be taken for a misspelled keyword.
-_OTHER_WORDS = (
-    *("AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "BETWEEN", "ON", "BY", "WITH", "UNION", "JOIN", "LEFT", "INNER", "OUTER", "CROSS"),
-    *("APPLY", "PARTITION", "PARTITION BY", "LIMIT", "ORDER BY", "BIGINT", "FLOAT", "NVARCHAR", "DATETIME", "BIT", "RECORD", "ARRAY"),
-)
-# The text before a position right after an array index of other languages: ``a[0]``.
-_ELEMENT_BEFORE = re.compile(r"[\w\])]\[\d+\]\s*$")
-# The text before a position where such an index begins.
-_ELEMENT_OF = re.compile(r"[\w\])]$")
-# Least similarity of a name to a keyword for a suggestion.
-_SIMILARITY_MIN = 0.7
 _REASONS = {
     "Invalid expression / Unexpected token": "unexpected word",
     "Required keyword": "an operand is missing",
     "Expected table name": "the name of an input or step is missing",
 }
-_FIXES = {"an input takes no PARTITION BY": "leave it out: tidegate plan shows how the work is spread"}
-_EXAMPLE = "SELECT origin, COUNT(*) AS n INTO out FROM flights TIMESTAMP BY scheduled GROUP BY origin, TumblingWindow(hour, 1)"
 
 
 @dataclass(frozen=True)
@@ -86,7 +68,7 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
     for statement in statements:
         _refuse_deep_tree(statement, source)
     if not statements:
-        raise source.error("SYNTAX", -1, "the script has no statement", fix="write a SELECT", example=_EXAMPLE)
+        raise source.error("SYNTAX", -1, "the script has no statement", fix="write a SELECT", example=SCRIPT_EXAMPLE)
     return Script(source, statements, tuple(parts.declarations))
 
 
@@ -151,35 +133,4 @@ def _syntax_error(error: ParseError, source: Source) -> Exception:
         offset = sum(len(text) + 1 for text in source.text.split("\n")[: line - 1]) + column - max(len(word), 1)
     reason = str(first.get("description") or "this is no SQL").partition(" but got <")[0].rstrip(".")
     reason = next((ours for theirs, ours in _REASONS.items() if reason.startswith(theirs)), reason)
-    near = f" near {word!r}" if word else ""
-    if reason in _FIXES:
-        return source.error("SYNTAX", offset, reason, fix=_FIXES[reason])
-    if offset >= 0 and (
-        _ELEMENT_BEFORE.search(source.text[:offset]) or (word.startswith("[") and _ELEMENT_OF.search(source.text[:offset]))
-    ):
-        fix, example = "write GetArrayElement(array, index) for an element of an array", "GetArrayElement(readings, 0)"
-        return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=example)
-    fix = _suggest_keyword(source.text[: max(offset, 0)], word) or "correct the script at this place"
-    return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=_EXAMPLE)
-
-
-def _suggest_keyword(before: str, word: str) -> str:
-    """Return the keyword that was probably meant by *word*, where the parser stopped, or by the last word *before* it."""
-    if word.upper() == "INTO":
-        first_word = re.search(r"(\w{3,})[^;]*$", before)
-        if first_word and _nearest_keyword(first_word[1]) == "SELECT":
-            return f"did you mean SELECT instead of {first_word[1]}?"
-        if before.count("(") > before.count(")"):
-            return "close the bracket that is opened before it"
-        return "write INTO right after the columns, before FROM"
-    last = re.search(r"(\w{3,})\s+$", before)
-    name = last[1] if last else ""
-    of_name, of_word = _nearest_keyword(name), _nearest_keyword(word)
-    name_similarity = similarity(name, of_name) if of_name else 0
-    if name_similarity >= _SIMILARITY_MIN and (not of_word or name_similarity > similarity(word, of_word)):
-        return f"did you mean {of_name} instead of {name}?"
-    return f"did you mean {of_word}?" if of_word else ""
-
-
-def _nearest_keyword(word: str) -> str:
-    return "" if word.upper() in (*_KEYWORDS, *_OTHER_WORDS) else nearest(word, _KEYWORDS)
+    return syntax_error(source, offset, reason, word)

@@ -112,17 +112,17 @@ def _read_case_setting(statement: list[Token], source: Source) -> bool:
 
 class _DeclarationReader:
     def __init__(self, statement: list[Token], source: Source) -> None:
-        self._tokens, self._source, self._at = statement, source, 2
+        self._tokens, self._source, self._index = statement, source, 2
 
     def read(self) -> Declaration:
         name = self._name("the name of an input")
         self._expect(TokenType.L_PAREN, "(")
         fields = [self._field()]
         while self._next_is(TokenType.COMMA):
-            self._at += 1
+            self._index += 1
             fields.append(self._field())
         self._expect(TokenType.R_PAREN, ", or )")
-        if self._at < len(self._tokens):
+        if self._index < len(self._tokens):
             raise self._error("the end of CREATE TABLE")
         for number, (path, _, offset) in enumerate(fields):
             if path.lower() in [other.lower() for other, _, _ in fields[:number]]:
@@ -133,7 +133,7 @@ class _DeclarationReader:
         first = self._name("the name of a field")
         path = [first.text]
         while self._next_is(TokenType.DOT):
-            self._at += 1
+            self._index += 1
             path.append(self._name("the name of a member").text)
         return ".".join(path), self._type(), first.start
 
@@ -141,7 +141,7 @@ class _DeclarationReader:
         word = self._name("a type")
         spelled = word.text.lower()
         if self._next_is(TokenType.L_PAREN):
-            self._at += 1
+            self._index += 1
             spelled += f"({self._name('max').text.lower()})" if not self._next_is(TokenType.NUMBER) else f"({self._next().text})"
             self._expect(TokenType.R_PAREN, ")")
         if spelled not in DECLARABLE:
@@ -149,23 +149,23 @@ class _DeclarationReader:
         return spelled
 
     def _name(self, message: str) -> Token:
-        if self._at >= len(self._tokens) or self._tokens[self._at].token_type in _NO_NAMES or "." in self._tokens[self._at].text:
+        if self._index >= len(self._tokens) or self._tokens[self._index].token_type in _NO_NAMES or "." in self._tokens[self._index].text:
             raise self._error(message)
         return self._next()
 
     def _next(self) -> Token:
-        self._at += 1
-        return self._tokens[self._at - 1]
+        self._index += 1
+        return self._tokens[self._index - 1]
 
     def _next_is(self, kind: TokenType) -> bool:
-        return self._at < len(self._tokens) and self._tokens[self._at].token_type is kind
+        return self._index < len(self._tokens) and self._tokens[self._index].token_type is kind
 
     def _expect(self, kind: TokenType, message: str) -> None:
         if not self._next_is(kind):
             raise self._error(message)
-        self._at += 1
+        self._index += 1
 
     def _error(self, expected: str) -> Exception:
-        last = self._tokens[min(self._at, len(self._tokens) - 1)]
+        last = self._tokens[min(self._index, len(self._tokens) - 1)]
         near = f" near {last.text!r}"
         return self._source.error("SYNTAX", last.start, f"expecting {expected}{near}", fix="correct the script", example=_CREATE_EXAMPLE)
