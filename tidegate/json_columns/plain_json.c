@@ -3,8 +3,8 @@
  *
  * Law: a payload is taken only if every parser of JSON agrees on it: one flat object of printable ASCII, without escapes,
  * nested values or exponents, whose wanted fields are, for tg_plain_json, strings or integers of at most 18 digits, and for
- * tg_plain_values also true, false, null and numbers of at most 15 digits with a point. Of all others nothing is said: whoever
- * calls asks another parser. Of members with equal names the first counts.
+ * tg_plain_values also true, false, null and numbers of at most 15 digits with a point, and stand there once. Of all others
+ * nothing is said: whoever calls asks another parser.
  *
  * It knows nothing of Python and is called through ctypes.
  */
@@ -107,10 +107,12 @@ static int is_plain(const uint8_t *at, const uint8_t *end, const wish *wanted, f
         int32_t length = (int32_t)(at - 1 - name);
         int which = wanted->fields;
         for (int field = 0; field < wanted->fields; field++)
-            if (!taken[field].start && wanted->name_bytes[field] == length) {
-                if (!memcmp(wanted->names[field], name, length))
+            if (wanted->name_bytes[field] == length) {
+                if (!memcmp(wanted->names[field], name, length)) {
+                    if (taken[field].start) /* the parsers that take the last one do not agree */
+                        return 0;
                     which = field;
-                else if (wanted->any_letters && same_letters(wanted->names[field], name, length))
+                } else if (wanted->any_letters && same_letters(wanted->names[field], name, length))
                     loose |= 1u << field;
             }
         at = skip_space(at, end);

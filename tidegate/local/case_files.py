@@ -85,7 +85,7 @@ def read_case(folder: Path, root: Path) -> Case:
         if match := _INPUT.fullmatch(path.name):
             files[match[1].lower()].append(_case_file(path, match[1].lower(), match[2], FORMAT_BY_SUFFIX[match[3].lower()]))
         elif match := _EXPECTED.fullmatch(path.name):
-            expected[match[1]] = _read_lines(path)
+            expected[match[1]] = tuple(path.read_bytes().splitlines())
         elif path.name not in (SCRIPT, ERROR, SETTINGS, CONFIG) and path.suffix not in _DOCUMENTATION_SUFFIXES:
             fix = f"a case has {SCRIPT}, input.NAME.ndjson, expected.OUTPUT.ndjson, {ERROR}, {SETTINGS}, {CONFIG}"
             raise CaseError(f"{path.name} is no file of a case", where=str(path), fix=fix)
@@ -112,10 +112,6 @@ def _case_file(path: Path, role: str, name: str, format: Format) -> LocalFile:
     if version is None:
         return LocalFile(name, str(path), format)
     return LocalFile(version[1], str(path.with_name(f"{role}.{version[1]}.{{date}}{path.suffix}")), format)
-
-
-def _read_lines(path: Path) -> tuple[bytes, ...]:
-    return tuple(path.read_bytes().splitlines())
 
 
 def _read_settings(path: Path) -> tuple[str, PolicyFlags]:

@@ -15,7 +15,7 @@ from ordering.errors import QueryError
 from tidegate.local.case_files import SCRIPT, Case, CaseError
 from tidegate.local.output import DEAD, dead_line
 from tidegate.local.run_setup import RunSetup, open_run
-from tidegate.local.script import BoundScript, bind_script
+from tidegate.local.script import BoundScript, bind_script, unread_inputs
 from tidegate.order.files import BLOCK_BYTES
 
 
@@ -59,17 +59,16 @@ class Verdict:
 
 def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
     """
-    Run a case; *block_bytes* changes no result.
-
-    Raises:
-        CaseError: The outputs that the case expects are not those of the script.
-        TidegateError: A file or a setting of the case is wrong.
+    Run a case; *block_bytes* changes no result. Raises CaseError: the outputs that the case expects are not those of the script;
+    TidegateError: a file or a setting of the case is wrong.
     """
     setup = RunSetup.of(case.files, case.flags, case.config, case.references)
     try:
         script = bind_script(case.folder / SCRIPT, setup.settings, name=SCRIPT)
     except QueryError as error:
         return Verdict(case, {"error": compare_lines((case.error or "").splitlines(), str(error).splitlines())})
+    if unread := unread_inputs(script, setup.settings):
+        raise CaseError(unread[0].what, where=str(case.folder), fix="remove the file, or name it after FROM or JOIN")
     if case.error is not None:
         return Verdict(case, {"error": compare_lines(case.error.splitlines(), [])})
     lines_by_output = collect_results(case, script, setup, block_bytes)

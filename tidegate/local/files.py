@@ -34,11 +34,8 @@ class LocalFile:
 
 def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[LocalFile]:
     """
-    Return the files of flags written ``NAME=FILE``.
-
-    Raises:
-        SettingError: A flag is not of this form, or names an input twice.
-        OrderFileError: The ending of a file names no format.
+    Return the files of flags written ``NAME=FILE``. Raises SettingError: a flag is not of this form, or names an input twice;
+    OrderFileError: the ending of a file names no format.
     """
     files: list[LocalFile] = []
     for text in flag_values:
@@ -58,12 +55,8 @@ def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[
 def _format_by_suffix(path: str) -> Format:
     kind = Format.NDJSON if path == STANDARD_INPUT else FORMAT_BY_SUFFIX.get(Path(path).suffix.lower())
     if kind is None:
-        raise OrderFileError(
-            f"the ending of {path} names no format",
-            code="TG-ORDER-FORMAT",
-            where=path,
-            fix=f"endings known: {', '.join(FORMAT_BY_SUFFIX)}; unpack what is packed, standard input (-) is NDJSON",
-        )
+        fix = f"endings known: {', '.join(FORMAT_BY_SUFFIX)}; unpack what is packed, standard input (-) is NDJSON"
+        raise OrderFileError(f"the ending of {path} names no format", code="TG-ORDER-FORMAT", where=path, fix=fix)
     return kind
 
 

@@ -12,9 +12,10 @@ Law: which events leave, and in which order, depends on the file and the setting
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.fields.values import ReaderSource, Values
+from ingest.fields.columns import Column, drop_long_keys
+from ingest.fields.json_paths import JsonPaths
+from ingest.fields.values import JsonExpressions, ReaderSource, Values
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model, Step
 from ordering.policies import Policies, Shape
 from ordering.protocol.frontier import Frontier
+from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import NEVER
 from query.plan.nodes import Scan
 from tidegate.expressions.binding.setting_expressions import path_of
@@ -35,7 +39,7 @@ from tidegate.expressions.tree import Expr, Field
 from tidegate.expressions.variant import Variant
 from tidegate.local.files import LocalFile, open_file_records
 from tidegate.local.ordered_log import FileRoster
-from tidegate.order.blocks import Block, OrderFileError, Records
+from tidegate.order.blocks import Block, Fault, OrderFileError, Records
 from tidegate.order.fields import find_well_known
 from tidegate.order.flags import without_arrival
 from tidegate.order.record_columns import RecordColumns
@@ -50,6 +54,7 @@ PARTITION = "PartitionId"
 PARTITION_MAX = 2**31 - 1
 # Stands for the partitions that standard input may still bring. It never gets a CTI, so no time passes before the end.
 _UNKNOWN = -1
+_WELL_KNOWN = ("arrival", "partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,14 @@ class TimeRules:
         policies: The time policies; without arrivals only reorder applies.
         time_format: How event times are written; one of :data:`ordering.columns.timestamps.UNITS`.
         end: Field path of the end of an interval or edge; None for points.
+        key_bytes_max: Most bytes of a substream's key.
     """
 
     policies: Policies
     time_format: str = "auto"
     shape: Shape = Shape.POINT
     end: str | None = None
+    key_bytes_max: int = KEY_BYTES_MAX
 
 
 @dataclass
@@ -117,7 +124,7 @@ class FileInput:
         self.has_arrival = find_well_known(names, [ARRIVAL]) is not None
         self.has_partition = find_well_known(names, [PARTITION]) is not None
         self.changed_us = self._file_change_us()
-        self.reader = ReaderSource(reader_of(JSON), self._needed_exprs())
+        self.reader = _reader(self._needed_exprs())
         self._policies = self._effective_policies()
         self._partitions: dict[int, _Partition] = {}
         partitions = self._find_partitions(block_bytes)
@@ -168,13 +175,9 @@ class FileInput:
         if self.has_arrival or self._scan.timestamp_by is not None:
             return NEVER
         if not self.file.can_be_read_twice:
-            raise OrderFileError(
-                f"{self.name} has neither TIMESTAMP BY nor {ARRIVAL}, and standard input was never changed",
-                code="TG-LOCAL-INPUT",
-                where=f"{self.file.path}:1",
-                fix="say what event time is",
-                example=f"FROM {self.name} TIMESTAMP BY at",
-            )
+            what = f"{self.name} has neither TIMESTAMP BY nor {ARRIVAL}, and standard input was never changed"
+            example = f"FROM {self.name} TIMESTAMP BY at"
+            raise OrderFileError(what, code="TG-LOCAL-INPUT", where=f"{self.file.path}:1", fix="say what event time is", example=example)
         return Path(self.file.path).stat().st_mtime_ns // 1_000
 
     def _find_partitions(self, block_bytes: int) -> list[int]:
@@ -223,19 +226,21 @@ class FileInput:
         # A partition without records ends too: readers wait for every channel of the roster.
         ending = [(number, self._partition(number)) for number in self.roster.partitions]
         # A time-only batch has no records; it moves every watermark to the end.
-        return [self._step(number, each.model.time_only_batch(each.next_line, finish=True)) for number, each in ending]
+        return [self._step(number, partition.model.time_only_batch(partition.next_line, finish=True)) for number, partition in ending]
 
 
 class _Rows(RecordColumns):
     def __init__(self, source: FileInput, block: Block) -> None:
+        # As in ingest, a JSON value that is no object is a record without fields.
+        block.fault = [None if fault is Fault.OBJECT else fault for fault in block.fault]
         super().__init__(block, block.payloads())
         self._name, size = source.name, len(block)
         extracted = source.reader.extract(self.value)
-        columns: dict[str, Values] = dict(extracted.columns)  # type: ignore[arg-type]
+        columns = extracted.columns
         self.mark_bad(~extracted.well_formed, "malformed", is_walked=False)
         self.partition = np.zeros(size, dtype=np.int64)
         if source.has_partition:
-            self.partition, valid = parse_partitions(columns["partition"].variant)
+            self.partition, valid = parse_partitions(_variant(columns["partition"]))
             self.mark_bad(~valid, "partition", is_walked=False)
         self.arrival_us = np.full(size, source.changed_us, dtype=np.int64)
         if source.has_arrival:
@@ -247,7 +252,8 @@ class _Rows(RecordColumns):
         if "end" in columns:
             self.set_ends(source.rules.shape, *columns["end"].ticks(source.rules.time_format), columns["end"].present())
         if "over" in columns:
-            self.substream = columns["over"].keys()
+            self.substream, too_long = drop_long_keys(columns["over"].keys(), source.rules.key_bytes_max)
+            self.mark_bad(too_long, "key_too_long")
             self.key = self.substream.dictionary_decode().cast(pa.binary())
 
     def by_partition(self) -> Iterator[tuple[int, Ints]]:
@@ -286,9 +292,18 @@ def _without_type(expr: Expr | None) -> Expr | None:
 
 
 def _extract(reader: ReaderSource, block: Block, name: str) -> Variant:
-    column = reader.extract(block.payloads()).columns[name]
-    assert isinstance(column, Values)
+    return _variant(reader.extract(block.payloads()).columns[name])
+
+
+def _variant(column: Column) -> Variant:
+    assert isinstance(column, Values), "a computed column has values"
     return column.variant
+
+
+def _reader(exprs: Mapping[str, Expr]) -> JsonExpressions:
+    """Return a reader that reads times and keys as ingest does; arrival and partition are matched ignoring case."""
+    exact = {name: expr.path for name, expr in exprs.items() if isinstance(expr, Field) and name not in _WELL_KNOWN}
+    return JsonExpressions(JsonPaths(exact), reader_of(JSON), {name: expr for name, expr in exprs.items() if name not in exact})
 
 
 def _read_first_names(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:
@@ -300,10 +315,4 @@ def _read_first_names(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Bloc
         if (first := block.first_names()) is not None:
             names = first
             break
-    return names, _replay(seen, blocks)
-
-
-def _replay(seen: list[Block], blocks: Iterator[Block]) -> Iterator[Block]:
-    while seen:
-        yield seen.pop(0)
-    yield from blocks
+    return names, chain(seen, blocks)

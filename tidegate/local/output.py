@@ -85,7 +85,6 @@ class PrintedResults:
         """Do nothing: lines that were printed stay."""
 
     def write(self, step: RunStep) -> None:
-        """Print the results of a step."""
         if not self._heads:
             self._lines.write([value + b"\n" for value in step.results[0].values])
             return

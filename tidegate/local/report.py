@@ -48,11 +48,7 @@ class LocalReport:
 
     def print_summary(self, run: LocalRun) -> None:
         """Write the summary to standard error."""
-        numbers = self._numbers(run)
-        print_summary(numbers, _sentences, as_json=self._as_json)
-
-    def _numbers(self, run: LocalRun) -> dict[str, Any]:
-        return {
+        numbers = {
             "event": "end",
             "script": self._script,
             "inputs": {source.name: _input_numbers(source) for source in run.inputs},
@@ -61,6 +57,7 @@ class LocalReport:
             "warnings": [asdict(mistake) for mistake in self._mistakes],
             "seconds": round(time.monotonic() - self._began_s, 3),
         }
+        print_summary(numbers, _sentences, as_json=self._as_json)
 
 
 def _input_numbers(source: FileInput) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class LocalRun:
         self._logs = [OrderedLog() for _ in inputs]
         self._unwritten: list[list[list[Step]]] = [[] for _ in inputs]
         self._pending = [Results() for _ in program.plans]
+        # Results of one output leave in their order, so none has to wait for those of another.
+        self._is_in_order = not has_over and len(self._pending) == 1
 
     def steps(self) -> Iterator[RunStep]:
         """Read to the end of all files; yield the results and bad records of each step."""
@@ -70,10 +72,9 @@ class LocalRun:
             index = min(reading, key=lambda index: self.inputs[index].frontier.value)
             written, bad = self.inputs[index].read()
             self._write(index, written)
-            self._settle()
+            yield from self._settle(self._bucket.settle())
             if all(source.is_ended for source in self.inputs):
-                self._collect(self._bucket.end())
-                self._settle()
+                yield from self._settle(self._bucket.end())
             number += 1
             if number % _STEPS_PER_SAVE == 0:
                 self._bucket.save()
@@ -88,10 +89,13 @@ class LocalRun:
             appended = log.append(waiting.pop(0))
             self._collect(self._bucket.accept_records(index, appended))
 
-    def _settle(self) -> None:
-        self._collect(self._bucket.settle())
+    def _settle(self, released: Sequence[Released]) -> Iterator[RunStep]:
+        """Collect all that is final; yield results on the way if they need not wait."""
+        self._collect(released)
         # One call may not return everything if much is due at once.
         while not self._bucket.is_settled:
+            if self._is_in_order:
+                yield RunStep(self._pop_results())
             self._collect(self._bucket.settle())
         # The CTIs go nowhere; taking them lets the bucket forget what they promise.
         self._bucket.next_ctis()
@@ -105,6 +109,8 @@ class LocalRun:
 
     def _pop_results(self) -> list[Results]:
         """Return the results that no later result of any output can precede."""
+        if self._is_in_order:
+            return [pending.pop_before(INFINITY) for pending in self._pending]
         until_us = min(map(self._bucket.output_frontier_us, range(len(self._pending))))
         if self._has_over:
             for output, pending in enumerate(self._pending):

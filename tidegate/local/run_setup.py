@@ -10,23 +10,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ordering.errors import SettingError
 from ordering.policies import Action, Policies
+from ordering.protocol.keys import KEY_BYTES_MAX
+from query.absent_columns import CODE, absent_columns
 from query.engine.program import Program
+from query.lint import Finding
+from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.reference.tables import ReferenceTable
 from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.local.files import LocalFile
+from tidegate.local.files import LocalFile, open_file_records
 from tidegate.local.inputs import FileInput, TimeRules
 from tidegate.local.run import LocalRun
 from tidegate.local.script import BoundScript, ScriptSettings
+from tidegate.order.files import BLOCK_BYTES
 from tidegate.order.flags import parse_policies
 
 if TYPE_CHECKING:
     from tidegate.settings.load import Settings
-    from tidegate.settings.tables.inputs import InputSettings
     from tidegate.settings.tables.references import ReferenceSettings
 
 Named = TypeVar("Named")
@@ -45,21 +49,11 @@ class PolicyFlags:
     def override(self, policies: Policies) -> Policies:
         """Return *policies* with the given flags applied; raise SettingError if a duration cannot be read or is out of range."""
         # All flags are parsed with their defaults, to check them together; only the given ones are used.
-        typed = parse_policies(
-            self.early or "5m",
-            self.late or "5s",
-            self.late_action or Action.ADJUST,
-            self.reorder or "0s",
-            self.out_of_order_action or Action.ADJUST,
-        )
-        fields: Mapping[str, tuple[object, Any]] = {
-            "early_us": (self.early, typed.early_us),
-            "late_us": (self.late, typed.late_us),
-            "late_action": (self.late_action, typed.late_action),
-            "reorder_us": (self.reorder, typed.reorder_us),
-            "out_of_order_action": (self.out_of_order_action, typed.out_of_order_action),
-        }
-        return replace(policies, **{name: value for name, (given, value) in fields.items() if given is not None})
+        given = (self.early, self.late, self.late_action, self.reorder, self.out_of_order_action)
+        actions = (self.late_action or Action.ADJUST, self.out_of_order_action or Action.ADJUST)
+        typed = parse_policies(self.early or "5m", self.late or "5s", actions[0], self.reorder or "0s", actions[1])
+        names = ("early_us", "late_us", "late_action", "reorder_us", "out_of_order_action")
+        return replace(policies, **{name: getattr(typed, name) for name, flag in zip(names, given, strict=True) if flag is not None})
 
 
 @dataclass(frozen=True)
@@ -70,17 +64,15 @@ class RunSetup:
     rules: Mapping[str, TimeRules]
     files: Sequence[LocalFile]
     references: Mapping[str, ReferenceTable]
+    join_pairs_max: int = JOIN_PAIRS_MAX
 
     @classmethod
     def of(
         cls, files: Sequence[LocalFile], flags: PolicyFlags, config: Path | None = None, references: Sequence[LocalFile] = ()
     ) -> RunSetup:
         """
-        Combine files, flags and configuration.
-
-        Raises:
-            SettingError: One of them is wrong.
-            RefusedError: A table of reference data cannot be read.
+        Combine files, flags and configuration. Raises SettingError: one of them is wrong; RefusedError: a table of reference data cannot be
+        read.
         """
         shared_names = {file.name.lower() for file in files} & {file.name.lower() for file in references}
         if shared_names:
@@ -92,12 +84,19 @@ class RunSetup:
         schemas, rules = [], {}
         for file in files:
             table = configured_inputs.get(file.name.lower())
-            schemas.append(_schema(file, table))
-            rules[file.name] = default if table is None else _time_rules(table, flags)
+            if table is None:
+                schemas.append(InputSchema(file.name, is_free=True))
+                rules[file.name] = default
+            else:
+                schemas.append(InputSchema(file.name, table.timestamp_by, table.over, table.fields, is_stamped=table.arrival == "ingest"))
+                policies, limit = flags.override(table.policies()), table.key_bytes_max or KEY_BYTES_MAX
+                rules[file.name] = TimeRules(policies, table.timestamp_format, table.event_shape, table.end, limit)
         tables = _load_tables(references, _by_name(settings.references if settings else {}))
         schemas += [table.schema for table in tables.values()]
-        longest_us = settings.query.window_max_us if settings else WINDOW_US_MAX
-        return cls(ScriptSettings(schemas, longest_us), rules, files, tables)
+        longest_us, pairs_max = WINDOW_US_MAX, JOIN_PAIRS_MAX
+        if settings:
+            longest_us, pairs_max = settings.query.window_max_us, settings.query.join_pairs_max
+        return cls(ScriptSettings(schemas, longest_us), rules, files, tables, pairs_max)
 
 
 def _load_config(config: Path | None) -> Settings | None:
@@ -111,16 +110,6 @@ def _load_config(config: Path | None) -> Settings | None:
 
 def _by_name(tables: Mapping[str, Named]) -> dict[str, Named]:
     return {name.lower(): table for name, table in tables.items()}
-
-
-def _time_rules(table: InputSettings, flags: PolicyFlags) -> TimeRules:
-    return TimeRules(flags.override(table.policies()), table.timestamp_format, table.event_shape, table.end)
-
-
-def _schema(file: LocalFile, table: InputSettings | None) -> InputSchema:
-    if table is None:
-        return InputSchema(file.name, is_free=True)
-    return InputSchema(file.name, table.timestamp_by, table.over, table.fields)
 
 
 def _load_tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettings]) -> dict[str, ReferenceTable]:
@@ -146,4 +135,18 @@ def open_run(script: BoundScript, setup: RunSetup, block_bytes: int) -> Iterator
             source = FileInput(file_of[scan.input], scan, setup.rules[scan.input], block_bytes)
             stack.callback(source.close)
             inputs.append(source)
-        yield LocalRun(Program(script.plans, references=setup.references), inputs, has_over=script.has_over)
+        program = Program(script.plans, references=setup.references, join_pairs_max=setup.join_pairs_max)
+        yield LocalRun(program, inputs, has_over=script.has_over)
+
+
+def find_absent(script: BoundScript, setup: RunSetup) -> list[Finding]:
+    """Return a warning for each column without a value in the first block of a file's records; standard input cannot be read twice."""
+    findings = []
+    for file in setup.files:
+        if file.can_be_read_twice:
+            with open_file_records(file, BLOCK_BYTES) as records:
+                block = next(records.blocks(), None)
+            if block is not None:
+                absent = absent_columns(script.plans, file.name, block.payloads())
+                findings += [Finding(CODE, file.path, what, fix) for what, fix in absent]
+    return findings

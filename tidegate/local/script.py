@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ordering.errors import SettingError
-from query.lint import MISTAKES, Finding, LintContext, lint
+from ordering.errors import QueryError
+from query.lint import MISTAKES, Finding, LintContext, lint_script
 from query.plan.nodes import Plan, Scan
 from query.script import read_script
 from query.sql.bind import bind_outputs
 from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.tree import Expr, Field, Leaf
+from tidegate.expressions.tree import Field, Leaf
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
 
     Raises:
         QueryError: The script is wrong.
-        SettingError: There is a file that the script does not read.
     """
     script = read_script(path, name)
     plans = bind_outputs(script, settings.schemas, into=into, window_us_max=settings.window_us_max)
@@ -64,28 +63,41 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
         if earlier_scan is not None:
             raise _contradiction(earlier_scan, scan, script.source)
         if (scan.over is None) != (scans[0].over is None):
-            raise script.source.error(
-                "OVER",
-                _over_position(_scan_with_over(scan, scans[0])),
-                f"{_scan_with_over(scan, scans[0]).input} has OVER, and {_scan_without_over(scan, scans[0]).input} has not",
-                fix="write OVER after each input, or after none",
-            )
-    named = {*(scan.input for scan in scans), *(name for plan in plans for name in plan.references)}
-    unread_files = [schema.name for schema in settings.schemas if schema.name not in named]
-    if unread_files:
-        raise SettingError(
-            f"the script does not read {', '.join(unread_files)}",
-            code="TG-LOCAL-INPUT",
-            where="--input",
-            fix="leave the file out, or name the input after FROM",
-        )
+            with_over, without_over = (scans[0], scan) if scan.over is None else (scan, scans[0])
+            what = f"{with_over.input} has OVER, and {without_over.input} has not"
+            offset = with_over.over.offset if with_over.over else -1
+            raise script.source.error("OVER", offset, what, fix="write OVER after each input, or after none")
     return BoundScript(plans, scans)
 
 
 def find_mistakes(path: Path, settings: ScriptSettings, into: str | None = None) -> list[Finding]:
     """Return the findings of ``tidegate lint`` that are probably mistakes."""
     surroundings = LintContext(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
-    return [finding for finding in lint(read_script(path), surroundings) if finding.code in MISTAKES]
+    return [finding for finding in lint_script(read_script(path), surroundings) if finding.code in MISTAKES]
+
+
+def unread_inputs(script: BoundScript, settings: ScriptSettings) -> list[Finding]:
+    """Return a warning for each file that the script does not read."""
+    named = {*(scan.input for scan in script.scans), *(name for plan in script.plans for name in plan.references)}
+    fix = "leave the file out, or name it after FROM or JOIN"
+    unread = [schema for schema in settings.schemas if schema.name not in named]
+    flags = ["--reference" if schema.is_reference else "--input" for schema in unread]
+    return [
+        Finding("TG-LOCAL-INPUT", flag, f"the script does not read {schema.name}", fix) for flag, schema in zip(flags, unread, strict=True)
+    ]
+
+
+def check_without_files(path: Path, inputs: Sequence[str], references: Sequence[str], into: str | None) -> None:
+    """
+    Raise the QueryError of a script that is wrong whatever is in its files. What names mean may depend on the columns of reference data, so
+    unknown or ambiguous names are no error here.
+    """
+    schemas = [InputSchema(name, is_free=True) for name in inputs] + [InputSchema(name, is_reference=True) for name in references]
+    try:
+        bind_outputs(read_script(path), schemas, into=into)
+    except QueryError as error:
+        if error.code != "TG-QUERY-FIELD":
+            raise
 
 
 def _check_time(scan: Scan, source: Source) -> None:
@@ -99,20 +111,7 @@ def _check_time(scan: Scan, source: Source) -> None:
 
 def _contradiction(before: Scan, scan: Scan, source: Source) -> Exception:
     clause, code = ("TIMESTAMP BY", "TIMESTAMP") if before.timestamp_by != scan.timestamp_by else ("OVER", "OVER")
-    exprs = [each_scan.timestamp_by if code == "TIMESTAMP" else each_scan.over for each_scan in (before, scan)]
+    exprs = [other.timestamp_by if code == "TIMESTAMP" else other.over for other in (before, scan)]
     contradiction = " and ".join(f"{clause} {expr}" if expr else f"no {clause}" for expr in exprs)
     offset = next((expr.offset for expr in reversed(exprs) if expr), -1)
     return source.error(code, offset, f"{scan.input} has {contradiction}", fix="write the same each time the input is named")
-
-
-def _scan_with_over(one: Scan, other: Scan) -> Scan:
-    return one if one.over is not None else other
-
-
-def _scan_without_over(one: Scan, other: Scan) -> Scan:
-    return one if one.over is None else other
-
-
-def _over_position(scan: Scan) -> int:
-    over: Expr | None = scan.over
-    return over.offset if over else -1

@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from ordering.errors import TidegateError
 
-# A longer record is a fault and is not kept in memory: without a bound, one unclosed quote would take the whole file.
+# A longer record is a fault and is not kept in memory.
 RECORD_BYTES_MAX = 64 * 2**20
-# How much of such a record is shown.
-SHOWN_CHARACTERS = 1_000
+SHOWN_CHARACTERS = 1_000  # how much of such a record is shown
 
 
 class OrderFileError(TidegateError):
@@ -42,27 +41,13 @@ class Format(StrEnum):
 class Fault(StrEnum):
     """Why a record cannot be read at all."""
 
-    # not JSON
-    JSON = "json"
-    # JSON, but not an object
-    OBJECT = "object"
-    # more or fewer columns than the header
-    COLUMNS = "columns"
-    # not UTF-8
-    ENCODING = "encoding"
-    # a value that JSON cannot express, such as a date after the year 9999
-    VALUE = "value"
+    JSON = "json"  # not JSON
+    OBJECT = "object"  # JSON, but not an object
+    COLUMNS = "columns"  # more or fewer columns than the header
+    ENCODING = "encoding"  # not UTF-8
+    VALUE = "value"  # a value that JSON cannot express, such as a date after the year 9999
     TOO_LONG = "too_long"
-    # a quote that is still open at the end of the file
-    QUOTE = "quote"
-
-
-@dataclass(frozen=True, slots=True)
-class OpenQuote:
-    """A quote in a CSV that is never closed: its line, and how many lines from there to the end of the file."""
-
-    line: int
-    lines: int
+    QUOTE = "quote"  # a quote that is not closed soon enough, or leads to another number of columns
 
 
 @dataclass(slots=True)
@@ -75,6 +60,7 @@ class Block:
         text: The record as JSON; for NDJSON the bytes of the line itself.
         fault: Why the record cannot be read; None if it can.
         is_plain: Whether no record has a fault and the lines are consecutive.
+        may_repeat_names: Whether a record may have members with equal names.
     """
 
     line: list[int] = field(default_factory=list)
@@ -83,11 +69,14 @@ class Block:
     _fields: list[dict[str, Any] | None] | None = field(default_factory=list)
     _payloads: pa.Array | None = None
     is_plain: bool = False
+    may_repeat_names: bool = False
 
     @classmethod
     def of_plain(cls, first_line: int, text: list[bytes], payloads: pa.Array) -> Block:
         """Return a block of JSON objects that every parser reads alike; their fields are parsed only if asked for."""
-        return cls(list(range(first_line, first_line + len(text))), text, [None] * len(text), None, payloads, is_plain=True)
+        return cls(
+            list(range(first_line, first_line + len(text))), text, [None] * len(text), None, payloads, is_plain=True, may_repeat_names=True
+        )
 
     def __len__(self) -> int:
         return len(self.line)
@@ -127,13 +116,11 @@ class Records(Protocol):
         columns: Its field names; None if each record has its own.
         total: Its size in bytes or in rows, 0 if unknown.
         done: How much of ``total`` has been read.
-        open_quote: Set at the end, if a quote was never closed.
     """
 
     columns: list[str] | None
     total: int
     done: int
-    open_quote: OpenQuote | None
 
     def has_field(self, path: Sequence[str]) -> bool:
         """Return whether a record may have a field at *path*, judging by ``columns``."""

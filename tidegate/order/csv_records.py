@@ -1,19 +1,93 @@
-"""Records in CSV: the header names the fields, all values are text."""
+"""
+Records in CSV: the header names the fields, all values are text.
+
+Law: a record over several lines has as many values as the header. If a quote leads over more lines than a record may have, to the end of
+the file, or to another number of values, only the line in which it opens is unreadable: the next record begins in the next line. So an open
+quote costs one line.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import orjson
 
 from tidegate.order import blocks
-from tidegate.order.blocks import Block, Fault, OpenQuote, OrderFileError, check_names
+from tidegate.order.blocks import Block, Fault, OrderFileError, check_names
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
+# The most lines that one record may have.
+RECORD_LINES_MAX = 100
+_LINE_ENDS = ("\n", "\r")
+
+
+# Stands for a line that is longer than a record may be.
+_LONG_LINE = "\0 too long"
+
+
+class _OpenQuote(Exception):
+    """The quote that is open leads too far."""
+
+
+class _LongLine(Exception):
+    """The next line is longer than a record may be."""
+
+
+class _Lines:
+    """
+    The lines of a file for the csv module, which asks for more than one only inside of a quote.
+
+    Attributes:
+        record: The lines of the record that is being read.
+        before: How many lines stand before them.
+        done: How many characters have been read.
+    """
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text, self._again = text, deque[str]()
+        self.record: list[str] = []
+        self.before = self.done = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        """Return the next line. Raises _LongLine, or _OpenQuote: the record has too many lines, or no end."""
+        line = self._again.popleft() if self._again else self._read()
+        if self.record and (not line or line is _LONG_LINE or len(self.record) == RECORD_LINES_MAX):
+            self._again.appendleft(line)
+            raise _OpenQuote
+        if not line:
+            raise StopIteration
+        self.record.append(line)
+        if line is _LONG_LINE:
+            raise _LongLine
+        return line
+
+    def _read(self) -> str:
+        # The bound keeps a line without an end from filling memory.
+        line = part = self._text.readline(blocks.RECORD_BYTES_MAX)
+        self.done += len(line)
+        while len(part) == blocks.RECORD_BYTES_MAX and not part.endswith(_LINE_ENDS):
+            line, part = _LONG_LINE, self._text.readline(blocks.RECORD_BYTES_MAX)
+            self.done += len(part)
+        return line
+
+    def begin_record(self) -> int:
+        """Begin a record; return the number of its first line."""
+        self.before += len(self.record)
+        self.record = []
+        return self.before + 1
+
+    def keep_first(self) -> str:
+        """End the record after its first line, which is returned: the others are read again."""
+        first, *others = self.record
+        self._again.extendleft(reversed(others))
+        self.record = [first]
+        return first
 
 
 class CsvRecords:
@@ -23,37 +97,30 @@ class CsvRecords:
     """
 
     def __init__(self, path: str, source: BinaryIO, total: int, delimiter: str, block_bytes: int) -> None:
-        self.total, self.done = total, 0
-        self.open_quote: OpenQuote | None = None
+        self.total, self.done, self._delimiter = total, 0, delimiter
         self._rows = max(1, block_bytes // 256)
-        self._has_ended = False
         csv.field_size_limit(blocks.RECORD_BYTES_MAX)
         # Bytes that are not UTF-8 become lone surrogates, which valid text never has: each such record gets a fault.
-        self._text = io.TextIOWrapper(source, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        self._reader = csv.reader(self._read_lines(), delimiter=delimiter)
+        self._lines = _Lines(io.TextIOWrapper(source, encoding="utf-8-sig", errors="surrogateescape", newline=""))
+        self._reader = csv.reader(self._lines, delimiter=delimiter)
         self.columns: list[str] | None = self._read_header(path)
 
     def has_field(self, path: Sequence[str]) -> bool:
         return len(path) == 1 and path[0] in (self.columns or [])
 
-    def _read_lines(self) -> Iterator[str]:
-        # The bound keeps a line without an end from filling memory.
-        while line := self._text.readline(blocks.RECORD_BYTES_MAX):
-            self.done += len(line)
-            yield line
-        self._has_ended = True
-
     def _read_header(self, path: str) -> list[str]:
+        header: list[str] = []
         try:
-            header: list[str] = next((row for row in self._reader if row), [])
-        except csv.Error:
-            header, self._has_ended = [""], True
-        where = f"{path}:{self._reader.line_num or 1}"
-        if not header:
+            while not header:
+                line = self._lines.begin_record()
+                header = next(self._reader)
+        except StopIteration:
             fix = "begin a CSV with the names of its columns"
-            raise OrderFileError("the file is empty", code="TG-ORDER-HEADER", where=f"{path}:1", fix=fix)
-        if self._has_ended:
-            raise OrderFileError("a quote in the header is never closed", code="TG-ORDER-HEADER", where=f"{path}:1", fix="close it")
+            raise OrderFileError("the file is empty", code="TG-ORDER-HEADER", where=f"{path}:1", fix=fix) from None
+        except (csv.Error, _OpenQuote, _LongLine):
+            fix = "close it"
+            raise OrderFileError("a quote in the header is never closed", code="TG-ORDER-HEADER", where=f"{path}:1", fix=fix) from None
+        where = f"{path}:{line}"
         try:
             "".join(header).encode()
         except UnicodeEncodeError:
@@ -63,31 +130,36 @@ class CsvRecords:
 
     def blocks(self) -> Iterator[Block]:
         while block := self._read_block():
+            self.done = self._lines.done
             yield block
 
     def _read_block(self) -> Block:
         block = Block()
         while len(block) < self._rows:
-            # The csv module counts lines after it has read them, so the next record begins one further.
-            begins = self._reader.line_num + 1
+            line = self._lines.begin_record()
             try:
                 row = next(self._reader, None)
-            except csv.Error:
-                # A field is longer than field_size_limit.
-                block.add(begins, b"null", None, Fault.TOO_LONG)
+            except (_OpenQuote, csv.Error):
+                # csv.Error: the lines together have a field longer than field_size_limit.
+                self._add_first_line(block, line)
+                continue
+            except _LongLine:
+                block.add(line, b"null", None, Fault.TOO_LONG)
                 continue
             if row is None:
                 break
             if row:
-                self._add(block, begins, row)
+                self._add(block, line, row)
         return block
+
+    def _add_first_line(self, block: Block, line: int) -> None:
+        row = next(csv.reader([self._lines.keep_first()], delimiter=self._delimiter))
+        block.add(line, orjson.dumps(_replace_invalid(row)), None, Fault.QUOTE)
 
     def _add(self, block: Block, line: int, row: list[str]) -> None:
         columns = self.columns or []
-        if self._has_ended:  # the reader asked for more while it had a record: inside of a quote, so in the last column
-            lines = _count_lines(row[-1])
-            self.open_quote = OpenQuote(self._reader.line_num - lines + 1, lines)
-            block.add(line, orjson.dumps(_replace_invalid(row)), None, Fault.QUOTE)
+        if len(row) != len(columns) and len(self._lines.record) > 1:
+            self._add_first_line(block, line)
             return
         try:
             if len(row) == len(columns):
@@ -101,8 +173,3 @@ class CsvRecords:
 
 def _replace_invalid(row: list[str]) -> list[str]:
     return [value.encode(errors="surrogateescape").decode(errors="replace") for value in row]
-
-
-def _count_lines(text: str) -> int:
-    """Return how many lines a text has; a line end at its end begins no further line."""
-    return len(_LINE_END.findall(text)) + (not text.endswith(("\n", "\r")))

@@ -55,13 +55,9 @@ def parse_path(text: str, flag: str) -> FieldPath:
         elif position < len(text) and text[position] != "[":
             break
     if position < len(text) or not names:
-        raise SettingError(
-            f"{text!r} is not a field path",
-            code="TG-SETTING-VALUE",
-            where=flag,
-            fix="write names with dots between them; a name with odd characters stands in brackets",
-            example=f"{flag} sensor.[reading.at]",
-        )
+        what = f"{text!r} is not a field path"
+        fix = "write names with dots between them; a name with odd characters stands in brackets"
+        raise SettingError(what, code="TG-SETTING-VALUE", where=flag, fix=fix, example=f"{flag} sensor.[reading.at]")
     return tuple(names)
 
 

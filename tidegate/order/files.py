@@ -24,23 +24,17 @@ from tidegate.order.json_records import JsonArrayRecords, NdjsonRecords
 BLOCK_BYTES = 4 * 2**20
 STANDARD_INPUT = "-"
 FORMAT_BY_SUFFIX = {
-    ".ndjson": Format.NDJSON,
-    ".jsonl": Format.NDJSON,
-    ".json": Format.NDJSON,
-    ".csv": Format.CSV,
-    ".tsv": Format.CSV,
-    ".parquet": Format.PARQUET,
-    ".pq": Format.PARQUET,
+    **dict.fromkeys((".ndjson", ".jsonl", ".json"), Format.NDJSON),
+    **dict.fromkeys((".csv", ".tsv"), Format.CSV),
+    **dict.fromkeys((".parquet", ".pq"), Format.PARQUET),
 }
 _GZIP = b"\x1f\x8b"
 
 
 def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, block_bytes: int) -> Records:
     """
-    Start reading *source*, the file that errors call *path* (``-``: standard input).
-
-    Raises:
-        OrderFileError: The file cannot be read in that format.
+    Start reading *source*, the file that errors call *path* (``-``: standard input). Raises OrderFileError: the file cannot be read in that
+    format.
     """
     total = Path(path).stat().st_size if path != STANDARD_INPUT and Path(path).is_file() else 0
     if format is Format.NDJSON:
@@ -56,22 +50,16 @@ def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, bl
 def detect_format(path: str, source: BinaryIO, named_format: str | None) -> Format:
     """
     Return the format of the file at *path*: *named_format* (a format, or an ending without its dot), else by the ending; ``-`` is NDJSON.
-
-    Raises:
-        OrderFileError: The ending names no format, or the first bytes of *source* show that the file is compressed.
+    Raises OrderFileError: the ending names no format, or the first bytes of *source* show that the file is compressed.
     """
     _check_compression(path, source, named_format)
     if named_format is None and path == STANDARD_INPUT:
         return Format.NDJSON
     format = FORMAT_BY_SUFFIX.get(f".{named_format}" if named_format is not None else Path(path).suffix.lower())
     if format is None:
-        raise OrderFileError(
-            f"the ending of {path} names no format",
-            code="TG-ORDER-FORMAT",
-            where=path,
-            fix=f"say which with --input-format ({', '.join(Format)}); endings known: {', '.join(FORMAT_BY_SUFFIX)}",
-            example=f"tidegate order {path} --input-format ndjson --timestamp-by at",
-        )
+        fix = f"say which with --input-format ({', '.join(Format)}); endings known: {', '.join(FORMAT_BY_SUFFIX)}"
+        example = f"tidegate order {path} --input-format ndjson --timestamp-by at"
+        raise OrderFileError(f"the ending of {path} names no format", code="TG-ORDER-FORMAT", where=path, fix=fix, example=example)
     return format
 
 
@@ -83,13 +71,8 @@ def _check_compression(path: str, source: BinaryIO, named_format: str | None) ->
     named = f" --input-format {inner}" if f".{inner}" in FORMAT_BY_SUFFIX and inner != Format.NDJSON else ""
     unpack = "zcat" if path == STANDARD_INPUT else f"zcat {shlex.quote(path)}"
     piped = f"{unpack} | tidegate order -{named} --timestamp-by at"
-    raise OrderFileError(
-        "the file is compressed with gzip",
-        code="TG-ORDER-FORMAT",
-        where=path,
-        fix="unpack it",
-        example=f"{unpack} > log.parquet" if FORMAT_BY_SUFFIX.get(f".{inner}") is Format.PARQUET else piped,
-    )
+    example = f"{unpack} > log.parquet" if FORMAT_BY_SUFFIX.get(f".{inner}") is Format.PARQUET else piped
+    raise OrderFileError("the file is compressed with gzip", code="TG-ORDER-FORMAT", where=path, fix="unpack it", example=example)
 
 
 def choose_delimiter(path: str, delimiter: str | None, input_format: str | None = None) -> str:
@@ -97,13 +80,8 @@ def choose_delimiter(path: str, delimiter: str | None, input_format: str | None 
     character = delimiter if delimiter is not None else "\t" if input_format == "tsv" or path.lower().endswith(".tsv") else ","
     character = "\t" if character == "\\t" else character
     if len(character) != 1 or character in '"\r\n':
-        raise SettingError(
-            f"{character!r} cannot stand between columns",
-            code="TG-SETTING-VALUE",
-            where="--delimiter",
-            fix="give one character",
-            example="--delimiter ';'",
-        )
+        what = f"{character!r} cannot stand between columns"
+        raise SettingError(what, code="TG-SETTING-VALUE", where="--delimiter", fix="give one character", example="--delimiter ';'")
     return character
 
 
@@ -120,6 +98,5 @@ def open_source(path: str) -> Iterator[BinaryIO]:
             with Path(path).open("rb") as source:
                 yield source
     except OSError as error:
-        raise OrderFileError(
-            f"the file cannot be read: {error.strerror or error}", where=path, fix="correct the path, or its permissions"
-        ) from error
+        fix = "correct the path, or its permissions"
+        raise OrderFileError(f"the file cannot be read: {error.strerror or error}", where=path, fix=fix) from error

@@ -37,9 +37,8 @@ def without_arrival(policies: Policies, *, has_over: bool) -> Policies:
 def _parse_tolerance(text: str) -> int:
     duration_us = _parse_duration(text, "--reorder")
     if duration_us is None:
-        raise SettingError(
-            "reorder cannot be off", code="TG-SETTING-VALUE", where="--reorder", fix="give a duration", example="--reorder 0s"
-        )
+        fix, example = "give a duration", "--reorder 0s"
+        raise SettingError("reorder cannot be off", code="TG-SETTING-VALUE", where="--reorder", fix=fix, example=example)
     return duration_us
 
 

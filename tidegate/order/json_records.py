@@ -6,16 +6,17 @@ Blocks of plain objects are found by a scanner in C. A block with any other reco
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import orjson
 import pyarrow as pa
 
+from tidegate import native_parts
+from tidegate.expressions.json_texts import is_too_deep
 from tidegate.json_columns import plain_json
 from tidegate.order import blocks
-from tidegate.order.blocks import SHOWN_CHARACTERS, Block, Fault, OpenQuote, as_json_text
+from tidegate.order.blocks import SHOWN_CHARACTERS, Block, Fault, as_json_text
 from tidegate.order.json_arrays import ArrayElements
 
 _JSON_SPACE = b" \t\r"
@@ -28,7 +29,6 @@ class NdjsonRecords:
     """A JSON object a line. ``total`` is the file's size in bytes, 0 if unknown; ``peeked`` are the bytes of it that were already read."""
 
     columns: list[str] | None = None
-    open_quote: OpenQuote | None = None
 
     def __init__(self, source: BinaryIO, total: int, block_bytes: int, peeked: bytes) -> None:
         self.total, self.done = total, 0
@@ -77,12 +77,15 @@ class NdjsonRecords:
             payloads = pa.array(lines, pa.binary())
             if _are_plain(payloads):
                 return Block.of_plain(first, lines, payloads)
-        block = Block()
+        block, records = Block(may_repeat_names=True), list[tuple[int, bytes]]()
         for number, line in enumerate(lines, start=first):
             if len(line) > blocks.RECORD_BYTES_MAX or (number == first and first_bytes > blocks.RECORD_BYTES_MAX):
+                _add_records(block, records)
+                records = []
                 block.add(number, as_json_text(line[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
             elif line:
-                _add_json(block, number, line)
+                records.append((number, line))
+        _add_records(block, records)
         return block
 
 
@@ -97,47 +100,49 @@ class JsonArrayRecords(NdjsonRecords):
         yield self._number_elements(elements.flush())
 
     def _number_elements(self, elements: Iterator[bytes]) -> Block:
-        block = Block()
+        block, records = Block(may_repeat_names=True), list[tuple[int, bytes]]()
         for element in elements:
             self._line += 1
             if len(element) > blocks.RECORD_BYTES_MAX:
+                _add_records(block, records)
+                records = []
                 block.add(self._line, as_json_text(element[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
             else:
-                _add_json(block, self._line, element)
                 # JSON strings have no line ends, so all line ends are spaces here: the record becomes one line.
-                block.text[-1] = block.text[-1].translate(_ON_ONE_LINE)
+                records.append((self._line, element.translate(_ON_ONE_LINE)))
+        _add_records(block, records)
         return block
 
 
 def _are_plain(payloads: pa.Array) -> bool:
     """Return whether all records are JSON objects that every parser reads alike."""
-    library = plain_json.library()
+    library = plain_json.library() if native_parts.is_enabled() else None
     plain = plain_json.read_texts(library, payloads, ()) if library is not None else None
     return plain is not None and not len(plain.other_rows)
 
 
-def _add_json(block: Block, number: int, line: bytes) -> None:
+def _add_records(block: Block, records: Sequence[tuple[int, bytes]]) -> None:
+    """Add records, given by line; those that orjson does not read are judged as ingest judges them."""
+    read: list[tuple[bytes, Any] | Fault | None] = [_load(line) for _, line in records]
+    odd = [index for index, record in enumerate(read) if record is None]
+    if odd:
+        # Slow to import, and few files need it.
+        from tidegate.order.json_values import read_records
+
+        for index, judged in zip(odd, read_records([records[index][1] for index in odd]), strict=True):
+            read[index] = judged
+    for (number, line), record in zip(records, read, strict=True):
+        if isinstance(record, tuple):
+            text, value = record
+            block.add(number, text, *((value, None) if isinstance(value, dict) else (None, Fault.OBJECT)))
+        else:
+            block.add(number, as_json_text(line), None, record)
+
+
+def _load(line: bytes) -> tuple[bytes, Any] | None:
+    if is_too_deep(line):
+        return None
     try:
-        value = orjson.loads(line)
+        return line, orjson.loads(line)
     except orjson.JSONDecodeError:
-        try:
-            value = _loads_lenient(line)
-        except UnicodeDecodeError:
-            block.add(number, as_json_text(line), None, Fault.ENCODING)
-            return
-        except (ValueError, RecursionError):
-            block.add(number, as_json_text(line), None, Fault.JSON)
-            return
-    if isinstance(value, dict):
-        block.add(number, line, value)
-    else:
-        block.add(number, line, None, Fault.OBJECT)
-
-
-def _loads_lenient(line: bytes) -> Any:
-    """Parse JSON that orjson refuses: numbers beyond a float, lone surrogates."""
-    return json.loads(line.decode(), parse_constant=_reject_constant)
-
-
-def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+        return None

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, Self, TextIO
 
 from ordering.errors import SettingError, TidegateError
+from tidegate.visible_text import visible_lines
 
 _STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _STDERR_NAMES = ("/dev/stderr", "/dev/fd/2", "/proc/self/fd/2")
@@ -57,13 +58,9 @@ def _claim(name_by_file: dict[Identity, str], name: str, identity: Identity | No
         return
     first_name = name_by_file.setdefault(identity, name)
     if first_name != name:
-        raise SettingError(
-            f"{first_name} and {name} are the same file",
-            code="TG-SETTING-CONFLICT",
-            where=where or name,
-            fix="name another file",
-            example="--output ordered.ndjson --dropped dropped.ndjson",
-        )
+        what = f"{first_name} and {name} are the same file"
+        example = "--output ordered.ndjson --dropped dropped.ndjson"
+        raise SettingError(what, code="TG-SETTING-CONFLICT", where=where or name, fix="name another file", example=example)
 
 
 def _file_identity(stream: IO[Any] | None) -> Identity | None:
@@ -100,11 +97,9 @@ def _binary_stream(standard: TextIO | None) -> BinaryIO:
 
 class LineWriter:
     """
-    Writes lines to a file, to standard output (*path* None), or nowhere (*is_wanted* False).
-    At the end of its context it discards a file that was not committed. Pipes, devices and standard output get lines at once.
-
-    Raises:
-        OrderOutputError: The file cannot be written. A closed pipe is a ``BrokenPipeError``.
+    Writes lines to a file, to standard output (*path* None), or nowhere (*is_wanted* False). At the end of its context it discards a file
+    that was not committed. Pipes, devices and standard output get lines at once. Raises OrderOutputError: the file cannot be written. A
+    closed pipe is a ``BrokenPipeError``.
     """
 
     def __init__(self, path: Path | None, *, is_wanted: bool = True) -> None:
@@ -156,8 +151,10 @@ class LineWriter:
         if not self._is_wanted or not lines:
             return
         with self._writable():
-            stream = self._own or _binary_stream((_standard_stream(self._path) if self._path else None) or sys.stdout)
-            stream.write(b"".join(lines))
+            standard = (_standard_stream(self._path) if self._path else None) or sys.stdout
+            stream = self._own or _binary_stream(standard)
+            is_terminal = self._own is None and standard.isatty()
+            stream.write(b"".join(map(_shown_line, lines) if is_terminal else lines))
             stream.flush()
 
     def commit(self) -> None:
@@ -172,6 +169,11 @@ class LineWriter:
                     self._unfinished.chmod(stat.S_IMODE(self._target.stat().st_mode))
                 self._unfinished.replace(self._target)
                 self._unfinished = None
+
+
+def _shown_line(line: bytes) -> bytes:
+    """Return a line of a record as a terminal may get it; files and pipes get the bytes themselves."""
+    return visible_lines(line.decode("utf-8", "backslashreplace")).encode("utf-8")
 
 
 def discard_stdout() -> None:

@@ -12,13 +12,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.order.blocks import Block, Fault, OpenQuote, OrderFileError, check_names
+from tidegate.order.blocks import Block, Fault, OrderFileError, check_names
 
 
 class ParquetRecords:
     """The rows of a Parquet file; raises OrderFileError if it cannot be read as Parquet."""
-
-    open_quote: OpenQuote | None = None
 
     def __init__(self, path: str, source: BinaryIO, block_bytes: int) -> None:
         self._path, self._rows, self.done = path, max(1, block_bytes // 256), 0
@@ -29,7 +27,6 @@ class ParquetRecords:
         self.total: int = self._file.metadata.num_rows
 
     def has_field(self, path: Sequence[str]) -> bool:
-        """Return whether the schema has a field at *path*."""
         fields = {column.name: column.type for column in self._file.schema_arrow}
         for name in path:
             if name not in fields:
@@ -43,12 +40,9 @@ class ParquetRecords:
         try:
             yield
         except (ValueError, OSError) as error:  # pyarrow's errors are kinds of these
-            raise OrderFileError(
-                f"the file cannot be read as Parquet: {error}",
-                code="TG-ORDER-FORMAT",
-                where=self._path,
-                fix="is it whole, and Parquet at all? Standard input cannot be; --input-format names the format",
-            ) from error
+            what = f"the file cannot be read as Parquet: {error}"
+            fix = "is it whole, and Parquet at all? Standard input cannot be; --input-format names the format"
+            raise OrderFileError(what, code="TG-ORDER-FORMAT", where=self._path, fix=fix) from error
 
     def blocks(self) -> Iterator[Block]:
         batches = self._file.iter_batches(batch_size=self._rows)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
 
+from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import SECOND_US
-from tidegate.order.blocks import OpenQuote, OrderFileError, Records
+from tidegate.order.blocks import OrderFileError, Records
 from tidegate.order.fields import FieldPath, format_path
 from tidegate.order.rows import FieldNames
 from tidegate.order.summary import Show, policy_numbers, print_summary, show_progress
@@ -22,22 +22,24 @@ from tidegate.order.walk import FileWalk, Summary
 
 _NAMES_SHOWN = 12
 _TEXT_SHOWN = 120
+_EXAMPLE = '{"at": "2001-01-01T00:00:00Z"}'
 _FIXES = {
     "timestamp": (
         "write it as ISO-8601, hh:mm[:ss] or a number since 1970, and after 1970-01-01T00:00 (so 00:00 alone is none); "
         "see --timestamp-format",
-        '{"at": "2001-01-01T00:00:00Z"}',
+        _EXAMPLE,
     ),
     "arrival": ("each record needs one; or name another field with --arrival", '{"EventEnqueuedUtcTime": "2001-01-01T00:00:00Z"}'),
     "partition": ("it is a number, a text, true, false or null", '{"PartitionId": 3}'),
     "end": ("it is written like the event time, and only a start edge has none", '{"until": "2001-01-01T00:00:00Z"}'),
-    "json": ("each line holds one JSON object, or the file is one array of them; see --input-format", '{"at": "2001-01-01T00:00:00Z"}'),
-    "object": ("each line holds one JSON object", '{"at": "2001-01-01T00:00:00Z"}'),
+    "json": ("each line holds one JSON object, or the file is one array of them; see --input-format", _EXAMPLE),
+    "object": ("each line holds one JSON object", _EXAMPLE),
     "columns": ("each row has as many columns as the header; see --delimiter", ""),
     "encoding": ("write the file in UTF-8", ""),
     "value": ("store it in a type that JSON has", ""),
-    "quote": ('close the quote, or write a quote inside of text as ""', ""),
-    "too_long": ("a record may have 64 MiB; is there a quote that is not closed?", ""),
+    "quote": ('close the quote, or write a quote inside of text as ""; a record may have 100 lines', ""),
+    "key_too_long": (f"the value of --over may have {KEY_BYTES_MAX:,} bytes", ""),
+    "too_long": ("a record may have 64 MiB", ""),
 }
 
 
@@ -58,15 +60,11 @@ class OrderReport:
         """Show the progress of reading; see :func:`tidegate.order.summary.show_progress`."""
         return show_progress([(f"order {self._path}", records)], is_shown=not self._as_json)
 
-    def print_summary(self, walk: FileWalk, open_quote: OpenQuote | None = None) -> None:
+    def print_summary(self, walk: FileWalk) -> None:
         """Write the summary to standard error."""
-        numbers = self._numbers(walk) | {"open_quote": asdict(open_quote) if open_quote else None}
-        print_summary(numbers, _sentences, as_json=self._as_json)
-
-    def _numbers(self, walk: FileWalk) -> dict[str, Any]:
         summary, names = walk.summary, walk.names
         counts, seconds = summary.policies, time.monotonic() - self._began_s
-        return {
+        numbers = {
             "event": "end",
             "file": self._path,
             "records": summary.records,
@@ -81,6 +79,7 @@ class OrderReport:
             "seconds": round(seconds, 3),
             "records_per_second": round(summary.records / max(seconds, 1 / SECOND_US)),
         }
+        print_summary(numbers, _sentences, as_json=self._as_json)
 
     def check(self, walk: FileWalk) -> None:
         """Raise OrderFieldError if no record has a field that a flag names, or no record can be read."""
@@ -103,10 +102,6 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
     yield f"  unreadable  {sum(unreadable.values()):>12,}{_list_counts(unreadable)}"
     for reason, line in numbers["first_unreadable"].items():
         yield f"    {reason.replace('_', ' ')}: first at line {line}; {_FIXES[reason][0]}"
-    if numbers["open_quote"]:
-        quote = numbers["open_quote"]
-        swallowed = f"{_count_of(quote['lines'], 'line')} to the end of the file are in it"
-        yield f"  a quote opened in line {quote['line']} is never closed: {swallowed}"
     if numbers["records"]:
         yield f"  arrival: {numbers['arrival_field'] or 'none'}, partition: {numbers['partition_field'] or 'none, all is 0'}"
     if numbers["arrival_field"] is None and numbers["records"]:
@@ -128,11 +123,8 @@ def _missing_field_error(path: str, names: FieldNames) -> OrderFieldError:
     missing = sorted(names.missing)
     hints = "".join(dict.fromkeys(hint for field in missing if (hint := _suggest(field, names.available))))
     shown = ", ".join(format_path((name,)) for name in names.available[:_NAMES_SHOWN])
-    there = (
-        f"there are: {shown}{', ...' if len(names.available) > _NAMES_SHOWN else ''}"
-        if names.available
-        else "the first record has no field"
-    )
+    more = ", ..." if len(names.available) > _NAMES_SHOWN else ""
+    there = f"there are: {shown}{more}" if names.available else "the first record has no field"
     what = f"no record has the field {', '.join(map(format_path, missing))}"
     return OrderFieldError(what, where=f"{path}:1", fix=f"{hints}{there}; case matters")
 
@@ -147,9 +139,8 @@ def _suggest(path: FieldPath, seen: list[str]) -> str:
     if inner and top in seen:
         return f"{format_path((top,))} is there, but never with {format_path(tuple(inner))} in it; "
     folded = [name for name in seen if name.lower() == top.lower()]
-    near = [(name, *inner) for name in folded or get_close_matches(top, seen, 1)] or [
-        (name,) for name in get_close_matches(dotted, seen, 1)
-    ]
+    near = [(name, *inner) for name in folded or get_close_matches(top, seen, 1)]
+    near = near or [(name,) for name in get_close_matches(dotted, seen, 1)]
     return f"did you mean {format_path(near[0])}? " if near else ""
 
 
@@ -157,13 +148,8 @@ def _unreadable_error(path: str, summary: Summary) -> OrderFieldError:
     reason, (line, text) = min(summary.first_bad.items(), key=lambda item: item[1][0])
     fix, example = _FIXES[reason]
     shown = text[:_TEXT_SHOWN].decode(errors="replace")
-    return OrderFieldError(
-        f"none of the {summary.records:,} records can be read; the first for its {reason.replace('_', ' ')}: {shown}",
-        code="TG-ORDER-UNREADABLE",
-        where=f"{path}:{line}",
-        fix=fix,
-        example=example,
-    )
+    what = f"none of the {summary.records:,} records can be read; the first for its {reason.replace('_', ' ')}: {shown}"
+    return OrderFieldError(what, code="TG-ORDER-UNREADABLE", where=f"{path}:{line}", fix=fix, example=example)
 
 
 def check_header(path: str, names: FieldNames, records: Records) -> None:

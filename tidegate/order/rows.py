@@ -6,16 +6,17 @@ Law: whether a record is readable, and why not, depends on the record and the fi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ordering.policies import Policies, Shape
+from ordering.protocol.keys import KEY_BYTES_MAX
 from tidegate.order.blocks import Block
 from tidegate.order.fields import (
     ARRIVAL_NAMES,
@@ -117,12 +118,15 @@ class Rows(RecordColumns):
         value[:] = block.text
         super().__init__(block, value)
         self._names, self._plan = names, names.plan
+        self._read_repeated_names()
         self.partitions, self.codes = self._partition_codes()
         self._read_arrivals()
         self.event_us, valid = ticks_of(self._column(self._plan.timestamp_by), self._plan.timestamp_format)
         self.mark_bad(~valid, "timestamp")
         self._read_ends()
         self.substream, self.key = self._parse_keys(self._plan.over), self._parse_keys(self._plan.key)
+        if self.substream is not None:
+            self.mark_bad(pc.greater(pc.binary_length(self.substream), KEY_BYTES_MAX).to_numpy(zero_copy_only=False), "key_too_long")
 
     def by_partition(self) -> list[tuple[PartitionId, Ints]]:
         """Return the partitions with records for the model, each with its rows."""
@@ -135,6 +139,17 @@ class Rows(RecordColumns):
 
     def partition_at(self, row: int) -> PartitionId | None:
         return self.partitions[self.codes[row]] if self.codes[row] >= 0 else None
+
+    def _read_repeated_names(self) -> None:
+        """Of members with equal names the first counts, as in ingest and queries; orjson takes the last."""
+        if not self.block.may_repeat_names:
+            return
+        from tidegate.order.json_values import read_value, rows_with_repeated_names
+
+        fields = [*self._plan.named_fields(), self._names.arrival or (), self._names.partition or ()]
+        for row in rows_with_repeated_names(self.block.payloads(), {name for path in fields for name in path}):
+            if self.block.fields[row] is not None:
+                self.block.fields[row] = read_value(self.block.text[row])
 
     def _column(self, path: FieldPath) -> list[Any]:
         """Return each record's value at *path*, or ``MISSING`` if the record lacks it or has a fault."""
@@ -178,5 +193,7 @@ class Rows(RecordColumns):
     def _exact_value(self, row: int, value: Any, path: FieldPath) -> Any:
         # orjson makes floats of integers beyond 64 bits; they are parsed again with all digits.
         if type(value) is float and abs(value) >= 2**63:
-            return path_getter(path)(json.loads(self.block.text[row]))
+            from tidegate.order.json_values import read_value
+
+            return path_getter(path)(read_value(self.block.text[row]))
         return value

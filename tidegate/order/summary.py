@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from ordering.model.step import Counts
+from tidegate.observe.terminal import print_text, standard_error
 from tidegate.order.blocks import Records
 
 # Receives the number of records read so far of each file.
@@ -22,18 +23,11 @@ def show_progress(files: Sequence[tuple[str, Records]], *, is_shown: bool) -> It
     if not is_shown or not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    has_total = any(records.total for _, records in files)
-    bar = [BarColumn(bar_width=20)] if has_total else []
-    text = (TextColumn("{task.description}"), *bar, TextColumn("{task.fields[count]:,} records"))
-    with Progress(SpinnerColumn(), *text, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as shown:
-        tasks = [shown.add_task(name, total=records.total or None, count=0) for name, records in files]
+    with standard_error().progress([(name, records.total) for name, records in files]) as update:
 
         def show(counts: Sequence[int]) -> None:
-            for task, (_, records), count in zip(tasks, files, counts, strict=True):
-                shown.update(task, completed=records.done, count=count)
+            for number, ((_, records), count) in enumerate(zip(files, counts, strict=True)):
+                update(number, records.done, f"{count:,} records")
 
         yield show
 
@@ -56,10 +50,8 @@ def policy_numbers(counts: Counts) -> dict[str, Any]:
 def print_summary(numbers: Mapping[str, Any], sentences: Callable[[dict[str, Any]], Iterable[str]], *, as_json: bool) -> None:
     """Write *numbers* to standard error as JSON, or as *sentences* made from them."""
     if as_json:
-        print(json.dumps(numbers), file=sys.stderr)
+        print_text(f"{json.dumps(numbers)}\n", sys.stderr)
         return
-    from rich.console import Console
-
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    terminal = standard_error()
     for line in sentences(dict(numbers)):
-        console.print(line, markup=False)
+        terminal.line(line)

@@ -9,56 +9,83 @@ floats; text, enumerations and UUIDs are text; bytes are text in hexadecimal dig
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
+from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.field_columns import NO_PAYLOAD, FieldColumns
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
-from tidegate.expressions.variant import Variant, finite
+from tidegate.expressions.variant import Variant, finite, gather
+from tidegate.payloads.avro_layout import AvroSchema, weigh
 from tidegate.payloads.avro_schema import Moment
 
-NOT_AVRO = "payload is not one value of the Avro schema"
+NOT_AVRO = QueryReason.NOT_AVRO.text()
+# Values of about this weight are decoded at a time.
+DECODED_WEIGHT = 1_000_000
+Ints = NDArray[np.int64]
 
 
 class AvroReader:
     """Reads payloads that are values of one schema (:func:`~tidegate.payloads.avro_schema.parse_avro_schema`)."""
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
 
     def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
-        reasons: dict[int, str] = {}
-        values: list[Any] = [None] * len(payloads)
-        for row, payload in enumerate(payloads.to_pylist()):
-            if payload is None:
-                reasons[row] = NO_PAYLOAD
-            elif (read := read_value(self._schema, payload)) is None:
-                reasons[row] = NOT_AVRO
-            else:
-                (values[row],) = read
-        return extract_columns(values, fields, reasons)
+        reasons = dict.fromkeys(np.flatnonzero(payloads.is_null().to_numpy(zero_copy_only=False)).tolist(), NO_PAYLOAD)
+        rows = np.flatnonzero(payloads.is_valid().to_numpy(zero_copy_only=False))
+        pieces = read_rows(self._schema, payloads, rows, fields, reasons)
+        return join_rows(len(payloads), pieces, fields, reasons)
 
 
-def read_value(schema: Any, payload: bytes, start: int = 0) -> tuple[Any] | None:
-    """Return the value in *payload* from *start* to its end, in a tuple; None if the bytes are not one value of *schema*."""
-    source = BytesIO(payload)
-    source.seek(start)
-    try:
-        value = fastavro.schemaless_reader(source, schema, None)
-    except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError, MemoryError):
-        return None
-    return (value,) if source.tell() == len(payload) else None
+# The fields of some rows.
+Piece = tuple[Ints, list[Variant]]
 
 
-def extract_columns(values: Sequence[Any], fields: Sequence[Field], reasons: Mapping[int, str]) -> FieldColumns:
-    """Extract *fields* from decoded rows; a bad row is None."""
-    return FieldColumns.of({field: _variant(_members(values, field.path)) for field in fields}, reasons)
+def read_rows(
+    schema: AvroSchema, payloads: pa.Array, rows: Ints, fields: Sequence[Field], reasons: dict[int, ReasonText], skipped: int = 0
+) -> Iterator[Piece]:
+    """
+    Yield *fields* of the *rows* whose payloads, without their first *skipped* bytes, are values of *schema*; add the others to *reasons*.
+
+    Only values of a limited weight are decoded at a time: what a batch takes in memory does not depend on what its payloads can become.
+    """
+    weights = weigh(schema, payloads if len(rows) == len(payloads) else payloads.take(pa.array(rows)), skipped)
+    cuts = np.flatnonzero(np.diff(np.cumsum(np.maximum(weights, 0)) // DECODED_WEIGHT)) + 1
+    for chosen, chosen_weights in zip(np.split(rows, cuts), np.split(weights, cuts), strict=True):
+        good = chosen[chosen_weights >= 0]
+        reasons |= dict.fromkeys(chosen[chosen_weights < 0].tolist(), NOT_AVRO)
+        octets = payloads.to_pylist() if len(good) == len(payloads) else payloads.take(pa.array(good)).to_pylist()
+        read, values = _decode(schema.parsed, good.tolist(), octets, skipped)
+        reasons |= dict.fromkeys(set(good.tolist()) - set(read) if len(read) < len(good) else (), NOT_AVRO)
+        yield np.array(read, dtype=np.int64), [_variant(_members(values, field.path)) for field in fields]
+
+
+def join_rows(length: int, pieces: Iterable[Piece], fields: Sequence[Field], reasons: dict[int, ReasonText]) -> FieldColumns:
+    """Return the *fields* of all rows; *pieces* may add to *reasons* until the last is read."""
+    read = list(pieces)
+    columns = {field: gather(length, [(rows, columns[at]) for rows, columns in read]) for at, field in enumerate(fields)}
+    return FieldColumns.of(columns, reasons)
+
+
+def _decode(parsed: Any, rows: Sequence[int], payloads: Sequence[bytes], skipped: int) -> tuple[list[int], list[Any]]:
+    """Return those of the rows whose text is UTF-8, and their values."""
+    read, values = [], []
+    for row, payload in zip(rows, payloads, strict=True):
+        try:
+            values.append(fastavro.schemaless_reader(BytesIO(payload[skipped:]), parsed, None))
+            read.append(row)
+        except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError, MemoryError):
+            continue
+    return read, values
 
 
 def _members(values: Sequence[Any], path: Sequence[str]) -> Sequence[Any]:

@@ -3,7 +3,7 @@ Avro schemas: checked before a record is read, with dates and timestamps read in
 
 Law: an accepted schema reads every payload in time and memory proportional to the payload's length. So two kinds of schema that Avro allows
 are refused: a type that contains itself, because its values can be nested as deep as a payload is long, and an array of values without
-bytes, because the payload alone claims its length.
+bytes, because the payload alone claims its length. :mod:`tidegate.payloads.avro_layout` bounds what a payload of the others may hold.
 
 Dates and timestamps become :class:`Moment` (microseconds since 1970), decimals floats; other logical types are ignored.
 """
@@ -22,6 +22,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from ordering.errors import SettingError
 from ordering.ticks import DAY_US
+from tidegate.payloads.avro_layout import AvroSchema
 
 # Longest schema accepted.
 CHARACTERS_MAX = 1_048_576
@@ -78,14 +79,14 @@ _READERS: dict[tuple[str, str], Callable[..., Any]] = {
 fastavro.read.LOGICAL_READERS.update({f"{written}-{_OWN}{logical}": reader for (written, logical), reader in _READERS.items()})
 
 
-def parse_avro_schema(text: str, named: Mapping[str, str] | None = None) -> Any:
-    """Check a schema (JSON) and return it for fastavro; *named* are the schemas it refers to, dependencies first."""
+def parse_avro_schema(text: str, named: Mapping[str, str] | None = None) -> AvroSchema:
+    """Check a schema (JSON) and return it; *named* are the schemas it refers to, dependencies first."""
     named_types: dict[str, Any] = {}
     for other in (named or {}).values():
         _parse(other, named_types)
     schema = _parse(text, named_types)
     _Sizes(named_types).size_of(schema)
-    return schema
+    return AvroSchema.of(schema, named_types)
 
 
 def _parse(text: str, named_types: dict[str, Any]) -> Any:

@@ -18,13 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.field_columns import FieldColumns, decode_texts
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant
 
-NOT_CSV = "payload is not one CSV record"
-WRONG_COUNT = "payload has not as many values as there are columns"
+NOT_CSV = QueryReason.NOT_CSV.text()
+WRONG_COUNT = QueryReason.WRONG_COUNT.text()
 
 
 class CsvReader:
@@ -62,7 +63,7 @@ class CsvReader:
             parts = parts.filter(fitting)
         return np.flatnonzero(fitting.to_numpy(zero_copy_only=False)), parts.flatten()
 
-    def _read_one_by_one(self, texts: pa.Array, rows: npt.NDArray[np.int64], reasons: dict[int, str]) -> dict[int, list[str | None]]:
+    def _read_one_by_one(self, texts: pa.Array, rows: npt.NDArray[np.int64], reasons: dict[int, ReasonText]) -> dict[int, list[str | None]]:
         records = {}
         for row in rows.tolist():
             record = self._record(texts[row].as_py())

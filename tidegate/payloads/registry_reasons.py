@@ -1,4 +1,6 @@
 """The reasons why a framed payload has no schema; separate from the registry's client, which only some jobs import."""
 
-UNKNOWN_ID = "schema id is unknown to the registry"
-UNUSABLE = "schema cannot be used"
+from tidegate.dead_letter_reasons import QueryReason
+
+UNKNOWN_ID = QueryReason.SCHEMA_UNKNOWN.text()
+UNUSABLE = QueryReason.SCHEMA_UNUSABLE.text()

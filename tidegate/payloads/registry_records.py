@@ -7,17 +7,19 @@ cannot be used, or the rest is not one value of it. See :mod:`tidegate.payloads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.field_columns import NO_PAYLOAD, FieldColumns
 from tidegate.expressions.tree import Field
-from tidegate.payloads.avro_records import NOT_AVRO, extract_columns, read_value
+from tidegate.payloads.avro_records import Piece, join_rows, read_rows
 from tidegate.payloads.schema_registry import NoSchema, SchemaRegistry
 
-NO_FRAME = "payload has no schema-registry frame"
+NO_FRAME = QueryReason.NO_FRAME.text()
 FRAME_BYTES = 5
 
 
@@ -29,24 +31,23 @@ class RegistryReader:
 
     def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
         """Extract *fields* from *payloads*. Waits as long as the registry does not answer."""
-        reasons: dict[int, str] = {}
-        values: list[Any] = [None] * len(payloads)
-        schemas: dict[bytes, Any] = {}
-        for row, payload in enumerate(payloads.to_pylist()):
-            if payload is None:
+        reasons: dict[int, ReasonText] = {}
+        rows_by_frame: dict[bytes, list[int]] = {}
+        for row, frame in enumerate(pc.binary_slice(payloads, 0, FRAME_BYTES).to_pylist()):
+            if frame is None:
                 reasons[row] = NO_PAYLOAD
-                continue
-            frame = payload[:FRAME_BYTES]
-            if len(frame) < FRAME_BYTES or frame[0]:
+            elif len(frame) < FRAME_BYTES or frame[0]:
                 reasons[row] = NO_FRAME
-                continue
-            if frame not in schemas:
-                schemas[frame] = self._registry.schema(int.from_bytes(frame[1:], "big"))
-            schema = schemas[frame]
-            if isinstance(schema, NoSchema):
-                reasons[row] = schema.reason
-            elif (read := read_value(schema, payload, FRAME_BYTES)) is None:
-                reasons[row] = NOT_AVRO
             else:
-                (values[row],) = read
-        return extract_columns(values, fields, reasons)
+                rows_by_frame.setdefault(frame, []).append(row)
+        return join_rows(len(payloads), self._read(payloads, rows_by_frame, fields, reasons), fields, reasons)
+
+    def _read(
+        self, payloads: pa.Array, rows_by_frame: Mapping[bytes, list[int]], fields: Sequence[Field], reasons: dict[int, ReasonText]
+    ) -> Iterator[Piece]:
+        for frame, rows in rows_by_frame.items():
+            schema = self._registry.schema(int.from_bytes(frame[1:], "big"))
+            if isinstance(schema, NoSchema):
+                reasons |= dict.fromkeys(rows, schema.reason)
+            else:
+                yield from read_rows(schema, payloads, np.array(rows), fields, reasons, FRAME_BYTES)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ordering.errors import SettingError
 from ordering.ticks import SECOND_US
+from tidegate.dead_letter_reasons import ReasonText
 from tidegate.observe.logs import get_logger
+from tidegate.payloads.avro_layout import AvroSchema
 from tidegate.payloads.avro_schema import UnusableSchema, parse_avro_schema
 from tidegate.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 from tidegate.secret_masking import scrub
@@ -41,7 +43,7 @@ _log = get_logger("schema_registry")
 class NoSchema:
     """The reason why an id has no schema."""
 
-    reason: str
+    reason: ReasonText
 
 
 @dataclass
@@ -51,11 +53,11 @@ class SchemaRegistry:
     settings: SchemaRegistrySettings
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
-    _schemas: dict[int, Any] = field(default_factory=dict)
+    _schemas: dict[int, AvroSchema | NoSchema] = field(default_factory=dict)
     _unknown_since_s: dict[int, float] = field(default_factory=dict)
     _client: SchemaRegistryClient | None = None
 
-    def schema(self, schema_id: int) -> Any:
+    def schema(self, schema_id: int) -> AvroSchema | NoSchema:
         """Return the parsed schema with id *schema_id*, or :class:`NoSchema`. Waits as long as the registry does not answer."""
         schema = self._schemas.get(schema_id)
         if isinstance(schema, NoSchema) and schema_id in self._unknown_since_s:
@@ -66,7 +68,7 @@ class SchemaRegistry:
             self._remember(schema_id, schema)
         return schema
 
-    def _remember(self, schema_id: int, schema: Any) -> None:
+    def _remember(self, schema_id: int, schema: AvroSchema | NoSchema) -> None:
         if len(self._schemas) >= _REMEMBERED_MAX:
             self._schemas.clear()
             self._unknown_since_s.clear()
@@ -75,7 +77,7 @@ class SchemaRegistry:
         if isinstance(schema, NoSchema) and schema.reason == UNKNOWN_ID:
             self._unknown_since_s[schema_id] = self.clock()
 
-    def _ask_until_answered(self, schema_id: int) -> Any:
+    def _ask_until_answered(self, schema_id: int) -> AvroSchema | NoSchema:
         wait_s, since_s, warned_s = _WAIT_FIRST_S, self.clock(), -_WARN_AGAIN_AFTER_S
         while True:
             try:
@@ -98,7 +100,7 @@ class SchemaRegistry:
                     _log.info("the schema registry answers again", schema_id=schema_id, waited_s=round(self.clock() - since_s, 1))
                 return schema
 
-    def _ask(self, schema_id: int) -> Any:
+    def _ask(self, schema_id: int) -> AvroSchema | NoSchema:
         """Return a schema, or NoSchema. Raises _NoAnswer: the registry gave no answer."""
         try:
             client = self._connect_once()

@@ -78,14 +78,14 @@ def test_the_order_is_part_of_what_is_promised() -> None:
 
 def test_an_error_that_is_expected_must_be_that_error(tmp_path: Path) -> None:
     """Whole text, place included; no error at all is a difference too."""
-    unnamed = "SELECT v FROM a TIMESTAMP BY at"
-    wrong = "TG-QUERY-OUTPUT: the query has no output\n  where: query.sql:1:8\n  fix: write INTO name after SELECT, or give --into\n"
+    wrong_query = "SELECT v INTO FROM a"
+    wrong = "TG-QUERY-OUTPUT: INTO names no output\n  where: query.sql:1:10\n  fix: write the name of the output after INTO\n"
     laid_out(
         tmp_path / "same",
-        {"query.sql": "SELECT v FROM a TIMESTAMP BY at", "input.a.ndjson": "", "expected.error": wrong + "  example: INTO out"},
+        {"query.sql": wrong_query, "input.a.ndjson": "", "expected.error": wrong + "  example: INTO out"},
     )
     laid_out(tmp_path / "none", {"query.sql": GOOD["query.sql"], "input.a.ndjson": "", "expected.error": wrong})
-    laid_out(tmp_path / "unexpected", GOOD | {"query.sql": unnamed})
+    laid_out(tmp_path / "unexpected", GOOD | {"query.sql": wrong_query})
     code, told = run(tmp_path)
     verdicts = {one["case"]: one["verdict"] for one in told["cases"]}
     assert (code, verdicts) == (1, {"same": "good", "none": "differs", "unexpected": "differs"})

@@ -109,7 +109,7 @@ def test_what_a_script_hardly_means_is_told_with_the_summary(tmp_path: Path) -> 
     assert (found.code, found.out) == (0, b"")
     assert f"{script}:1:55: warning TG-LINT-PREFIX: tol.v is in a record tol of the event" in found.errors
     told = json.loads(run(script, "--input", f"toll={file}", "--format", "json").errors)
-    assert [one["code"] for one in told["warnings"]] == ["TG-LINT-PREFIX"]
+    assert [one["code"] for one in told["warnings"]] == ["TG-LINT-PREFIX", "TG-LINT-ABSENT"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl"])
@@ -221,7 +221,6 @@ def test_reference_data_is_looked_up(tmp_path: Path) -> None:
         (["--input", "a=a.ndjson", "--input", "A=b.ndjson"], 2, "TG-SETTING-CONFLICT"),
         (["--input", "a=a.log"], 2, "TG-ORDER-FORMAT"),
         (["--input", "a=missing.ndjson"], 2, "TG-ORDER-FILE"),
-        (["--input", "a=a.ndjson", "--input", "b=a.ndjson"], 2, "TG-LOCAL-INPUT"),
         (["--input", "a=a.ndjson", "--late", "5"], 2, "TG-DURATION"),
         (["--input", "b=a.ndjson"], 2, "TG-QUERY-INPUT"),
         (["--input", "a=a.ndjson", "--output-dir", "q.sql"], 2, "TG-LOCAL-OUTPUT"),
@@ -369,3 +368,38 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
     assert (found.code, file in found.errors) == (2, True)
     with pytest.raises(TidegateError):
         parse_file_flags(["=x"])
+
+
+def test_a_file_that_the_script_does_not_read_is_a_warning(tmp_path: Path) -> None:
+    """One command may serve several scripts; the file need not be there."""
+    script, file = written(tmp_path, "q.sql", COUNTING), written(tmp_path, "a.ndjson", ndjson([at(1, k="x")]))
+    found = run(script, "--input", f"a={file}", "--input", "b=missing.ndjson")
+    assert (found.code, found.lines) == (0, [{"k": "x", "n": 1}])
+    assert "--input: warning TG-LOCAL-INPUT: the script does not read b" in found.errors
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"), [("SELECT FROM", "TG-QUERY-"), ("SELECT LENN(a.k) AS k INTO out FROM a JOIN r ON a.k = r.k", "TG-QUERY-FUNCTION")]
+)
+def test_a_script_is_checked_before_its_files(tmp_path: Path, sql: str, told: str) -> None:
+    """Who has made both mistakes is told that of the script."""
+    script = written(tmp_path, "q.sql", sql)
+    assert told in run(script, "--input", "a=missing.ndjson", "--reference", "r=missing.csv").errors
+
+
+def test_a_table_that_is_given_as_a_stream_is_told_its_flag(tmp_path: Path) -> None:
+    """Or is not given at all: the error names the input and both ways to give it, and no DATEDIFF alone."""
+    script = written(tmp_path, "q.sql", "SELECT a.k AS k INTO out FROM a TIMESTAMP BY at JOIN places p ON a.k = p.k")
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, k="x")]))
+    assert "--reference places=FILE" in run(script, "--input", f"a={file}").errors
+    assert "--reference places=FILE, or [references.places]" in run(script, "--input", f"a={file}", "--input", f"places={file}").errors
+
+
+def test_a_column_that_no_record_has_is_a_warning(tmp_path: Path) -> None:
+    """Its results are NULL, which nobody would notice; the name that was meant is shown."""
+    script = written(tmp_path, "q.sql", "SELECT SUM(amuont) AS total INTO out FROM a TIMESTAMP BY at GROUP BY TumblingWindow(hour, 1)")
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, amount=5)]))
+    found = run(script, "--input", f"a={file}")
+    assert (found.code, found.lines) == (0, [{"total": None}])
+    assert "TG-LINT-ABSENT: amuont has no value in 1 records of a" in found.errors
+    assert "did you mean amount?" in found.errors

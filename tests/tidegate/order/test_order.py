@@ -30,6 +30,8 @@ from ordering.proof.oracle import compute_story
 from ordering.proof.story import Record
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli.order import order
+from tidegate.json_columns import plain_json
+from tidegate.native_parts import NATIVE_SWITCH
 from tidegate.observe.console import report_errors
 from tidegate.order import blocks
 from tidegate.order.blocks import Format
@@ -261,7 +263,7 @@ def test_events_leave_upon_the_line_that_releases_them_and_at_the_end_by_time_pa
 
 
 def test_every_explanation_is_that_of_the_model(tmp_path: Path) -> None:
-    """Level 1: event 6 (line 7) met the watermark that event 5 (line 6) had set and left upon event 8 (line 9); event 3 was early."""
+    """Level 1: event 6 (line 7) met the watermark that event 5 (line 6) had set and was released by event 8 (line 9); event 3 was early."""
     told = run(TOLL, *TOLL_FLAGS, "--explain", dropped=tmp_path / "dropped")
     sixth = next(line["explanation"] for line in told.lines if line["event"]["event_no"] == "6")
     assert (sixth["verdict"], sixth["policies"], sixth["partition"], sixth["offset"]) == ("adjusted", ["out_of_order"], 0, 7)
@@ -269,10 +271,10 @@ def test_every_explanation_is_that_of_the_model(tmp_path: Path) -> None:
         "met": "1970-01-01T12:17:00Z",
         "set_by": {"what": "event", "offset": 6, "time": "1970-01-01T12:19:00Z"},
     }
-    assert sixth["released_upon"]["offset"] == 9
+    assert sixth["released_by"]["offset"] == 9
     (early,) = told.dropped
     assert (early["explanation"]["verdict"], early["explanation"]["steps"][0]["limit"]) == ("dropped", "1970-01-01T12:16:00Z")
-    assert next(line["explanation"]["released_upon"] for line in told.lines if line["event"]["event_no"] == "10")["what"] == "end"
+    assert next(line["explanation"]["released_by"] for line in told.lines if line["event"]["event_no"] == "10")["what"] == "end"
 
 
 def test_the_text_of_a_json_event_is_kept_as_it_is(tmp_path: Path) -> None:
@@ -281,13 +283,22 @@ def test_the_text_of_a_json_event_is_kept_as_it_is(tmp_path: Path) -> None:
     assert f'"event": {text}}}\n'.encode() in run(written(tmp_path, f"  {text}\t\r\n"), "--timestamp-by", "at").raw
 
 
+def test_the_native_parts_can_be_switched_off_without_changing_a_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TIDEGATE_KAFKA__NATIVE=off``: the scanner in C is not even asked for."""
+    log = written(tmp_path, "".join(json.dumps(row) + "\n" for row in toll_rows()))
+    expected = run(log, "--timestamp-by", "at").raw
+    monkeypatch.setenv(NATIVE_SWITCH, "off")
+    monkeypatch.setattr(plain_json, "library", lambda: pytest.fail("the scanner in C was asked for"))
+    assert run(log, "--timestamp-by", "at").raw == expected
+
+
 def test_lines_that_cannot_be_read_are_told_and_never_stop_the_run(tmp_path: Path) -> None:
     """Each with its line, its reason and what stood there; the events around them come out."""
     good = {"at": "2001-01-01T00:00:00Z", "EventEnqueuedUtcTime": "2001-01-01T00:00:01Z", "PartitionId": 3}
     bad = [
         (b"{not json", "json", [None, 2]),
-        (b'{"at": 1,}', "json", [None, 3]),
-        (b'{"at": NaN}', "json", [None, 4]),
+        (b'{"at": 1,,}', "json", [None, 3]),
+        (b'{"at": "\\ud800"}', "json", [None, 4]),
         (b"\xff\xfe", "encoding", [None, 5]),
         (b"[1, 2]", "object", [None, 6]),
         (json.dumps(good | {"at": "soon"}).encode(), "timestamp", [3, 7]),
@@ -450,26 +461,35 @@ def test_rows_of_a_csv_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     assert told.dropped[1]["event"] == ["100", "a", "b"]
 
 
-def test_a_quote_that_is_never_closed_costs_one_record_not_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past the limit the reader gives the record up and goes on behind it."""
+def test_a_record_beyond_the_limit_is_told_and_what_follows_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line longer than a record may be; and lines that are that long together, in a quote, of which only the first is lost."""
     monkeypatch.setattr(blocks, "RECORD_BYTES_MAX", 1_000)
-    rows = "".join(f"{number},a\n" for number in range(100, 1_000))
-    told = run(written(tmp_path, f'at,x\n99,"open\n{rows}', "log.csv"), "--timestamp-by", "at", dropped=tmp_path / "dropped")
-    assert [(line["reason"], line["origin"][1]) for line in told.dropped] == [("too_long", 2)]
-    assert (len(told.lines) > 600, told.column("at")[-1]) == (True, "999")
+    rows = "".join(f"{number},{'a' * 30}\n" for number in range(100, 200))
+    told = run(
+        written(tmp_path, f'at,x\n98,{"b" * 1_000}\n99,"open\n{rows}', "log.csv"), "--timestamp-by", "at", dropped=tmp_path / "dropped"
+    )
+    assert [(line["reason"], line["origin"][1]) for line in told.dropped] == [("too_long", 2), ("quote", 3)]
+    assert told.column("at") == [str(number) for number in range(100, 200)]
 
 
-def test_a_quote_still_open_at_the_end_takes_no_record_along_unsaid(tmp_path: Path) -> None:
-    """What it swallowed is unreadable, with the line of the quote and how many lines are in it."""
-    rows = "".join(f"{number},a\n" for number in range(100, 130))
-    path = written(tmp_path, f'at,x,y\n98,b,c\n99,"two\nlines","open\n{rows}', "log.csv")
-    told = run(path, "--timestamp-by", "at", dropped=tmp_path / "dropped")
-    assert told.column("at") == ["98"]
-    assert [(line["reason"], line["origin"]) for line in told.dropped] == [("quote", [None, 3])]
-    assert told.dropped[0]["event"][-1] == f"open\n{rows}"
-    assert "a quote opened in line 4 is never closed: 31 lines to the end of the file are in it" in told.errors
-    numbers = json.loads(run(path, "--timestamp-by", "at", "--format", "json").errors)
-    assert (numbers["open_quote"], numbers["first_unreadable"]) == ({"line": 4, "lines": 31}, {"quote": 3})
+@pytest.mark.parametrize("lines", [5, 98, 99, 100, 101, 1_000])
+@pytest.mark.parametrize("ending", ["", '"', '"\n200,z', '"x\n200,z'])
+def test_an_open_quote_costs_one_line(lines: int, ending: str, tmp_path: Path) -> None:
+    """Level 1: closed after too many lines, with too many columns, or never: the lines behind it are records as ever."""
+    rows = "".join(f"{number},a,b\n" for number in range(100, 100 + lines))
+    path = written(tmp_path, f'at,x,y\n98,b,c\n99,"open\n{rows}{ending}', "log.csv")
+    told = run(path, "--timestamp-by", "at", "--reorder", "1d", dropped=tmp_path / "dropped")
+    assert told.column("at")[:1] + told.column("at")[1:][:lines] == ["98", *map(str, range(100, 100 + lines))]
+    assert (told.dropped[0]["reason"], told.dropped[0]["origin"], told.dropped[0]["event"]) == ("quote", [None, 3], ["99", "open\n"])
+    assert {line["reason"] for line in told.dropped[1:]} <= {"quote", "columns"}
+
+
+def test_a_text_may_have_line_ends_in_a_quote(tmp_path: Path) -> None:
+    """Up to a hundred lines of one record; a line more, and each of them is one of its own."""
+    for lines, good in ((100, 1), (101, 0)):
+        text = "\n".join(["x"] * lines)
+        told = run(written(tmp_path, f'at,x\n98,b\n99,"{text}"\n', "log.csv"), "--timestamp-by", "at", dropped=tmp_path / "dropped")
+        assert (len(told.lines), len(told.dropped)) == (1 + good, 0 if good else 101)
 
 
 @pytest.mark.parametrize(("ending", "good"), [('"', 0), ('"x', 0), ('"x"', 1), ("x", 1), ('"a\n"', 1), ('"x"\n\n', 1), ('x"', 1)])
@@ -479,10 +499,10 @@ def test_a_quote_is_open_only_where_it_is(ending: str, good: int, tmp_path: Path
     assert len(told.lines) == 1 + good
 
 
-@pytest.mark.parametrize("depth", [100, 300, 900])
+@pytest.mark.parametrize("depth", [100, 300, 450])
 def test_a_key_may_be_nested_deep(depth: int, tmp_path: Path) -> None:
     """Beyond 200 brackets it is taken as it stands; equal ones are one substream, others are others."""
-    deep = '{"b":' * depth + '{"x":[null,1,"é"],"a":1.5,"c":"\\ud800"}' + "}" * depth
+    deep = '{"b":' * depth + '{"x":[null,1,"é"],"a":1.5,"c":1e400}' + "}" * depth
     told = run(written(tmp_path, f'{{"at": 100, "k": {deep}}}\n{{"at": 90, "k": {deep}}}\n{{"at": 80, "k": 1}}\n'), *DEEP_FLAGS)
     assert [(line["origin"][1], line["policies"]) for line in told.lines] == [(3, []), (1, []), (2, ["out_of_order"])]
     value = json.loads('{"b":' * depth + '{"x":[null,1,"é"],"a":1.5}' + "}" * depth)

@@ -1,0 +1,82 @@
+"""
+Values of JSON records that orjson refuses or reads otherwise than ingest: repeated names, NaN, a comma too many, numbers beyond a float.
+
+Law: a record is JSON if :mod:`tidegate.expressions.json_texts` says so. Of members with equal names the first counts; NaN and infinities
+are null.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate import native_parts
+from tidegate.expressions.duckdb_pool import run
+from tidegate.expressions.json_texts import is_too_deep
+from tidegate.json_columns import plain_json
+from tidegate.order.blocks import Fault
+
+# Python refuses to read more digits, and no float has so many.
+_DIGITS_MAX = 4_000
+# An escape that can stand in a name: of ASCII names only one of an ASCII character.
+_ESCAPED_ASCII, _ESCAPED = re.compile(rb"\\u00[2-7]"), re.compile(rb"\\u")
+_STRING_OR_NO_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?(?:nan|inf(?:inity)?)', re.IGNORECASE)
+
+
+def read_records(lines: Sequence[bytes]) -> list[tuple[bytes, Any] | Fault]:
+    """Return each record as JSON that every parser takes, with its value; or the fault that it has."""
+    texts = pa.array([_decode(line) for line in lines], pa.string())
+    sql = "SELECT CASE WHEN json_valid(v) THEN CAST(json(v) AS VARCHAR) END AS text FROM input"
+    records: list[tuple[bytes, Any] | Fault] = []
+    for line, text, compact in zip(lines, texts, run(sql, input=pa.table({"v": texts}))["text"].to_pylist(), strict=True):
+        if not text.is_valid:
+            records.append(Fault.ENCODING)
+        elif compact is None or is_too_deep(line):
+            records.append(Fault.JSON)
+        else:
+            strict = _STRING_OR_NO_NUMBER.sub(lambda match: match[0] if match[0][0] == '"' else "null", compact)
+            records.append((strict.encode(), read_value(strict)))
+    return records
+
+
+def read_value(text: str | bytes) -> Any:
+    """Return the value of a record that is known to be JSON; of members with equal names it has the first."""
+    return json.loads(text, object_pairs_hook=_first_members, parse_int=_parse_integer)
+
+
+def _first_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        members.setdefault(name, value)
+    return members
+
+
+def _parse_integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _DIGITS_MAX else float(digits)
+
+
+def _decode(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def rows_with_repeated_names(payloads: pa.Array, names: Collection[str]) -> list[int]:
+    """Return the rows of JSON objects (null: none) in which one of *names* may stand twice."""
+    plain_names = sorted(name for name in names if name.isascii() and name.isprintable() and not {'"', "\\"} & set(name))
+    library = plain_json.library() if native_parts.is_enabled() else None
+    plain = plain_json.read_texts(library, payloads, plain_names) if library is not None else None
+    # The scanner leaves objects that it cannot read alike by all parsers to others.
+    rows = range(len(payloads)) if plain is None or len(plain_names) < len(names) else plain.other_rows.tolist()
+    quoted = [json.dumps(name, ensure_ascii=False).encode(errors="replace") for name in names]
+    escape = _ESCAPED_ASCII if all(map(str.isascii, names)) else _ESCAPED
+    return [row for row in rows if payloads[row].is_valid and _may_repeat(payloads[row].as_buffer().to_pybytes(), quoted, escape)]
+
+
+def _may_repeat(payload: bytes, quoted: Sequence[bytes], escape: re.Pattern[bytes]) -> bool:
+    return any(payload.count(name) > 1 for name in quoted) or escape.search(payload) is not None
