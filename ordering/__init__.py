@@ -43,55 +43,13 @@ if TYPE_CHECKING:
     from ordering.testing import ManualClock, Transcript, batch_of, log_of, transcript
     from ordering.ticks import HOUR_US, INFINITY, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
 
-__all__ = [
-    "HOUR_US",
-    "INFINITY",
-    "MINUTE_US",
-    "NEVER",
-    "SECOND_US",
-    "Accepted",
-    "Action",
-    "Batch",
-    "Cause",
-    "Counts",
-    "Cti",
-    "Delta",
-    "Dropped",
-    "Explainer",
-    "Explanation",
-    "Flag",
-    "Frontier",
-    "Generation",
-    "Kind",
-    "Log",
-    "ManualClock",
-    "Model",
-    "PartitionReader",
-    "Policies",
-    "ProtocolError",
-    "Reason",
-    "Released",
-    "Roster",
-    "SettingError",
-    "Shape",
-    "Spread",
-    "State",
-    "Step",
-    "TidegateError",
-    "Transcript",
-    "batch_of",
-    "decode_cti",
-    "decode_event_headers",
-    "decode_source_cti",
-    "encode_ctis",
-    "encode_event_headers",
-    "encode_source_cti",
-    "format_tick",
-    "log_of",
-    "parse_duration",
-    "parse_tick",
-    "transcript",
-]
+__all__ = ["HOUR_US", "INFINITY", "MINUTE_US", "NEVER", "SECOND_US", "format_tick", "parse_duration", "parse_tick"]
+__all__ += ["Action", "Generation", "Policies", "ProtocolError", "SettingError", "Shape", "TidegateError"]
+__all__ += ["Batch", "Counts", "Delta", "Dropped", "Model", "Reason", "Released", "State", "Step"]
+__all__ += ["Accepted", "Cause", "Cti", "Frontier", "Log", "PartitionReader", "Roster", "Spread"]
+__all__ += ["Flag", "Kind", "decode_cti", "decode_event_headers", "decode_source_cti"]
+__all__ += ["encode_ctis", "encode_event_headers", "encode_source_cti"]
+__all__ += ["Explainer", "Explanation", "ManualClock", "Transcript", "batch_of", "log_of", "transcript"]
 
 _HOMES = {
     "errors": "ProtocolError SettingError TidegateError",

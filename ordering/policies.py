@@ -37,9 +37,29 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Cadence:
     """
-    When CTIs are written, and their delay (spec section 4). Durations are microseconds.
+    How often CTIs come, and how far behind. Durations are microseconds. SettingError: a number is not positive, the delay is negative, or
+    one is too long (ten thousand years).
+    """
+
+    every_events: int | None = None
+    every_us: int | None = None
+    delay_us: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("cti_every_events", self.every_events), ("cti_every", self.every_us)):
+            if value is not None and not 0 < value <= DURATION_US_MAX:
+                raise SettingError(f"{name} must be positive", where=name, fix="give a number above zero, or leave it out")
+        if not 0 <= self.delay_us <= DURATION_US_MAX:
+            what = "cti_delay must be 0s or more, and below ten thousand years"
+            raise SettingError(what, where="cti_delay", fix="give a duration like 5s")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation(Cadence):
+    """
+    When CTIs are written, and their delay (spec section 4); for a delay of minus one tick use ``reorder_us = -1``.
 
     Without ``every_events`` and ``every_us`` CTIs are written at the end of each batch that changed something. With one or both, they are
     written after each record that completes the number of accepted events, or moves the watermark that far beyond the last CTI. They are
@@ -50,24 +70,9 @@ class Generation:
         every_us: A CTI whenever the watermark has risen by this much.
         delay_us: How far a CTI stays behind the watermark: ``c = W - delay``. The release of events is not delayed.
         list_substreams: Whether CTIs list the substreams whose watermark is ahead of their released events.
-
-    Raises:
-        SettingError: A number is not positive, or the delay is negative (use ``reorder_us = -1`` for a delay of minus one tick).
     """
 
-    every_events: int | None = None
-    every_us: int | None = None
-    delay_us: int = 0
     list_substreams: bool = False
-
-    def __post_init__(self) -> None:
-        for name, value in (("cti_every_events", self.every_events), ("cti_every", self.every_us)):
-            if value is not None and not 0 < value <= DURATION_US_MAX:
-                raise SettingError(f"{name} must be positive", where=name, fix="give a number above zero, or leave it out")
-        if not 0 <= self.delay_us <= DURATION_US_MAX:
-            raise SettingError(
-                "cti_delay must be 0s or more, and below ten thousand years", where="cti_delay", fix="give a duration like 5s"
-            )
 
     @property
     def is_per_batch(self) -> bool:

@@ -41,12 +41,7 @@ class ManualClock:
 
 
 def tick(time: int | str) -> int:
-    """
-    Convert ``hh:mm`` or ``hh:mm:ss`` (on the first day of the epoch) or ISO-8601 to ticks; ticks are returned as they are.
-
-    Raises:
-        TickRangeError: The text is no time.
-    """
+    """Convert ``hh:mm`` or ``hh:mm:ss`` (of the epoch's first day) or ISO-8601 to ticks, TickRangeError if it is no time; keep ticks."""
     if isinstance(time, int):
         return time
     return parse_tick(f"1970-01-01T{time}") if len(time) > 2 and time[2] == ":" else parse_tick(time)
@@ -79,12 +74,8 @@ def batch_of(
     finish: bool = False,
 ) -> Batch:
     """
-    Return *records*, a contiguous range of a raw log, as one batch for ``Model.step``; the first event determines the shape.
-
-    Args:
-        over: Whether keys are substreams.
-        end_offset: The offset after the range; by default the one after the last record. Required if *records* is empty.
-        estimates, imports, finish: See ``Batch``.
+    Return *records*, a contiguous range of a raw log, as one batch for ``Model.step``; the first event determines the shape. *over*: keys
+    are substreams; *end_offset* is by default the one after the last record, and required if *records* is empty; others: see ``Batch``.
     """
     if end_offset is None:
         end_offset = records[-1].offset + 1
@@ -128,11 +119,8 @@ def transcript(
     log: Sequence[Record], policies: Policies, *, over: bool = False, output_partitions: int = 1, finish: bool = False
 ) -> Transcript:
     """
-    Run the model over *log* (see :func:`log_of`) record by record and describe the effect of each record.
-
-    Args:
-        over: Whether each key has a timeline of its own.
-        finish: Whether the input ends after the log, which releases all held events.
+    Run the model over *log* (see :func:`log_of`) record by record and describe the effect of each record. *over*: each key has a timeline
+    of its own; *finish*: the input ends after the log, which releases all held events.
     """
     model = Model(policies, over, output_partitions)
     state = model.new_state()
@@ -143,9 +131,8 @@ def transcript(
         name = f"{record.offset:>4} {time} arriving {clock_text(record.arrival_us)} {record.key.decode(errors='replace')}".rstrip()
         result.lines.append(f"{name}: {_describe(step, result)}; c = {clock_text(state.c)}")
     if finish:
-        result.lines.append(
-            f" end: {_describe(model.step(state, batch_of([], over=over, end_offset=state.next_offset, finish=True)), result)}"
-        )
+        end = batch_of([], over=over, end_offset=state.next_offset, finish=True)
+        result.lines.append(f" end: {_describe(model.step(state, end), result)}")
     held = state.held
     held = held.take_rows(np.lexsort((held.offset, held.system_us)))
     result.held = _name_events(held.offset.tolist(), held.system_us.tolist(), held.flags.tolist())

@@ -35,16 +35,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def parse_duration(text: str) -> int:
     """
-    Convert a duration such as ``5s``, ``2m``, ``1h``, ``7d``, ``1h30m`` or ``0.5s`` to microseconds.
-
-    Raises:
-        TickRangeError: *text* is not a duration, not a whole number of microseconds, or longer than ten thousand years.
+    Convert a duration such as ``5s``, ``2m``, ``1h``, ``7d``, ``1h30m`` or ``0.5s`` to microseconds. TickRangeError: *text* is not a
+    duration, not a whole number of microseconds, or longer than ten thousand years.
     """
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        raise TickRangeError(
-            f"{text!r} is not a duration", code="TG-DURATION", fix="write a number and a unit: us, ms, s, m, h or d", example="5s"
-        )
+        fix = "write a number and a unit: us, ms, s, m, h or d"
+        raise TickRangeError(f"{text!r} is not a duration", code="TG-DURATION", fix=fix, example="5s")
     total = 0
     for number, unit in parts:
         whole, _, fraction = number.partition(".")
@@ -54,9 +51,7 @@ def parse_duration(text: str) -> int:
             raise TickRangeError(f"{text!r} is finer than a microsecond", code="TG-DURATION", fix="use whole microseconds", example="1us")
         total += ticks
     if total > DURATION_US_MAX:
-        raise TickRangeError(
-            f"{text!r} is longer than ten thousand years", code="TG-DURATION", fix="write a shorter duration", example="7d"
-        )
+        raise TickRangeError(f"{text!r} is longer than ten thousand years", code="TG-DURATION", fix="write a shorter one", example="7d")
     return total
 
 
@@ -85,10 +80,8 @@ def format_tick(tick: int) -> str:
 
 def parse_tick(text: str) -> int:
     """
-    Convert one ISO-8601 time (default zone UTC) to ticks. For columns use :mod:`ordering.columns.timestamps`.
-
-    Raises:
-        TickRangeError: *text* is no ISO-8601 time or lies outside [TICK_MIN, TICK_MAX].
+    Convert one ISO-8601 time (default zone UTC) to ticks. For columns use :mod:`ordering.columns.timestamps`. TickRangeError: *text* is no
+    ISO-8601 time or lies outside [TICK_MIN, TICK_MAX].
     """
     try:
         moment = datetime.fromisoformat(text)

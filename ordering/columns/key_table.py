@@ -29,6 +29,7 @@ _ROW_BITS = np.uint64(0xFFFFFFFF)
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _KEEP = np.array([(1 << (8 * octets)) - 1 for octets in range(8)] + [2**64 - 1], dtype=np.uint64)
 _SLOTS_MIN = 1024
+_BLOCK_WORDS = 1 << 17
 
 
 @dataclass(slots=True)
@@ -68,29 +69,37 @@ class Keys:
         everywhere = np.ndarray((len(octets) - 7,), dtype="<u8", buffer=octets, strides=(1,))
         begin = bounds[:-1] - bounds[0]
         counts = (length + 7) >> 3
-        first = np.cumsum(counts) - counts
-        total = int(counts.sum())
-        place = np.arange(total) - np.repeat(first, counts)
-        words = everywhere[np.repeat(begin, counts) + 8 * place]
-        words &= _KEEP[np.minimum(np.repeat(length, counts) - 8 * place, 8)]
-        return Keys(words, first, length)
+        keys = Keys(np.empty(int(counts.sum()), dtype=np.uint64), np.cumsum(counts) - counts, length)
+        for rows in _blocks(counts):
+            own, place = keys._own_words(rows), _places(counts[rows])
+            own[:] = everywhere[np.repeat(begin[rows], counts[rows]) + 8 * place]
+            own &= _KEEP[np.minimum(np.repeat(length[rows], counts[rows]) - 8 * place, 8)]
+        return keys
 
     def take_rows(self, rows: Ints) -> Keys:
         length = self.length[rows]
         counts = (length + 7) >> 3
-        first = np.cumsum(counts) - counts
-        place = np.arange(int(counts.sum())) - np.repeat(first, counts)
-        return Keys(self.words[np.repeat(self.first[rows], counts) + place], first, length)
+        keys = Keys(np.empty(int(counts.sum()), dtype=np.uint64), np.cumsum(counts) - counts, length)
+        for block in _blocks(counts):
+            keys._own_words(block)[:] = self.words[np.repeat(self.first[rows[block]], counts[block]) + _places(counts[block])]
+        return keys
 
     def to_arrow(self) -> pa.Array:
         counts = (self.length + 7) >> 3
-        place = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        words = self.words[np.repeat(self.first, counts) + place]
-        valid = np.arange(8)[None, :] < (np.repeat(self.length, counts) - 8 * place)[:, None]
-        octets = words.view(np.uint8).reshape(-1, 8)[valid]
         bounds = np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
+        octets = np.empty(int(bounds[-1]), dtype=np.uint8)
+        for rows in _blocks(counts):
+            place = _places(counts[rows])
+            words = self.words[np.repeat(self.first[rows], counts[rows]) + place]
+            valid = np.arange(8)[None, :] < (np.repeat(self.length[rows], counts[rows]) - 8 * place)[:, None]
+            octets[bounds[rows.start] : bounds[rows.stop]] = words.view(np.uint8).reshape(-1, 8)[valid]
         column = pa.Array.from_buffers(pa.large_binary(), len(self), [None, pa.py_buffer(bounds), pa.py_buffer(octets)])
         return column.cast(pa.binary())
+
+    def _own_words(self, rows: slice) -> Words:
+        """Return the words of a block of rows; their keys lie one after the other."""
+        end = self.first[rows.stop] if rows.stop < len(self.first) else len(self.words)
+        return self.words[self.first[rows.start] : end]
 
     def hashes(self) -> Words:
         """Return a 64-bit hash of each key; it never leaves this process."""
@@ -115,6 +124,21 @@ class Keys:
             yield place, rows
 
 
+def _blocks(counts: Ints) -> Iterator[slice]:
+    """Cut keys of so many words each into blocks: a block's intermediate columns are ten times its words."""
+    ends, start = np.cumsum(counts), 0
+    while start < len(counts):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(ends, before + _BLOCK_WORDS, side="right")), start + 1)
+        yield slice(start, stop)
+        start = stop
+
+
+def _places(counts: Ints) -> Ints:
+    """Return the place of each word within its key, for keys of so many words each."""
+    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
 class KeyTable:
     """The table of keys that the module describes."""
 
@@ -130,7 +154,8 @@ class KeyTable:
         return self._count
 
     def keys(self, rows: Ints) -> Keys:
-        return Keys(self._words, self._first[: self._count], self._length[: self._count].astype(np.int64)).take_rows(rows)
+        """Return the keys of some rows, without a copy: valid until the table changes."""
+        return Keys(self._words, self._first[rows], self._length[rows].astype(np.int64))
 
     def find_or_add(self, keys: Keys) -> tuple[Ints, Ints]:
         """Add the unknown ones of the distinct *keys*; return the row of each key, and the indices of the added keys, rising."""
@@ -149,7 +174,7 @@ class KeyTable:
 
     def keep(self, needed: Ints) -> None:
         """Keep only the *needed* rows (rising) and renumber them 0, 1, ... in that order."""
-        kept = self.keys(needed)
+        kept = self.keys(needed).take_rows(np.arange(len(needed)))
         self._count = len(kept)
         self._words, self._words_used, self._first = kept.words, len(kept.words), kept.first
         self._length = kept.length.astype(np.int32)

@@ -32,6 +32,12 @@ def take_rows(column: Payload, rows: Ints) -> Payload:
     return pc.take(column, pa.array(rows), boundscheck=False)
 
 
+def rows_above(bytes_max: int, *columns: Payload) -> NDArray[np.bool_]:
+    """Return which rows of Arrow binary columns have more than *bytes_max* bytes together."""
+    sizes = sum(pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0).to_numpy() for column in columns)
+    return np.asarray(sizes > bytes_max)
+
+
 def concat_columns(parts: Sequence[Payload]) -> Payload:
     """Return the entries of all *parts* in order; an empty part may be of either kind."""
     filled = [part for part in parts if len(part)]

@@ -96,13 +96,8 @@ def places_above(rising: Ints, values: Ints) -> Ints:
 
 def first_above(rising: Ints, segment: Ints, starts: Ints, values: Ints, value_segment: Ints) -> Ints:
     """
-    Return for each value the first row of its segment whose entry exceeds it, or the segment's end if there is none.
-
-    Args:
-        rising: Entries that never fall within a segment.
-        segment: Segment of each entry, 0,0,..,1,1,.. rising.
-        starts: First row of each segment, then the number of rows.
-        value_segment: The segment in which each of *values* is searched.
+    Return for each value the first row of its segment (*value_segment*) whose entry exceeds it, or the segment's end if there is none. The
+    entries, *rising*, never fall within a *segment* (0,0,..,1,1,.. rising); *starts* are its first rows, then the number of rows.
     """
     if len(values) == 0 or len(rising) == 0:
         return starts[value_segment] if len(rising) else np.zeros(len(values), dtype=np.int64)

@@ -178,9 +178,8 @@ def _batches(given: Json) -> Iterator[Batch]:
     records = [_record_of(line) for line in given["log"]]
     cuts = [records[at : at + _BATCH_RECORDS] for at in range(0, len(records), _BATCH_RECORDS)] or [[]]
     facts = {name: [(position, us) for position, us in given[name]] for name in ("estimates", "imports")}
-    end_offset = max(
-        [record.offset + 1 for record in records[-1:]] + [position for each in facts.values() for position, _ in each], default=0
-    )
+    ends = [record.offset + 1 for record in records[-1:]] + [position for each in facts.values() for position, _ in each]
+    end_offset = max(ends, default=0)
     low = 0
     for at, cut in enumerate(cuts):
         is_last = at == len(cuts) - 1

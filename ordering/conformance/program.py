@@ -29,9 +29,7 @@ class EndedError(EOFError):
 class Program:
     """
     An implementation in another process: it answers each line ``{"operation": ..., "given": ...}`` with one line. A context manager.
-
-    Raises:
-        OSError: The program does not exist or cannot be started.
+    OSError: the program does not exist or cannot be started.
     """
 
     def __init__(self, command: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
@@ -43,13 +41,7 @@ class Program:
         )
 
     def __call__(self, operation: str, given: dict[str, Any]) -> dict[str, Any]:
-        """
-        Ask the program one question.
-
-        Raises:
-            EndedError: The program has ended, or was killed because it did not answer in time.
-            ValueError: The answer is no JSON object.
-        """
+        """Ask the program one question. EndedError: it has ended, or did not answer in time. ValueError: the answer is no JSON object."""
         line = self._answer_to(json.dumps({"operation": operation, "given": given}) + "\n")
         if not line:
             raise EndedError(self._how_it_ended())

@@ -112,13 +112,9 @@ class HeldEvents:
 @dataclass(slots=True)
 class Chunk:
     """
-    The part of the state that was added between two saves.
-
-    Args:
-        held, ahead: Added events that are held, and released events that no CTI has passed.
-        timelines: Table rows of the timelines whose maximum rose; a later chunk may have newer values.
-        level, size_bytes: Size class and size of the saved bytes.
-        needed_until_us: The chunk is not needed any longer if the CTI exceeds this.
+    The part of the state that was added between two saves: events that are ``held``, released events that no CTI has passed (``ahead``),
+    and the table rows of ``timelines`` whose maximum rose; a later chunk may have newer values. ``level`` is the size class of the saved
+    bytes. The chunk is not needed any longer once the CTI exceeds ``needed_until_us``.
     """
 
     held: HeldEvents = field(default_factory=HeldEvents)
@@ -141,18 +137,8 @@ class Chunk:
         )
 
 
-_HELD_SCHEMA = pa.schema(
-    [
-        ("system_us", pa.int64()),
-        ("event_time_us", pa.int64()),
-        ("arrival_us", pa.int64()),
-        ("offset", pa.int64()),
-        ("flags", pa.uint16()),
-        ("timeline", pa.int32()),
-        ("key", pa.large_binary()),
-        ("value", pa.large_binary()),
-    ]
-)
+_HELD_TYPES = (*[pa.int64()] * 4, pa.uint16(), pa.int32(), pa.large_binary(), pa.large_binary())
+_HELD_SCHEMA = pa.schema(zip((*_FIXED, "key", "value"), _HELD_TYPES, strict=True))
 _AHEAD_SCHEMA = pa.schema([("system_us", pa.int64()), ("partition", pa.int32())])
 _TIMELINE_SCHEMA = pa.schema([("key", pa.binary()), ("largest_us", pa.int64()), ("moved", pa.bool_())])
 
@@ -163,17 +149,18 @@ def encode(chunk: Chunk, table: Timelines) -> bytes:
     # Timelines of held events are written for their keys; if they did not move, their value is read from another chunk.
     named = np.unique(np.concatenate([moved, held.timeline]))
     place = table.places_among(named, held.timeline) if len(held) else np.empty(0, dtype=np.int64)
-    timelines = [table.keys(named), table.largest_us[named], np.isin(named, moved)]
-    columns = [held.system_us, held.event_time_us, held.arrival_us, held.offset, held.flags, place.astype(np.int32)]
-    parts = [
-        _stream(_TIMELINE_SCHEMA, timelines),
-        _stream(_HELD_SCHEMA, [*columns, to_arrow(held.key), to_arrow(held.value)]),
-        _stream(_AHEAD_SCHEMA, [chunk.ahead.system_us[chunk.ahead.passed_count :], chunk.ahead.partition[chunk.ahead.passed_count :]]),
-    ]
-    return _MAGIC + b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+    columns = [place.astype(np.int32) if name == "timeline" else getattr(held, name) for name in _FIXED]
+    octets = io.BytesIO()
+    octets.write(_MAGIC)
+    # One stream after the other: the columns of one are gone when the next is made.
+    _write_stream(octets, _TIMELINE_SCHEMA, [table.keys(named), table.largest_us[named], np.isin(named, moved)])
+    _write_stream(octets, _HELD_SCHEMA, [*columns, to_arrow(held.key), to_arrow(held.value)])
+    ahead = [chunk.ahead.system_us[chunk.ahead.passed_count :], chunk.ahead.partition[chunk.ahead.passed_count :]]
+    _write_stream(octets, _AHEAD_SCHEMA, ahead)
+    return octets.getvalue()
 
 
-def _stream(schema: pa.Schema, columns: list[Any]) -> bytes:
+def _write_stream(octets: io.BytesIO, schema: pa.Schema, columns: list[Any]) -> None:
     arrays = [
         pa.array(column, type=kind) if isinstance(column, np.ndarray) else column
         for column, kind in zip(columns, schema.types, strict=True)
@@ -181,7 +168,8 @@ def _stream(schema: pa.Schema, columns: list[Any]) -> bytes:
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_batch(pa.record_batch(arrays, schema=schema))
-    return sink.getvalue()
+    octets.write(struct.pack("<Q", sink.tell()))
+    octets.write(sink.getbuffer())
 
 
 @dataclass(slots=True)
@@ -195,18 +183,13 @@ class SavedChunk:
 
 
 def decode(octets: bytes, table: Timelines) -> SavedChunk:
-    """
-    Decode a chunk and add its timelines to *table*.
-
-    Raises:
-        ProtocolError: The bytes are no chunk.
-    """
+    """Decode a chunk and add its timelines to *table*; ProtocolError if the bytes are no chunk."""
     if octets[:4] != _MAGIC:
         raise ProtocolError("a saved chunk of state is of no version that this program reads", fix="run the version that saved it")
     timelines, held, ahead = _read_streams(octets, len(_MAGIC))
     rows = table.find_or_add_distinct(Keys.of(timelines["key"]))
     moved = timelines["moved"].to_numpy(zero_copy_only=False)
-    fixed = [held[name].to_numpy() for name in ("system_us", "event_time_us", "arrival_us", "offset", "flags")]
+    fixed = [held[name].to_numpy() for name in _FIXED if name != "timeline"]
     timeline = rows[held["timeline"].to_numpy()].astype(np.int32)
     return SavedChunk(
         EventRows(*[*fixed, timeline, held["key"], held["value"]]),

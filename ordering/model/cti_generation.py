@@ -32,12 +32,8 @@ Mask = NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class CtiPoint:
     """
-    A point of a batch at which at most one CTI is written to each channel; its other fields are as in ``Cti``.
-
-    Args:
-        watermark_us: The watermark of the whole partition at this point; with OVER the floor.
-        released_count: How many of the batch's released events are released up to this point.
-        is_due: Whether CTIs are written; False is possible only at the end of a batch.
+    A point of a batch at which at most one CTI is written to each channel: the watermark of the whole partition (with OVER the floor), and
+    how many of the batch's events are released up to it. Other fields are as in ``Cti``.
     """
 
     watermark_us: int
@@ -45,6 +41,7 @@ class CtiPoint:
     next_offset: int
     arrival_us: int
     cause: Cause
+    # Whether CTIs are written; False is possible only at the end of a batch.
     is_due: bool = True
 
 
@@ -221,20 +218,8 @@ class Punctuator:
             ahead, largest_us = int(state.ahead_counts[channel] + skipped_later[channel]), int(state.largest_us[channel])
             if channel == self._channels[0]:
                 state.last_promise = state.c, promise[1], ahead, largest_us
-            ctis.append(
-                Cti(
-                    number=self._number,
-                    output_partition=channel,
-                    c=state.c,
-                    n=promise[1],
-                    ahead=ahead,
-                    next_offset=point.next_offset,
-                    arrival_us=point.arrival_us,
-                    largest_us=largest_us,
-                    roster=self._roster,
-                    cause=point.cause,
-                )
-            )
+            numbers = state.c, promise[1], ahead, point.next_offset, point.arrival_us, largest_us
+            ctis.append(Cti(self._number, channel, *numbers, self._roster, point.cause))
         return ctis
 
 

@@ -34,12 +34,9 @@ class Edges:
 
 def least_ends(held: Edges, arrived: Edges, start_us: Ints) -> Ints:
     """
-    Return the smallest system timestamp allowed for each end edge of a batch, microseconds; ``NEVER`` for start edges.
-
-    Args:
-        held: Start edges held from earlier batches.
-        arrived: The batch's kept edges, starts and ends, in offset order.
-        start_us: The event time of the start edge that each end edge names; ``NEVER`` for start edges.
+    Return the smallest system timestamp allowed for each end edge of a batch, microseconds. *held* are start edges of earlier batches,
+    *arrived* the batch's kept edges in offset order; *start_us* is the event time of the start edge that each end edge names. Both it and
+    the result are ``NEVER`` for start edges.
     """
     is_end = start_us > NEVER
     names = np.concatenate([held.timeline, arrived.timeline])

@@ -114,17 +114,15 @@ class Released:
 @dataclass(slots=True)
 class Outflow:
     """
-    All events released by a batch, in release order, including events that an earlier writer has already written.
-
-    Args:
-        is_skipped: Which events are already numbered and written (if a writer resumes); None: none.
-        channel_order: Their indices sorted by output partition, if already computed.
+    All events released by a batch, in release order; *is_skipped*: those that an earlier writer has already numbered and written (None:
+    none).
     """
 
     system_us: Ints
     partition: NDArray[np.int32]
     is_skipped: Mask | None
     release_rows: ReleaseRows
+    # Their indices sorted by output partition, if already computed.
     channel_order: Ints | None = None
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.columns import payload_columns
+from ordering.model.chunks import EventRows
 from ordering.model.edges import Edges, least_ends
 from ordering.model.events import Batch, Counts, Reason
 from ordering.model.progress import BatchTime
@@ -37,6 +38,12 @@ class JudgedBatch:
     arrival_us: Ints
     timeline: NDArray[np.int32]
 
+    def events(self) -> EventRows:
+        """Return the records as rows that can be held or released; ``arrival_us`` has one entry more."""
+        batch, judgement = self.batch, self.judgement
+        times = judgement.system_us, self.event_time_us, self.arrival_us
+        return EventRows(*times, batch.offset, judgement.flags, self.timeline, batch.key, batch.value)
+
 
 def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: BatchTime) -> tuple[JudgedBatch, TimelineWalk, Counts]:
     """Judge every record of *batch*; store the timelines' new maxima in *state*; count the verdicts."""
@@ -47,7 +54,7 @@ def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: Batch
     span_end_us = settings.span_ends(batch, len(event_time_us))
     judgement = judge_arrivals(policies, event_time_us, claimed_us, batch.readable, arrival_us, time.promise_met_us, span_end_us)
     counts = _count_verdicts(batch, judgement, time)
-    walk, timeline = _walk_timelines(settings, state.timelines, batch, judgement)
+    walk, timeline = _walk_events(settings, state.timelines, batch, judgement)
     judged = JudgedBatch(batch, judgement, event_time_us, time.arrival_us, timeline)
     counts.out_of_order_adjusted, counts.out_of_order_dropped = _apply_walk(settings, judgement, walk)
     # Before shapes are marked: a lifted end must not raise the watermark.
@@ -74,9 +81,7 @@ def _count_verdicts(batch: Batch, judgement: Judgement, time: BatchTime) -> Coun
     )
 
 
-def _walk_timelines(
-    settings: ModelSettings, table: Timelines, batch: Batch, judgement: Judgement
-) -> tuple[TimelineWalk, NDArray[np.int32]]:
+def _walk_events(settings: ModelSettings, table: Timelines, batch: Batch, judgement: Judgement) -> tuple[TimelineWalk, NDArray[np.int32]]:
     """Arrange the kept events by timeline; return the walk, and the timeline of each record."""
     kept = np.flatnonzero(batch.readable & (judgement.reason == 0))
     kept_timelines = _timelines_of(settings, table, batch, kept)

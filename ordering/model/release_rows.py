@@ -38,11 +38,8 @@ class ReleaseRows:
 
 def find_release_rows(system_us: Ints, segment: Ints, floor_us: Ints, walk: TimelineWalk, reorder_us: int) -> Ints:
     """
-    Return the row that releases each event: a batch row, or the last index of *floor_us*.
-
-    Args:
-        segment: Each event's timeline, as its number among the walk's timelines; -1 if the walk did not touch it.
-        floor_us: The floor after each row, never falling.
+    Return the row that releases each event: a batch row, or the last index of *floor_us*, the floor after each row (it never
+    falls). *segment* is each event's timeline, as its number among the walk's timelines; -1 if the walk did not touch it.
     """
     low = np.flatnonzero(system_us < floor_us[-1])
     if 2 * len(low) > len(system_us):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.columns.payload_columns import take_rows, take_rows_of_two
+from ordering.columns.payload_columns import take_rows_of_two
 from ordering.columns.segments import group_order, sort_places
 from ordering.model.ahead import Ahead
 from ordering.model.chunks import Chunk, EventRows, HeldEvents
@@ -25,6 +25,9 @@ from ordering.policies import Action, Shape
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+# Columns that are released as they arrived or were held, in the order of ``Released``.
+_UNCHANGED = ("event_time_us", "arrival_us", "offset", "flags", "key", "value")
 
 
 def release_due(
@@ -86,17 +89,7 @@ def _keep_held(judged: JudgedBatch, walk: TimelineWalk, released_rows: Ints) -> 
     stays[walk.rows] = True
     stays[released_rows] = False
     stays &= judged.judgement.reason == 0
-    rows, batch, judgement = np.flatnonzero(stays), judged.batch, judged.judgement
-    kept = EventRows(
-        judgement.system_us[rows],
-        judged.event_time_us[rows],
-        judged.arrival_us[rows],
-        batch.offset[rows],
-        judgement.flags[rows],
-        judged.timeline[rows],
-        take_rows(batch.key, rows),
-        take_rows(batch.value, rows),
-    )
+    kept = judged.events().take_rows(np.flatnonzero(stays))
     return Chunk(HeldEvents.of(kept), Ahead.empty(), walk.touched.astype(np.int32))
 
 
@@ -111,9 +104,9 @@ def _number(
     time: BatchTime,
 ) -> tuple[Released, Outflow]:
     """Number the released events; *order* gives their places in *held* followed by the batch."""
-    batch, judgement, reorder_us = judged.batch, judged.judgement, settings.policies.reorder_us
-    system_us = take_rows_of_two(held.system_us, judgement.system_us, order)
-    timeline = take_rows_of_two(held.timeline, judged.timeline, order)
+    arrived, reorder_us = judged.events(), settings.policies.reorder_us
+    system_us = take_rows_of_two(held.system_us, arrived.system_us, order)
+    timeline = take_rows_of_two(held.timeline, arrived.timeline, order)
     if settings.only_partition is None:
         partition = state.timelines.partition[timeline]
     else:
@@ -133,20 +126,9 @@ def _number(
         lazy_rows = ReleaseRows(lazy_rows.resolve()[numbered], system_us, time.floor_us, walk, reorder_us)
     elif settings.only_partition is None:
         outflow.channel_order = group_order(partition)
-    released = Released(
-        settings.number,
-        partition,
-        _assign_seq(settings, state, partition, outflow.channel_order),
-        system_us,
-        take_rows_of_two(held.event_time_us, judged.event_time_us, order),
-        take_rows_of_two(held.arrival_us, judged.arrival_us, order),
-        take_rows_of_two(held.offset, batch.offset, order),
-        take_rows_of_two(held.flags, judgement.flags, order),
-        take_rows_of_two(held.key, batch.key, order),
-        take_rows_of_two(held.value, batch.value, order),
-        lazy_rows,
-    )
-    return released, outflow
+    seq = _assign_seq(settings, state, partition, outflow.channel_order)
+    columns = [take_rows_of_two(getattr(held, name), getattr(arrived, name), order) for name in _UNCHANGED]
+    return Released(settings.number, partition, seq, system_us, *[*columns, lazy_rows]), outflow
 
 
 def _assign_seq(settings: ModelSettings, state: State, partition: NDArray[np.int32], channel_order: Ints | None) -> Ints:

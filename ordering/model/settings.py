@@ -1,31 +1,24 @@
 """
-The settings of one input partition's model, and the states, batches and checks that depend on them alone.
+The settings of one input partition's model, and what follows from them alone: channels, fingerprint, checks of a batch.
 
 Law: a state is bound to :attr:`ModelSettings.fingerprint`; the settings of CTI generation may change between two runs over one state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from ordering.columns.payload_columns import empty_column
 from ordering.errors import BatchError, SettingError
 from ordering.model.events import Batch
-from ordering.model.state import OutputStart, State
-from ordering.model.timelines import Timelines
+from ordering.model.state import State
 from ordering.policies import Generation, Policies, Shape
-from ordering.protocol.punctuation import Cti, Roster
-from ordering.ticks import INFINITY, NEVER, TICK_MIN
+from ordering.protocol.punctuation import Roster
+from ordering.ticks import INFINITY, NEVER
 
 Ints = NDArray[np.int64]
-Facts = tuple[tuple[int, int], ...]
-
-_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -43,9 +36,8 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         if self.over and self.policies.late_us is None:
-            raise SettingError(
-                'late = "off" cannot stand with OVER: only the floor advances silent substreams', where="late", fix="give late a duration"
-            )
+            what = 'late = "off" cannot stand with OVER: only the floor advances silent substreams'
+            raise SettingError(what, where="late", fix="give late a duration")
         if self.output_partitions < 1:
             raise SettingError("there must be an output partition", where="output_partitions", fix="give 1 or more")
 
@@ -63,56 +55,8 @@ class ModelSettings:
         policies = ", ".join(f"{name}={value}" for name, value in asdict(self.policies).items())
         return f"{policies}, over={self.over}, output_partitions={self.output_partitions}, number={self.number}, shape={self.shape}"
 
-    def new_timelines(self) -> Timelines:
-        return Timelines(self.output_partitions, self.only_partition)
-
-    def new_state(self) -> State:
-        return State(
-            timelines=self.new_timelines(),
-            seq=np.zeros(self.output_partitions, dtype=np.int64),
-            largest_us=np.full(self.output_partitions, TICK_MIN, dtype=np.int64),
-            ahead_counts=np.zeros(self.output_partitions, dtype=np.int64),
-            c=self.joined_us,
-            model_fingerprint=self.fingerprint,
-        )
-
-    def state_from(self, start_us: int, next_offset: int) -> State:
-        state = self.new_state()
-        state.next_offset = next_offset
-        every_channel_us = np.full(self.output_partitions, start_us, dtype=np.int64)
-        state.output_start = OutputStart(every_channel_us, np.zeros(self.output_partitions, dtype=np.int64))
-        return state
-
-    def resumed_state(self, promises: Mapping[int, Cti], next_offset: int, start_us: int) -> State:
-        state = self.state_from(start_us, next_offset)
-        assert state.output_start is not None, "a state that starts somewhere has a start"
-        for partition, cti in promises.items():
-            state.output_start.start_us[partition], state.output_start.skip_counts[partition] = cti.c, cti.ahead
-            state.seq[partition], state.largest_us[partition] = cti.n, cti.largest_us
-            state.promises[partition] = cti.c, cti.n, cti.roster.version
-        return state
-
-    def time_only_batch(self, end_offset: int, estimates: Facts, imports: Facts, finish: bool) -> Batch:
-        return Batch(
-            offset=_NO_ROWS,
-            arrival_us=_NO_ROWS,
-            event_time_us=_NO_ROWS,
-            readable=np.empty(0, dtype=np.bool_),
-            substream=pa.array([], type=pa.binary()) if self.over else None,
-            key=empty_column(),
-            value=empty_column(),
-            end_offset=end_offset,
-            estimates=estimates,
-            finish=finish,
-            imports=imports,
-            end_us=_NO_ROWS if self.shape is Shape.INTERVAL else None,
-            start_us=_NO_ROWS if self.shape is Shape.EDGE else None,
-        )
-
     def check_batch(self, state: State, batch: Batch) -> None:
-        """
-        Raise BatchError for a batch that would silently give wrong results (see ``Model.step``); its cost is independent of the batch size.
-        """
+        """Raise BatchError for a batch that would silently give wrong results (see ``Model.step``), at a cost independent of its size."""
         count, where = len(batch.offset), f"offset {state.next_offset}"
         columns = (batch.arrival_us, batch.event_time_us, batch.readable, batch.substream, batch.key, batch.value)
         optional = (batch.source_cti_us, batch.end_us, batch.start_us)

@@ -40,21 +40,8 @@ _LEVELS = 5
 _FORGET_FRACTION = 4
 _FORGET_BATCH_ROWS_MIN = 256
 
-_PLAIN_FIELDS = (
-    "arrival_us",
-    "is_estimated",
-    "promise_us",
-    "is_imported",
-    "floor_us",
-    "next_offset",
-    "c",
-    "is_finished",
-    "model_fingerprint",
-    "accepted_count",
-    "last_point_us",
-    "totals",
-    "next_chunk",
-)
+_TIME_FIELDS = ("arrival_us", "is_estimated", "promise_us", "is_imported", "floor_us", "c", "last_point_us")
+_PLAIN_FIELDS = (*_TIME_FIELDS, "next_offset", "is_finished", "model_fingerprint", "accepted_count", "totals", "next_chunk")
 
 
 @dataclass(slots=True)
@@ -68,15 +55,11 @@ class Delta:
 
 @dataclass(slots=True)
 class OutputStart:
-    """
-    Where the output begins, for each output partition, if not at the first record (spec section 6).
+    """Where the output begins, for each output partition, if not at the first record (spec section 6)."""
 
-    Args:
-        start_us: Events below are left out: they are already written, or are before the output start time.
-        skip_counts: How many of the other events are already numbered and written; they are walked but not written.
-    """
-
+    # Events below are left out: they are already written, or are before the output start time.
     start_us: Ints
+    # How many of the other events are already numbered and written; they are walked but not written.
     skip_counts: Ints
 
 
@@ -161,9 +144,7 @@ class State:
             self.output_start = None
 
     def forget_timelines(self, walked: int, reorder_us: int, size_min: int) -> None:
-        """
-        Remove timelines that cannot influence later events, if they are at least half of the table; searched only once in many batches.
-        """
+        """Remove timelines that cannot influence later events, if they are at least half of the table; searched once in many batches."""
         table = self.timelines
         self.rows_since_forget += max(walked, _FORGET_BATCH_ROWS_MIN)
         # Without OVER there is one timeline, and it is never forgotten.
@@ -239,23 +220,14 @@ class State:
     @staticmethod
     def restore(head: bytes, chunks: Mapping[int, bytes] | Iterable[tuple[int, bytes]], timelines: Timelines, reorder_us: int) -> State:
         """
-        Return the state that was saved as *head* and *chunks*.
-
-        Args:
-            head: The newest head.
-            chunks: Every chunk put and not deleted since.
-            timelines: An empty table, to be filled.
-            reorder_us: The reorder tolerance of the saved state's policies; it separates held from released events.
-
-        Raises:
-            ProtocolError: The state was saved by another version, or a chunk is missing or malformed.
+        Return the state that was saved as *head*, the newest one, and *chunks*, all put and not deleted since; *timelines* is an empty
+        table, to be filled, and *reorder_us* the reorder tolerance of the saved state's policies: it separates held from released events.
+        ProtocolError: the state was saved by another version, or a chunk is missing or malformed.
         """
         fields = json.loads(head)
         if fields["version"] != STATE_VERSION:
-            raise ProtocolError(
-                f"saved state has version {fields['version']}, this program reads version {STATE_VERSION}",
-                fix="run the version that saved it",
-            )
+            what = f"saved state has version {fields['version']}, this program reads version {STATE_VERSION}"
+            raise ProtocolError(what, fix="run the version that saved it")
         start, last_promise = fields["output_start"], fields["last_promise"]
         state = State(
             timelines=timelines,
@@ -300,10 +272,7 @@ class State:
 
 
 def _size_class(octets: int) -> int:
-    """
-    Return the level for a size: a large chunk gets the level that merging small ones reaches at that size, so it is not merged with small
-    ones.
-    """
+    """Return the level that merging small chunks reaches at a size, so that a large chunk is not merged with small ones."""
     return ((octets >> 16).bit_length() + 2) // 3
 
 

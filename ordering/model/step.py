@@ -20,21 +20,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
 
+from ordering.columns.payload_columns import empty_column
 from ordering.errors import RefusedError
 from ordering.model.cti_generation import Punctuator, plan_points
 from ordering.model.events import Batch, Counts, Dropped, Reason, Released, Step
 from ordering.model.judging import judge_batch
 from ordering.model.progress import trace_time
 from ordering.model.releasing import release_due
-from ordering.model.settings import Facts, ModelSettings
-from ordering.model.state import State
+from ordering.model.settings import ModelSettings
+from ordering.model.state import OutputStart, State
 from ordering.model.substream_lists import list_substreams
+from ordering.model.timelines import Timelines
 from ordering.policies import Generation, Policies, Shape
 from ordering.protocol.punctuation import Cti, Roster, Spread
-from ordering.ticks import NEVER
+from ordering.ticks import NEVER, TICK_MIN
 
 __all__ = ["Batch", "Counts", "Dropped", "Model", "Reason", "Released", "Step"]
+
+Facts = tuple[tuple[int, int], ...]
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 class Model:
@@ -75,7 +82,18 @@ class Model:
         self._punctuator = Punctuator(self._settings)
 
     def new_state(self) -> State:
-        return self._settings.new_state()
+        settings = self._settings
+        return State(
+            timelines=self._new_timelines(),
+            seq=np.zeros(settings.output_partitions, dtype=np.int64),
+            largest_us=np.full(settings.output_partitions, TICK_MIN, dtype=np.int64),
+            ahead_counts=np.zeros(settings.output_partitions, dtype=np.int64),
+            c=self.joined_us,
+            model_fingerprint=settings.fingerprint,
+        )
+
+    def _new_timelines(self) -> Timelines:
+        return Timelines(self._settings.output_partitions, self._settings.only_partition)
 
     def state_from(self, start_us: int, next_offset: int) -> State:
         """
@@ -84,7 +102,11 @@ class Model:
         *start_us* - early or later (the first offset if early is off), and the first batch has the maximum of all journaled estimates and
         imports up to there. A reorder of -1 tick has no such law.
         """
-        return self._settings.state_from(start_us, next_offset)
+        state = self.new_state()
+        state.next_offset = next_offset
+        every_channel_us = np.full(len(state.seq), start_us, dtype=np.int64)
+        state.output_start = OutputStart(every_channel_us, np.zeros(len(state.seq), dtype=np.int64))
+        return state
 
     def resume(self, promises: Mapping[int, Cti], next_offset: int, start_us: int = NEVER) -> State:
         """
@@ -96,17 +118,20 @@ class Model:
                 a channel has no CTI.
             start_us: The output start time of the run that made the channels, microseconds; by default it had none.
         """
-        return self._settings.resumed_state(promises, next_offset, start_us)
+        state = self.state_from(start_us, next_offset)
+        assert state.output_start is not None, "a state that starts somewhere has a start"
+        for partition, cti in promises.items():
+            state.output_start.start_us[partition], state.output_start.skip_counts[partition] = cti.c, cti.ahead
+            state.seq[partition], state.largest_us[partition] = cti.n, cti.largest_us
+            state.promises[partition] = cti.c, cti.n, cti.roster.version
+        return state
 
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> State:
         """
-        Return a saved state (see :meth:`ordering.model.state.State.save`).
-
-        Raises:
-            RefusedError: It was saved by a model with other policies, substreams, output partitions or shape.
-            ProtocolError: It was saved by another version.
+        Return a saved state (see :meth:`ordering.model.state.State.save`). RefusedError: it was saved by a model with other policies,
+        substreams, output partitions or shape. ProtocolError: it was saved by another version.
         """
-        state = State.restore(head, chunks, self._settings.new_timelines(), self.policies.reorder_us)
+        state = State.restore(head, chunks, self._new_timelines(), self.policies.reorder_us)
         if state.model_fingerprint != self._settings.fingerprint:
             difference = f"the state was saved by another model: {state.model_fingerprint}; this one: {self._settings.fingerprint}"
             raise RefusedError(difference, code="TG-STATE-MODEL", fix="restore it with the model it was saved by, or begin anew")
@@ -123,16 +148,26 @@ class Model:
 
     def time_only_batch(self, end_offset: int, estimates: Facts = (), imports: Facts = (), finish: bool = False) -> Batch:
         """Return a batch for this model in which only time advances; see :class:`~ordering.model.events.Batch`."""
-        return self._settings.time_only_batch(end_offset, estimates, imports, finish)
+        return Batch(
+            offset=_NO_ROWS,
+            arrival_us=_NO_ROWS,
+            event_time_us=_NO_ROWS,
+            readable=np.empty(0, dtype=np.bool_),
+            substream=pa.array([], type=pa.binary()) if self.over else None,
+            key=empty_column(),
+            value=empty_column(),
+            end_offset=end_offset,
+            estimates=estimates,
+            finish=finish,
+            imports=imports,
+            end_us=_NO_ROWS if self._settings.shape is Shape.INTERVAL else None,
+            start_us=_NO_ROWS if self._settings.shape is Shape.EDGE else None,
+        )
 
     def step(self, state: State, batch: Batch) -> Step:
         """
-        Process *batch*, which must start at the position of *state*; update *state*; return the released events and CTIs.
-
-        The arrays of *batch* are neither changed nor kept.
-
-        Raises:
-            BatchError: The columns differ in length, the batch does not start at the position of *state*, or the input has ended.
+        Process *batch*, which must start at the position of *state*; update *state*; return the released events and CTIs. The arrays of
+        *batch* are neither changed nor kept. BatchError: its columns differ in length, it starts elsewhere, or the input has ended.
         """
         settings = self._settings
         settings.check_batch(state, batch)

@@ -76,9 +76,11 @@ class Timelines:
     def find_or_add(self, keys: pa.Array) -> Ints:
         """Return the row of each key (binary or dictionary column without nulls); unknown timelines are added."""
         if pa.types.is_dictionary(keys.type):
-            # A dictionary made elsewhere may hold a key twice.
-            distinct = keys.dictionary.dictionary_encode()
-            index = distinct.indices.to_numpy()[keys.indices.to_numpy(zero_copy_only=False)]
+            # A dictionary made elsewhere may hold a key twice, and keys that no row has: these would stay in the table for nothing.
+            codes = keys.indices.to_numpy(zero_copy_only=False)
+            is_used = np.bincount(codes, minlength=len(keys.dictionary)) > 0
+            distinct = keys.dictionary.filter(pa.array(is_used)).dictionary_encode()
+            index = distinct.indices.to_numpy()[(np.cumsum(is_used) - 1)[codes]]
         else:
             distinct = keys.dictionary_encode()
             index = distinct.indices.to_numpy()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,17 +38,11 @@ class Reason(IntEnum):
 
 @dataclass(slots=True)
 class Judgement:
-    """
-    The verdicts, one entry a record of the batch.
-
-    Args:
-        system_us: System timestamp after the policies applied so far, microseconds.
-        flags: Bits of :class:`~ordering.protocol.wire.Flag`.
-        reason: :class:`Reason` of dropped events, 0 for others.
-    """
+    """The verdicts, one entry a record of the batch: ``system_us`` as the policies applied so far have left it, bits of ``Flag``."""
 
     system_us: Ints
     flags: NDArray[np.uint16]
+    # :class:`Reason` of dropped events, 0 for others.
     reason: NDArray[np.int8]
 
 
@@ -120,7 +113,6 @@ class TimelineWalk:
         joined_us: When the input partition joined: an event below is out of order.
 
     Attributes:
-        order: Walk order of the kept events, or a slice of all.
         starts: First index of each timeline's events, then the number of events.
         segment: Number of each event's timeline among the touched ones.
         touched: Table rows of the touched timelines.
@@ -134,14 +126,13 @@ class TimelineWalk:
     ) -> None:
         self._table, self._reorder_us, self._action = table, reorder_us, action
         count = len(own_us)
-        self.order: Any
         if timeline is None:
-            self.order, self.rows, own = slice(None), rows, own_us
+            self.rows, own = rows, own_us
             first = np.zeros(min(count, 1), dtype=np.int64)
             self.touched = np.zeros(len(first), dtype=np.int64)
         else:
-            self.order = group_order(timeline)
-            ordered, own, self.rows = timeline[self.order], own_us[self.order], rows[self.order]
+            order = group_order(timeline)
+            ordered, own, self.rows = timeline[order], own_us[order], rows[order]
             first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if count else np.zeros(0, dtype=np.int64)
             self.touched = ordered[first]
         self._first = first

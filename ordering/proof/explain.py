@@ -15,17 +15,19 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ordering.model.step import Batch
 from ordering.policies import Action, Policies
-from ordering.proof.explanation import Explanation, Label, Mover, Policy, PolicyStep, Setter, Verdict
+from ordering.proof.explanation import Explanation, Label, Mover, Policy, PolicyStep, TimeCause, Verdict
 from ordering.ticks import INFINITY, NEVER
 
-__all__ = ["Explainer", "Explanation", "Mover", "Policy", "PolicyStep", "Setter", "Verdict"]
+__all__ = ["Explainer", "Explanation", "Mover", "Policy", "PolicyStep", "TimeCause", "Verdict"]
+
+Name = TypeVar("Name")
 
 # Tables smaller than this are not searched for entries that may go.
 _TIDY_FROM = 1_024
@@ -35,12 +37,12 @@ class _Mark(NamedTuple):
     """A time that only rises, its first setter, and the turn at which it was set (records, estimates and imports are counted from 1)."""
 
     time_us: int = NEVER
-    setter: Setter | None = None
+    setter: TimeCause | None = None
     turn: int = 0
 
     def raise_to(self, time_us: int, mover: Mover, offset: int | None, turn: int) -> _Mark:
         """Return the mark after *mover* has reported *time_us* at *turn*."""
-        return _Mark(time_us, Setter(mover, offset, time_us), turn) if time_us > self.time_us else self
+        return _Mark(time_us, TimeCause(mover, offset, time_us), turn) if time_us > self.time_us else self
 
     def lower_by(self, by_us: int) -> _Mark:
         return _Mark(self.time_us - by_us, self.setter, self.turn)
@@ -73,7 +75,7 @@ class _Fate:
     watermark: _Mark | None = None
     steps: list[PolicyStep] = field(default_factory=list)
 
-    def move(self, policy: Policy, limit_us: int, by: Setter | None, after_us: int | None) -> None:
+    def move(self, policy: Policy, limit_us: int, by: TimeCause | None, after_us: int | None) -> None:
         """Move the event to *after_us*; None drops it."""
         action = Action.DROP if after_us is None else Action.ADJUST
         self.steps.append(PolicyStep(policy, action, limit_us, by, self.current_us, after_us))
@@ -92,13 +94,8 @@ _Test = Callable[[_Record, int, _Fate, _Mark], None]
 class Explainer:
     """
     Explains the records of one input partition. It remembers timelines not below the floor, start edges that an end edge can still match,
-    and the explanations of held events.
-
-    Args:
-        over: Whether timelines are substreams.
-        partition: The name of the input partition in explanations.
-        joined_us: When the partition joined, in microseconds; ``NEVER``: it was there from the start.
-        offsets, verdicts: The records and the verdicts to explain; None: all.
+    and the explanations of held events. *over*: timelines are substreams; *partition* names the input partition; *joined_us* is when it
+    joined, microseconds (``NEVER``: it was there from the start); *offsets* and *verdicts* choose what is explained (None: all).
     """
 
     def __init__(
@@ -118,8 +115,9 @@ class Explainer:
         self._promise = _Mark()
         self._arrival = _Mark()
         self._floor = self._joined
-        self._timelines = _Timelines()
-        self._starts = _Starts()
+        self._timelines = _Marks[bytes]()
+        # Start edges that may still be held, by timeline, identity and event time: by these an end edge finds its start edge.
+        self._starts = _Marks[tuple[bytes, bytes, int]]()
         self._waiting = _HeldExplanations()
 
     def walk(self, batch: Batch) -> Iterator[Explanation]:
@@ -132,16 +130,13 @@ class Explainer:
         for fact in facts:
             yield from self._apply_fact(*fact)
         if batch.finish:
-            self._turn += 1
-            self._arrival = self._arrival.raise_to(INFINITY, Mover.END, None, self._turn)
-            self._floor = self._current_floor()
-            yield from self._release_by_floor()
+            yield from self._apply_fact(None, Mover.END, INFINITY)
 
     def held(self) -> list[Explanation]:
         """Return the requested explanations of held events in release order."""
         return self._waiting.all()
 
-    def _apply_fact(self, position: int, mover: Mover, time_us: int) -> Iterator[Explanation]:
+    def _apply_fact(self, position: int | None, mover: Mover, time_us: int) -> Iterator[Explanation]:
         self._turn += 1
         if mover is Mover.IMPORT:
             self._promise = self._promise.raise_to(time_us, mover, position, self._turn)
@@ -170,8 +165,9 @@ class Explainer:
                 self._waiting.add(record.timeline, explanation.system_us, explanation)
         self._floor = self._current_floor()
         yield from self._release(record.timeline)
-        self._timelines.prune(self._floor.time_us + self._policies.reorder_us)
-        self._starts.prune(lambda timeline: self._watermark(timeline).time_us)
+        # A timeline whose watermark equals the floor stays: it may have reached that value first and is then its setter.
+        self._timelines.prune(lambda _: self._floor.time_us + self._policies.reorder_us)
+        self._starts.prune(lambda start: self._watermark(start[0]).time_us)
 
     def _time_of(self, record: _Record) -> int | None:
         """Return the event time, or the ``c`` of a source CTI; None if there is neither."""
@@ -182,9 +178,8 @@ class Explainer:
         return self._arrival.time_us if record.event_time_us is None else record.event_time_us
 
     def _is_wanted(self, explanation: Explanation) -> bool:
-        return (self._offsets is None or explanation.offset in self._offsets) and (
-            self._verdicts is None or explanation.verdict in self._verdicts
-        )
+        is_chosen = self._offsets is None or explanation.offset in self._offsets
+        return is_chosen and (self._verdicts is None or explanation.verdict in self._verdicts)
 
     def _explain(self, record: _Record, t: int | None, fate: _Fate) -> Explanation:
         is_event = record.source_cti_us <= NEVER
@@ -254,7 +249,8 @@ class Explainer:
         if record.end_us is not None:
             fate.end_us = max(record.end_us, fate.current_us + 1)
         elif record.start_us is not None and record.start_us > NEVER:
-            start = self._starts.find((record.timeline, record.identity, record.start_us), watermark.time_us)
+            start = self._starts.get((record.timeline, record.identity, record.start_us))
+            start = start if start.time_us >= watermark.time_us else _UNSET
             limit_us = max(start.time_us, record.start_us) + 1
             if fate.current_us < limit_us:
                 fate.move(Policy.SHAPE, limit_us, start.setter, limit_us)
@@ -303,47 +299,22 @@ def _higher(left: _Mark, right: _Mark) -> _Mark:
     return right if (right.time_us, -right.turn) > (left.time_us, -left.turn) else left
 
 
-class _Timelines:
-    """The largest system timestamp accepted on each timeline; removed once its watermark is below the floor."""
+class _Marks(Generic[Name]):
+    """The largest system timestamp accepted under each name; removed once it is below what its name still needs."""
 
     def __init__(self) -> None:
-        self._largest: dict[bytes, _Mark] = {}
+        self._marks: dict[Name, _Mark] = {}
         self._tidy_at = _TIDY_FROM
 
-    def get(self, timeline: bytes) -> _Mark:
-        return self._largest.get(timeline, _UNSET)
+    def get(self, name: Name) -> _Mark:
+        return self._marks.get(name, _UNSET)
 
-    def accept(self, timeline: bytes, system_us: int, offset: int, when: int) -> None:
-        self._largest[timeline] = self.get(timeline).raise_to(system_us, Mover.EVENT, offset, when)
+    def accept(self, name: Name, system_us: int, offset: int, when: int) -> None:
+        self._marks[name] = self.get(name).raise_to(system_us, Mover.EVENT, offset, when)
 
-    def prune(self, below_us: int) -> None:
-        # A timeline whose watermark equals the floor stays: it may have reached that value first and is then its setter.
-        if len(self._largest) >= self._tidy_at:
-            self._largest = {timeline: mark for timeline, mark in self._largest.items() if mark.time_us >= below_us}
-            self._tidy_at = max(_TIDY_FROM, 2 * len(self._largest))
-
-
-# Timeline, identity and event time of a start edge: by these its end edge finds it.
-_Start = tuple[bytes, bytes, int]
-
-
-class _Starts:
-    """The largest system timestamp of each start edge that may still be held."""
-
-    def __init__(self) -> None:
-        self._marks: dict[_Start, _Mark] = {}
-        self._tidy_at = _TIDY_FROM
-
-    def accept(self, start: _Start, system_us: int, offset: int, when: int) -> None:
-        self._marks[start] = self._marks.get(start, _UNSET).raise_to(system_us, Mover.EVENT, offset, when)
-
-    def find(self, start: _Start, watermark_us: int) -> _Mark:
-        mark = self._marks.get(start, _UNSET)
-        return mark if mark.time_us >= watermark_us else _UNSET
-
-    def prune(self, watermark_us: Callable[[bytes], int]) -> None:
+    def prune(self, needed_from_us: Callable[[Name], int]) -> None:
         if len(self._marks) >= self._tidy_at:
-            self._marks = {start: mark for start, mark in self._marks.items() if mark.time_us >= watermark_us(start[0])}
+            self._marks = {name: mark for name, mark in self._marks.items() if mark.time_us >= needed_from_us(name)}
             self._tidy_at = max(_TIDY_FROM, 2 * len(self._marks))
 
 

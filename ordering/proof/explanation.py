@@ -54,7 +54,7 @@ class Mover(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Setter:
+class TimeCause:
     """
     The cause of a time: *offset* is the record's in the explained event's input partition, the position of an estimate or an imported CTI,
     or None; *time_us* is its system timestamp, arrival time, estimate or CTI.
@@ -84,18 +84,14 @@ class Setter:
 @dataclass(frozen=True, slots=True)
 class PolicyStep:
     """
-    One policy that adjusted or dropped an event. Times are microseconds.
-
-    Args:
-        limit_us: The allowed time: the latest for ``EARLY``, the earliest for all others.
-        limit_set_by: The cause of the limit.
-        before_us, after_us: The system timestamp before and after; ``after_us`` is None if dropped.
+    One policy that adjusted or dropped an event. Times are microseconds: the limit is the latest time allowed for ``EARLY``, the earliest
+    for all others; ``before_us`` and ``after_us`` are the system timestamp before and after, None if dropped.
     """
 
     policy: Policy
     action: Action
     limit_us: int
-    limit_set_by: Setter | None
+    limit_set_by: TimeCause | None
     before_us: int
     after_us: int | None
 
@@ -145,13 +141,13 @@ class Explanation:
     event_time_us: int | None
     stamped_us: int
     arrival_us: int
-    clamped_by: Setter | None = None
+    clamped_by: TimeCause | None = None
     watermark_us: int | None = None
-    watermark_set_by: Setter | None = None
+    watermark_set_by: TimeCause | None = None
     steps: tuple[PolicyStep, ...] = ()
     system_us: int | None = None
     end_us: int | None = None
-    released_by: Setter | None = None
+    released_by: TimeCause | None = None
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -170,7 +166,7 @@ class Explanation:
             "steps": [step.as_dict() for step in self.steps],
             "system_timestamp": _time(self.system_us),
             "end": _time(self.end_us),
-            "released_upon": _dict(self.released_by),
+            "released_by": _dict(self.released_by),
         }
 
     def __str__(self) -> str:
@@ -181,11 +177,9 @@ class Explanation:
         if self.verdict is Verdict.UNREADABLE:
             return f"The record at {where} is unreadable: it has no valid event time."
         kind = "CTI of the source" if self.verdict is Verdict.SOURCE_CTI else "event"
-        return f"The {kind} at {where}, of {_time(self.event_time_us)}, was {self._verdict()}."
-
-    def _verdict(self) -> str:
         words = {Verdict.KEPT: "kept as it was", Verdict.SOURCE_CTI: "heard"}
-        return words.get(self.verdict, f"{self.verdict.value} ({', '.join(self.policies)})")
+        verdict = words.get(self.verdict, f"{self.verdict.value} ({', '.join(self.policies)})")
+        return f"The {kind} at {where}, of {_time(self.event_time_us)}, was {verdict}."
 
     def _arrival(self) -> str:
         if self.arrival_us <= NEVER:
@@ -205,8 +199,8 @@ class Explanation:
         if self.system_us is None:
             return ""
         span = f", with its end at {_time(self.end_us)}," if self.end_us is not None else ""
-        left = f"left upon {self.released_by}" if self.released_by else "is still held"
-        return f"With the system timestamp {_time(self.system_us)}{span} it {left}."
+        fate = f"was released by {self.released_by}" if self.released_by else "is still held"
+        return f"With the system timestamp {_time(self.system_us)}{span} it {fate}."
 
 
 @lru_cache(maxsize=1_024)  # an explanation names the same few times again and again
@@ -214,5 +208,5 @@ def _time(time_us: int | None) -> str | None:
     return None if time_us is None or time_us <= NEVER else format_tick(time_us)
 
 
-def _dict(setter: Setter | None) -> dict[str, Any] | None:
+def _dict(setter: TimeCause | None) -> dict[str, Any] | None:
     return setter.as_dict() if setter else None

@@ -76,10 +76,8 @@ def compute_story(
     walk.join(joined_us)
     facts = [(position, 0, Setter(SetBy.ESTIMATE, position), us) for position, us in (estimates or {}).items()]
     facts += [(position, 0, Setter(SetBy.IMPORT, position), us) for position, us in (imports or {}).items()]
-    log: list[tuple[int, int, Setter, int | Record]] = [
-        *facts,
-        *((record.offset, 1, Setter(SetBy.EVENT, record.offset), record) for record in records),
-    ]
+    log: list[tuple[int, int, Setter, int | Record]] = [*facts]
+    log += [(record.offset, 1, Setter(SetBy.EVENT, record.offset), record) for record in records]
     # At one position facts come before the record.
     for position, _, setter, entry in sorted(log, key=lambda row: row[:2]):
         if isinstance(entry, Record):
@@ -254,19 +252,9 @@ class _Walk:
     def _hold(self, record: Record, t: int, met: EventTrace, end_us: int | None, timeline: bytes) -> None:
         assert met.system_us is not None
         output = partition_of(record.key, self.output_partitions) if self.over else self.roster % self.output_partitions
-        self.held[record.offset] = OrderedEvent(
-            output,
-            _UNNUMBERED,
-            met.system_us,
-            t,
-            met.arrival_us,
-            self.roster,
-            record.offset,
-            frozenset(ruling.policy for ruling in met.rulings),
-            record.key,
-            end_us,
-            record.start_us,
-        )
+        times, policies = (met.system_us, t, met.arrival_us), frozenset(ruling.policy for ruling in met.rulings)
+        event = OrderedEvent(output, _UNNUMBERED, *times, self.roster, record.offset, policies, record.key, end_us, record.start_us)
+        self.held[record.offset] = event
         heappush(self.heaps[timeline], (met.system_us, record.offset))
         heappush(self.all_held, (met.system_us, record.offset))
         if record.start_us == NEVER:

@@ -7,9 +7,11 @@ a batch's end equals one of the snapshots.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import accumulate, count
 
 from ordering.policies import Generation, Shape
 from ordering.ticks import NEVER
@@ -74,12 +76,9 @@ class Setter:
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """
-    One policy applied to one event; *setter* set the limit.
-
-    Args:
-        policy: ``early``, ``cti_violation``, ``late``, ``out_of_order`` or ``lifted_end``.
-        limit_us: The limit: the latest time not early, the CTI, the earliest time not late, the watermark, or the start edge's s.
-        system_us: The time after this policy; None: dropped.
+    One policy (``early``, ``cti_violation``, ``late``, ``out_of_order`` or ``lifted_end``) applied to one event; ``system_us`` is the time
+    after it, None: dropped. *setter* set the limit: the latest time not early, the CTI, the earliest time not late, the watermark, or the
+    start edge's s.
     """
 
     policy: str
@@ -216,18 +215,13 @@ class Story:
         Return the story of a run into an empty topic from the output start time ``start_us`` (spec section 6). Released events below it are
         omitted and not numbered; only CTIs with ``c >= start_us`` count.
         """
+        numbers: defaultdict[int, Iterator[int]] = defaultdict(count)
         kept = [event for event in self.ordered if event.system_us >= start_us]
-        numbers: Counter[int] = Counter()
-        ordered = []
-        for event in kept:
-            ordered.append(replace(event, seq=numbers[event.output_partition]))
-            numbers[event.output_partition] += 1
+        ordered = [replace(event, seq=next(numbers[event.output_partition])) for event in kept]
         left_by = Counter(event.snapshot_index for event in kept)
-        snapshots, released = [], 0
-        for index, snapshot in enumerate(self.snapshots):
-            released += left_by[index]
-            snapshots.append(replace(snapshot, released_count=released))
-        return replace(self, ordered=ordered, snapshots=snapshots)
+        released_counts = accumulate(left_by[index] for index in range(len(self.snapshots)))
+        counted = zip(self.snapshots, released_counts, strict=True)
+        return replace(self, ordered=ordered, snapshots=[replace(snapshot, released_count=released) for snapshot, released in counted])
 
     def continuation(self, output_partition: int, c: int, ahead: int) -> list[OrderedEvent]:
         """Return the events that a run appends to a channel whose last CTI has ``(c, ahead)``: those with s >= c but the first *ahead*."""

@@ -22,7 +22,7 @@ from ordering.errors import ProtocolError
 
 FACTS_HEADER_NAME = "tf"
 # Not a fact of the journal: sent with a channel's first CTI, it names the input partition. *position* is the Kafka partition, *value* is
-# :func:`topic_mark` of the topic's name. Without it the topic alone would not show whose facts these are.
+# :func:`topic_digest` of the topic's name. Without it the topic alone would not show whose facts these are.
 ORIGIN = 8
 _FACT_BYTES = 24
 
@@ -36,19 +36,21 @@ class FactKind(IntEnum):
     IMPORT = 2
     # From *position* to the next stamp, the arrival time of records is *value*, microseconds (``arrival = "ingest"``).
     STAMP = 3
-    # From *position* to the next verdict, a record's timestamp is absurd if it is too far above *value*, microseconds.
-    VERDICT = 4
+    # From *position* to the next clock reading, a record's timestamp is absurd if it is too far above *value*, microseconds.
+    CLOCK = 4
     # A partition without any record starts at the arrival frontier *value*, microseconds; *position* is 0.
     BASE = 5
     # The input partition joined a running topic at J = *value*, microseconds, as roster number *position*.
     JOIN = 6
     # All positions below *position* are closed; *value* is 0.
     CLOSED = 7
+    # The records with *position* <= offset < *value* are not read: as if they had never been in the log.
+    SKIP = 9
 
     @property
-    def is_span(self) -> bool:
-        """Whether the fact holds from its position to the next of its kind."""
-        return self in (FactKind.STAMP, FactKind.VERDICT)
+    def is_planning_time(self) -> bool:
+        """Whether the fact says when records were first planned; it holds from its position to the next of its kind."""
+        return self in (FactKind.STAMP, FactKind.CLOCK)
 
 
 _KNOWN = frozenset(map(int, FactKind))
@@ -62,7 +64,7 @@ class Fact(NamedTuple):
     value: int
 
 
-def topic_mark(topic: str) -> int:
+def topic_digest(topic: str) -> int:
     """Return the number of a topic in ORIGIN: the first eight bytes of the SHA-256 of its name, little-endian, signed."""
     return int.from_bytes(hashlib.sha256(topic.encode()).digest()[:8], "little", signed=True)
 
@@ -73,12 +75,7 @@ def encode_facts(facts: Iterable[Fact]) -> bytes:
 
 
 def decode_facts(value: bytes, where: str = "") -> list[Fact]:
-    """
-    Decode the value of a header ``tf``; *where* names the record in errors.
-
-    Raises:
-        ProtocolError: The length is not that of a whole number of facts.
-    """
+    """Decode the value of a header ``tf``; ProtocolError, naming *where*, if its length is that of no whole number of facts."""
     if len(value) % _FACT_BYTES:
         raise ProtocolError(f"the header tf has {len(value)} bytes, no multiple of {_FACT_BYTES}", where=where)
     return [Fact(*row) for row in np.frombuffer(value, dtype="<i8").reshape(-1, 3).tolist()]
@@ -86,8 +83,8 @@ def decode_facts(value: bytes, where: str = "") -> list[Fact]:
 
 class FactMerger:
     """
-    Merges facts, added in the order in which they took effect, into one fact for each kind and position. For estimates, imports and CLOSED
-    the largest value or position counts; for all others the first. Unknown kinds are omitted.
+    Merges facts, added in the order in which they took effect, into one fact for each kind and position. For estimates, imports, skips and
+    CLOSED the largest value or position counts; for all others the first. Unknown kinds are omitted.
     """
 
     def __init__(self) -> None:
@@ -98,7 +95,7 @@ class FactMerger:
         for kind, position, value in facts:
             if kind == FactKind.CLOSED:
                 self._closed = max(self._closed, position)
-            elif kind in (FactKind.ESTIMATE, FactKind.IMPORT):
+            elif kind in (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.SKIP):
                 self._in_force[kind, position] = max(value, self._in_force.get((kind, position), value))
             elif kind in _KNOWN:
                 self._in_force.setdefault((kind, position), value)

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.errors import SettingError
+from ordering.policies import Cadence
 from ordering.protocol.punctuation import shift_cti
 from ordering.ticks import INFINITY, NEVER, format_duration
 
@@ -78,9 +78,9 @@ class Frontier(Generic[Name]):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Cadence):
     """
-    How often a reader uses a stream's CTIs. Durations are microseconds.
+    How often a reader uses a stream's CTIs.
 
     Without ``every_events`` and ``every_us`` every rise of c passes. With one or both, only rises after that many events or into another
     span of time pass. The final CTI always passes.
@@ -92,21 +92,7 @@ class Pace:
             like windows, so all streams with one pace pass together, wherever a run begins, and a window that ends with a span is not
             delayed.
         delay_us: Each rise that passes is lowered to ``c - delay``, which is compared with spans.
-
-    Raises:
-        SettingError: A number is not positive, or the delay is negative.
     """
-
-    every_events: int | None = None
-    every_us: int | None = None
-    delay_us: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value in (("cti_every_events", self.every_events), ("cti_every", self.every_us)):
-            if value is not None and value <= 0:
-                raise SettingError(f"{name} must be positive", where=name, fix="give a number above zero, or leave it out")
-        if self.delay_us < 0:
-            raise SettingError("cti_delay must not be negative", where="cti_delay", fix="give 0s or more")
 
     @property
     def is_every_cti(self) -> bool:
@@ -129,13 +115,7 @@ class Pace:
 
 
 class PacedStream:
-    """
-    One stream's CTIs at a reader's pace.
-
-    Attributes:
-        last_c: The last c that passed, microseconds; ``NEVER`` before the first.
-        events_since: How many events were accepted since then.
-    """
+    """One stream's CTIs at a reader's pace: ``last_c`` is the last that passed (``NEVER``: none), ``events_since`` counts from it."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -143,11 +123,8 @@ class PacedStream:
 
     def thin(self, rises: Rises, accepted: Ints) -> Rises:
         """
-        Return the rises that pass in the next range of the stream's log, each at its own log offset.
-
-        Args:
-            rises: Every rise of the stream's c in that range.
-            accepted: The log offsets of accepted events, without end edges, never falling; at one offset events precede the rise.
+        Return those of *rises*, the rises of the stream's c in the next range of its log, that pass, each at its own log offset. *accepted*
+        are the log offsets of accepted events, without end edges, never falling; at one offset events precede the rise.
         """
         passed = []
         counted = 0

@@ -6,6 +6,7 @@ The journal: facts that are in no log, stored so that every replay of a log uses
 - If another input's CTIs drive a partition, each import (input partition, next offset, c) is journaled too (section 4).
 - The time at which a range of records was first planned is a fact: the records' arrival time if ingest stamps them, else the time with
   which absurd timestamps are compared (section 1).
+- Records that are not read, because a user said so or because Kafka has lost them (SKIP: position, first offset read again).
 
 Law: at each position the estimate and the import only rise, and never change after the position is closed. A closed position stays closed;
 planning times never fall along the partition. A partition's base and join are those of their first writer. The effect of an answered call
@@ -22,13 +23,11 @@ from ordering.errors import TidegateError
 from ordering.protocol.facts import Fact, FactKind
 
 # The kinds of which a partition has many facts; of each other kind it has one.
-KINDS_BY_POSITION = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.STAMP, FactKind.VERDICT)
+KINDS_BY_POSITION = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.STAMP, FactKind.CLOCK, FactKind.SKIP)
 
 
 class JournalKey(NamedTuple):
-    """
-    One input partition: *job* is its topic; *topic_id* differs after the topic was deleted and created again. All jobs share its facts.
-    """
+    """One input partition: *job* is its topic, *topic_id* differs after the topic was deleted and made again. All jobs share its facts."""
 
     job: str
     topic_id: str
@@ -62,7 +61,10 @@ class JournalWipedError(TidegateError):
 
 
 class Raise(NamedTuple):
-    """Raise the ESTIMATE or IMPORT at a position to at least *value_us*. Answer: the value in force, None if the position is closed."""
+    """
+    Raise the ESTIMATE, IMPORT or SKIP at a position to at least *value_us* (of a SKIP an offset). Answer: the value in force, None if the
+    position is closed.
+    """
 
     kind: FactKind
     key: JournalKey
@@ -72,12 +74,9 @@ class Raise(NamedTuple):
 
 class PlanningTime(NamedTuple):
     """
-    The time at which a range is planned: a STAMP or VERDICT from the first of the positions that a :class:`Close` closes. It is raised to
-    the last planning time and to the estimates at these positions, because a clock may be set back.
-
-    Args:
-        value_us: The wall clock, microseconds.
-        slack_us: If the last planning time is no older than this, it is kept and no new one is added.
+    The time at which a range is planned: a STAMP or CLOCK from the first of the positions that a :class:`Close` closes. It is raised to
+    the last planning time and to the estimates at these positions, because a clock may be set back. If the last planning time is no older
+    than *slack_us*, it is kept and no new one is added.
     """
 
     kind: FactKind
@@ -96,7 +95,7 @@ class Close(NamedTuple):
 class Read(NamedTuple):
     """
     Read the facts of a kind in force for start <= position <= end. Answer: a list of (position, value), positions rising. The stamp or
-    verdict in force at *start* is included with its own position; a partition has one BASE and one JOIN at most.
+    clock reading in force at *start* is included with its own position; a partition has one BASE and one JOIN at most.
     """
 
     kind: FactKind
@@ -131,7 +130,7 @@ class RecordSilence(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """Remove facts below a position that no replay needs; the stamp and verdict in force there stay. Answer: how many were removed."""
+    """Remove facts below a position that no replay needs; the planning time in force there stays. Answer: how many were removed."""
 
     key: JournalKey
     below: int
@@ -153,12 +152,7 @@ class Journal(ABC):
 
     @abstractmethod
     def restore(self, key: JournalKey, facts: Sequence[Fact]) -> int:
-        """
-        Restore facts that were in force before, closed positions (applied last) included.
-
-        Returns:
-            How many contradict facts of the journal; the facts of the journal stay.
-        """
+        """Restore facts in force before, closed positions (applied last) too; return how many contradict the journal, whose facts stay."""
 
     @abstractmethod
     def dump(self, key: JournalKey) -> list[Fact]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import math
 
+# Most bytes of a substream's key, if no setting says otherwise: every key is kept as long as its substream is.
+KEY_BYTES_MAX = 4096
 # The most objects and arrays in a value that is made canonical: Python's parser recurses, and its depth limit is not fixed.
 _BRACKETS_MAX = 200
 

@@ -16,10 +16,8 @@ from ordering.protocol.wire import decode_cti, encode_cti
 
 class ListAssembler:
     """
-    Stores the earlier parts of incomplete CTIs: at most one CTI for each channel of an output partition.
-
-    Attributes:
-        incomplete: Roster number -> its parts so far, as one CTI. While it is empty, only CTIs in parts need :meth:`add_part`.
+    Stores the earlier parts of incomplete CTIs: ``incomplete`` has by roster number the parts so far, as one CTI. While it is empty, only
+    CTIs in parts need :meth:`add_part`.
     """
 
     def __init__(self) -> None:

@@ -35,14 +35,11 @@ class Spread(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Roster:
     """
-    The writers of an ordered topic. A reader releases nothing before it has a CTI of every channel of the newest roster.
-
-    Args:
-        version: Rises whenever input partitions join.
-        inputs: Number of input partitions, which are numbered 0 to ``inputs - 1``.
-        substreams: Whether a channel is ordered only within each substream (``OVER``) or as a whole.
+    The writers of an ordered topic: input partitions 0 to ``inputs - 1``. A reader releases nothing before it has a CTI of every channel of
+    the newest roster. With *substreams* (``OVER``) a channel is ordered only within each substream.
     """
 
+    # Rises whenever input partitions join.
     version: int
     inputs: int
     spread: Spread

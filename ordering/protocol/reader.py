@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ordering.columns.segments import stable_order
 from ordering.errors import GapError, ProtocolError
 from ordering.protocol.list_parts import ListAssembler
 from ordering.protocol.punctuation import Cti, Roster, Spread
@@ -191,14 +192,9 @@ class PartitionReader:
     """
     The reader of one partition of an ordered topic.
 
-    Args:
-        output_partitions: Number of partitions of the topic.
-        start_us: X of a start in the middle, microseconds: exactly the events with s >= X are accepted. None: the reader starts with the
-            topic's first record and accepts every event.
-
-    Attributes:
-        duplicates: How many events were skipped because they, or a copy, had been read before.
-        gaps: How many events were ignored because an earlier one was missing.
+    *start_us* is X of a start in the middle, microseconds: exactly the events with s >= X are accepted. None: the reader starts with the
+    topic's first record and accepts every event. ``duplicates`` counts the events skipped because they, or a copy, had been read before,
+    ``gaps`` those ignored because an earlier one was missing.
     """
 
     def __init__(self, partition: int, output_partitions: int, start_us: int | None = None) -> None:
@@ -356,18 +352,11 @@ class PartitionReader:
 
     @classmethod
     def restore(cls, octets: bytes, partition: int, output_partitions: int) -> PartitionReader:
-        """
-        Return the reader that was saved as *octets*.
-
-        Raises:
-            ProtocolError: It was saved by another version.
-        """
+        """Return the reader that was saved as *octets*; ProtocolError if another version saved it."""
         fields = json.loads(octets)
         if fields["version"] != READER_STATE_VERSION:
-            raise ProtocolError(
-                f"a reader's saved state has version {fields['version']}, this program reads version {READER_STATE_VERSION}",
-                fix="run the version that saved it",
-            )
+            what = f"a reader's saved state has version {fields['version']}, this program reads version {READER_STATE_VERSION}"
+            raise ProtocolError(what, fix="run the version that saved it")
         reader = cls(partition, output_partitions, fields["start_us"])
         reader.duplicates, reader.gaps, reader._frontier = fields["duplicates"], fields["gaps"], fields["frontier"]
         if fields["roster"] is not None:
@@ -397,10 +386,8 @@ def _rows_by_channel(number: Ints) -> dict[int, slice | Ints]:
     least, largest = int(number.min()), int(number.max())
     if least == largest:
         return {least: slice(None)}
-    # Numbers below 2**16 are sorted by radix, several times faster.
-    narrow = number.astype(np.uint16) if least >= 0 and largest < 2**16 else number
-    order = np.argsort(narrow, kind="stable")
-    grouped = narrow[order]
+    order = stable_order(number, largest + 1)
+    grouped = number[order]
     starts = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
     return {int(grouped[start]): rows for start, rows in zip(starts, np.split(order, starts[1:]), strict=True)}
 

@@ -15,14 +15,9 @@ from ordering.ticks import NEVER
 
 class LastPromises:
     """
-    Reads one partition of an ordered topic and remembers the last valid CTI of each channel.
-
-    It needs consecutive ranges of the partition's log up to its end, without payloads.
-
-    Args:
-        output_partitions: Number of partitions of the topic.
-        from_beginning: Whether the first range begins with the partition's first record ever. If not (retention, or a later start), a
-            channel's first CTI is trusted: every event below its n had been acknowledged.
+    Reads one partition of an ordered topic and remembers the last valid CTI of each channel. It needs consecutive ranges of the partition's
+    log up to its end, without payloads. *from_beginning*: the first range begins with the partition's first record ever. If not (retention,
+    or a later start), a channel's first CTI is trusted: every event below its n had been acknowledged.
     """
 
     def __init__(self, partition: int, output_partitions: int, *, from_beginning: bool = True) -> None:

@@ -27,6 +27,8 @@ from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
 
+Ints = NDArray[np.int64]
+
 PLAIN, EXTENDED = 1, 2
 # The highest version that this program writes and reads.
 VERSION = EXTENDED
@@ -61,40 +63,22 @@ class Flag(IntFlag):
 _PLAIN_FLAGS = Flag.LATE | Flag.OUT_OF_ORDER
 _FLAGS = ~Flag(0)
 
-EVENT_HEADER = np.dtype(
-    [
-        ("version", "u1"),
-        ("kind", "u1"),
-        ("flags", "<u2"),
-        ("number", "<u4"),
-        ("seq", "<i8"),
-        ("system_us", "<i8"),
-        ("event_time_us", "<i8"),
-        ("arrival_us", "<i8"),
-        ("offset", "<i8"),
-    ]
-)
+_FIRST_FIELDS = [("version", "u1"), ("kind", "u1"), ("flags", "<u2"), ("number", "<u4")]
+_CTI_HEADER = np.dtype(_FIRST_FIELDS)
+EVENT_HEADER = np.dtype(_FIRST_FIELDS + [(name, "<i8") for name in ("seq", "system_us", "event_time_us", "arrival_us", "offset")])
 _BLOCK_ROWS = 8192
-_CTI_HEADER = np.dtype([("version", "u1"), ("kind", "u1"), ("flags", "<u2"), ("number", "<u4")])
 
+# Fields of a CTI's body that are attributes of ``Cti``.
+_CTI_NUMBERS = ("c", "n", "ahead", "next_offset", "arrival_us", "largest_us")
 _PLAIN_FIELDS: list[dict[str, Any]] = [
-    {"name": "c", "type": "long"},
-    {"name": "n", "type": "long"},
-    {"name": "ahead", "type": "long"},
-    {"name": "next_offset", "type": "long"},
-    {"name": "arrival_us", "type": "long"},
-    {"name": "largest_us", "type": "long"},
+    *({"name": name, "type": "long"} for name in _CTI_NUMBERS),
     {"name": "roster_version", "type": "int"},
     {"name": "inputs", "type": "int"},
     {"name": "spread", "type": {"type": "enum", "name": "Spread", "symbols": [spread.value for spread in Spread]}},
     {"name": "substreams", "type": "boolean"},
     {"name": "cause", "type": {"type": "enum", "name": "Cause", "symbols": [cause.value for cause in Cause]}},
 ]
-_LISTED = {
-    "type": "record",
-    "name": "Listed",
-    "fields": [{"name": "key", "type": "bytes"}, {"name": "w", "type": "long"}],
-}
+_LISTED = {"type": "record", "name": "Listed", "fields": [{"name": "key", "type": "bytes"}, {"name": "w", "type": "long"}]}
 _EXTENDED_FIELDS: list[dict[str, Any]] = [
     *_PLAIN_FIELDS,
     {"name": "part", "type": "int"},
@@ -114,13 +98,7 @@ _SOUND_BODY = {PLAIN: re.compile(_PLAIN_BODY, re.DOTALL), EXTENDED: re.compile(_
 
 
 def encode_event_header_column(
-    seq: NDArray[np.int64],
-    system_us: NDArray[np.int64],
-    event_time_us: NDArray[np.int64],
-    arrival_us: NDArray[np.int64],
-    offset: NDArray[np.int64],
-    flags: NDArray[np.uint16],
-    number: int,
+    seq: Ints, system_us: Ints, event_time_us: Ints, arrival_us: Ints, offset: Ints, flags: NDArray[np.uint16], number: int
 ) -> pa.FixedSizeBinaryArray:
     """Return the 48 header bytes of each event of input partition *number* as one Arrow column; *flags* are bits of :class:`Flag`."""
     # The first eight bytes are one little-endian word: six words a row are written faster than nine fields.
@@ -141,13 +119,7 @@ def encode_event_header_column(
 
 
 def encode_event_headers(
-    seq: NDArray[np.int64],
-    system_us: NDArray[np.int64],
-    event_time_us: NDArray[np.int64],
-    arrival_us: NDArray[np.int64],
-    offset: NDArray[np.int64],
-    flags: NDArray[np.uint16],
-    number: int,
+    seq: Ints, system_us: Ints, event_time_us: Ints, arrival_us: Ints, offset: Ints, flags: NDArray[np.uint16], number: int
 ) -> list[bytes]:
     """Like :func:`encode_event_header_column`, but return a list of bytes objects, as Kafka clients need them."""
     column = encode_event_header_column(seq, system_us, event_time_us, arrival_us, offset, flags, number)
@@ -157,11 +129,8 @@ def encode_event_headers(
 
 def decode_event_headers(headers: Sequence[bytes] | pa.FixedSizeBinaryArray) -> NDArray[Any]:
     """
-    Return event headers as a structured array (fields of ``EVENT_HEADER``); an Arrow column is not copied.
-
-    Raises:
-        ProtocolError: A header has a wrong length, version or kind, flags that its version does not have, or a higher version than it
-            needs.
+    Return event headers as a structured array (fields of ``EVENT_HEADER``); an Arrow column is not copied. ProtocolError: a header has a
+    wrong length, version or kind, flags that its version does not have, or a higher version than it needs.
     """
     if isinstance(headers, pa.Array):
         table = _rows_of(headers)
@@ -197,9 +166,13 @@ def _check_events(table: NDArray[Any]) -> None:
     if (version > VERSION).any():
         raise _newer_version(int(version.max()), "an event")
     if not (((version == PLAIN) | (version == EXTENDED)) & (table["kind"] == Kind.EVENT)).all():
-        raise ProtocolError("an event header has an unknown version or kind", fix="is another program writing to this topic?")
+        raise _foreign_record("an event header has an unknown version or kind")
     if not ((version == EXTENDED) & (flags > _PLAIN_FLAGS) & (flags <= _FLAGS)).all():
-        raise ProtocolError("an event header has flags that its version does not have", fix="is another program writing to this topic?")
+        raise _foreign_record("an event header has flags that its version does not have")
+
+
+def _foreign_record(what: str, where: str = "") -> ProtocolError:
+    return ProtocolError(what, where=where, fix="is another program writing to this topic?")
 
 
 def _newer_version(version: int, record: str, where: str = "") -> ProtocolError:
@@ -213,12 +186,9 @@ def _newer_version(version: int, record: str, where: str = "") -> ProtocolError:
 
 def encode_ctis(cti: Cti, max_bytes: int = CTI_BYTES_MAX) -> list[tuple[bytes, bytes]]:
     """
-    Return headers and values of the consecutive records that carry *cti*, a whole CTI (``parts`` is 1).
-
-    A CTI is one record unless its list is too long; then the list is split, and the CTI counts with the last record.
-
-    Args:
-        max_bytes: Limit of one record's value; a single listed substream with a long key may exceed it.
+    Return headers and values of the consecutive records that carry *cti*, a whole CTI (``parts`` is 1). It is one record unless its list is
+    too long; then the list is split, and the CTI counts with the last record. A record's value has at most *max_bytes*, unless a single
+    listed substream with a long key exceeds them.
     """
     assert cti.parts == 1, "a part is not split again"
     lists = list(_split(cti.listed, max_bytes - len(encode_cti(replace(cti, listed=()))[1]) - _PART_BYTES_MAX))
@@ -252,12 +222,7 @@ def encode_cti(cti: Cti) -> tuple[bytes, bytes]:
     """Return header and value of the record that carries *cti* or a part of a CTI, without a size limit."""
     version = EXTENDED if cti.listed or cti.parts > 1 else PLAIN
     fields: dict[str, Any] = {
-        "c": cti.c,
-        "n": cti.n,
-        "ahead": cti.ahead,
-        "next_offset": cti.next_offset,
-        "arrival_us": cti.arrival_us,
-        "largest_us": cti.largest_us,
+        **{name: getattr(cti, name) for name in _CTI_NUMBERS},
         "roster_version": cti.roster.version,
         "inputs": cti.roster.inputs,
         "spread": cti.roster.spread.value,
@@ -273,22 +238,15 @@ def encode_cti(cti: Cti) -> tuple[bytes, bytes]:
 
 def decode_cti(header: bytes, value: bytes, output_partition: int, where: str = "") -> Cti:
     """
-    Decode a CTI, or a part of one; *where* names the record in errors (``topic-partition@offset``).
-
-    Raises:
-        ProtocolError: Header or body are not those of a CTI, or contradict themselves.
+    Decode a CTI, or a part of one; *where* names the record in errors (``topic-partition@offset``). ProtocolError: header or body are not
+    those of a CTI, or contradict themselves.
     """
     number, body = _cti_fields(header, value, where)
     roster = Roster(body["roster_version"], body["inputs"], Spread(body["spread"]), body["substreams"])
     cti = Cti(
         number=number,
         output_partition=output_partition,
-        c=body["c"],
-        n=body["n"],
-        ahead=body["ahead"],
-        next_offset=body["next_offset"],
-        arrival_us=body["arrival_us"],
-        largest_us=body["largest_us"],
+        **{name: body[name] for name in _CTI_NUMBERS},
         roster=roster,
         cause=Cause(body["cause"]),
         listed=tuple((entry["key"], entry["w"]) for entry in body.get("listed", ())),
@@ -296,7 +254,7 @@ def decode_cti(header: bytes, value: bytes, output_partition: int, where: str = 
         parts=body.get("parts", 1),
     )
     if wrong := _contradiction(cti, header[0]):
-        raise ProtocolError(f"a CTI says {wrong}", where=where, fix="is another program writing to this topic?")
+        raise _foreign_record(f"a CTI says {wrong}", where)
     return cti
 
 
@@ -305,18 +263,16 @@ def _cti_fields(header: bytes, value: bytes | None, where: str) -> tuple[int, An
     if fields is not None and fields["kind"] == Kind.CTI and fields["version"] > VERSION:
         raise _newer_version(int(fields["version"]), "a CTI", where)
     if fields is None or fields["version"] not in _SCHEMAS or fields["kind"] != Kind.CTI or fields["flags"]:
-        raise ProtocolError(
-            "a CTI header has an unknown length, version, kind or flag", where=where, fix="is another program writing to this topic?"
-        )
+        raise _foreign_record("a CTI header has an unknown length, version, kind or flag", where)
     octets = io.BytesIO(value or b"")
     try:
         body: Any = fastavro.schemaless_reader(octets, _SCHEMAS[int(fields["version"])], None)
     except (EOFError, ValueError, IndexError, TypeError, OverflowError) as cause:
-        raise ProtocolError("the body of a CTI cannot be read", where=where, fix="is another program writing to this topic?") from cause
+        raise _foreign_record("the body of a CTI cannot be read", where) from cause
     if not _SOUND_BODY[int(fields["version"])].match(octets.getbuffer()):
-        raise ProtocolError("the body of a CTI is no sound Avro", where=where, fix="is another program writing to this topic?")
+        raise _foreign_record("the body of a CTI is no sound Avro", where)
     if octets.read(1):
-        raise ProtocolError("a CTI has more bytes than its body", where=where, fix="is another program writing to this topic?")
+        raise _foreign_record("a CTI has more bytes than its body", where)
     return int(fields["number"]), body
 
 
@@ -337,22 +293,15 @@ def _contradiction(cti: Cti, version: int) -> str:
 
 def encode_source_cti(c_us: int) -> tuple[bytes, bytes]:
     """
-    Return header and value of a raw record by which a source promises that no later event of its partition is below *c_us*.
-
-    Raises:
-        ProtocolError: *c_us*, microseconds, lies outside [TICK_MIN, TICK_MAX].
+    Return header and value of a raw record by which a source promises that no later event of its partition is below *c_us*, microseconds.
+    ProtocolError: *c_us* lies outside [TICK_MIN, TICK_MAX].
     """
     _check_source_time(c_us)
     return encode_cti(Cti(0, 0, c_us, 0, 0, 0, TICK_MIN, TICK_MIN, Roster(0, 1, Spread.ONE, False), Cause.SOURCE))
 
 
 def decode_source_cti(header: bytes, value: bytes | None) -> int:
-    """
-    Return the ``c`` (microseconds) of a source CTI; its other fields are ignored.
-
-    Raises:
-        ProtocolError: The bytes are no CTI, or its ``c`` lies outside [TICK_MIN, TICK_MAX].
-    """
+    """Return the ``c`` (microseconds) of a source CTI, ProtocolError if it is no CTI or its ``c`` is outside [TICK_MIN, TICK_MAX]."""
     c_us: int = _cti_fields(header, value, "")[1]["c"]
     _check_source_time(c_us)
     return c_us

@@ -19,10 +19,9 @@ from support.strategies import TOLL_POLICIES, TOLL_VARIANTS, clock_text, clock_u
 
 from ordering.model.step import Batch, Model, Reason
 from ordering.policies import Action, Policies, Shape
-from ordering.proof.explain import Explainer, Explanation, Mover, Policy, Setter, Verdict
+from ordering.proof.explain import Explainer, Explanation, Mover, Policy, TimeCause, Verdict
 from ordering.proof.oracle import compute_story
-from ordering.proof.story import EventTrace, Record, SetBy
-from ordering.proof.story import Setter as OracleSetter
+from ordering.proof.story import EventTrace, Record, SetBy, Setter
 from ordering.protocol.wire import Flag
 from ordering.ticks import MINUTE_US, NEVER
 
@@ -199,7 +198,7 @@ def test_an_explanation_agrees_with_the_model(drawn: tuple[Log, Cuts]) -> None:
         assert row == next((record.offset for record in log.records if at <= record.offset < high), high)
 
 
-def named(setter: OracleSetter) -> tuple[Mover, int | None] | None:
+def named(setter: Setter) -> tuple[Mover, int | None] | None:
     """Return the oracle's setter as an explanation names it."""
     movers = {
         SetBy.EVENT: Mover.EVENT,
@@ -213,7 +212,7 @@ def named(setter: OracleSetter) -> tuple[Mover, int | None] | None:
     return None if setter.by is SetBy.NOBODY else (movers[setter.by], None if setter.offset < 0 else setter.offset)
 
 
-def who(setter: Setter | None) -> tuple[Mover, int | None] | None:
+def who(setter: TimeCause | None) -> tuple[Mover, int | None] | None:
     """Return what and which offset."""
     return (setter.mover, setter.offset) if setter else None
 
@@ -320,7 +319,7 @@ def test_the_toll_log_is_explained_as_it_was_written_down(variant: str) -> None:
         assert (found, "" if one.system_us is None else clock_text(one.system_us), "+".join(one.policies)) == (outcome, system_time, names)
 
 
-def at(setter: Setter | None) -> tuple[str, int | None, str] | None:
+def at(setter: TimeCause | None) -> tuple[str, int | None, str] | None:
     """Return a setter in short: by what, which event, what time of day."""
     return (setter.mover.value, setter.offset, clock_text(setter.time_us)) if setter else None
 
@@ -389,8 +388,8 @@ def test_a_clamped_arrival_names_who_had_set_the_frontier() -> None:
     records = (Record(0, START_US, START_US), Record(1, START_US - 3, START_US), Record(5, START_US + 1, START_US))
     log = Log(Policies(), False, Shape.POINT, records, {4: START_US + 9}, {}, NEVER, finish=False)
     _, second, third = sorted(explain(log), key=lambda one: one.offset)
-    assert (second.arrival_us, second.clamped_by) == (START_US, Setter(Mover.ARRIVAL, 0, START_US))
-    assert (third.arrival_us, third.clamped_by) == (START_US + 9, Setter(Mover.ESTIMATE, 4, START_US + 9))
+    assert (second.arrival_us, second.clamped_by) == (START_US, TimeCause(Mover.ARRIVAL, 0, START_US))
+    assert (third.arrival_us, third.clamped_by) == (START_US + 9, TimeCause(Mover.ESTIMATE, 4, START_US + 9))
     assert "an idle estimate before 4" in str(third)
 
 
@@ -402,7 +401,7 @@ def test_an_explanation_reads_as_a_paragraph() -> None:
         "It met the watermark 1970-01-01T12:17:00Z, set by event 5 (system timestamp 1970-01-01T12:19:00Z). "
         "out_of_order: 1970-01-01T12:12:00Z lies before the earliest time allowed, 1970-01-01T12:17:00Z, "
         "set by event 5 (system timestamp 1970-01-01T12:19:00Z); moved to 1970-01-01T12:17:00Z. "
-        "With the system timestamp 1970-01-01T12:17:00Z it left upon event 8 (system timestamp 1970-01-01T12:20:00Z)."
+        "With the system timestamp 1970-01-01T12:17:00Z it was released by event 8 (system timestamp 1970-01-01T12:20:00Z)."
     )
 
 
@@ -412,7 +411,7 @@ def test_timelines_below_the_floor_are_forgotten() -> None:
     records = [Record(offset, START_US + offset, START_US + offset, b"%d" % offset) for offset in range(5_000)]
     log = Log(explainer._policies, True, Shape.POINT, tuple(records), {}, {}, NEVER, finish=False)
     assert list(explainer.walk(log.batch(0, log.end))) == []
-    assert len(explainer._timelines._largest) <= 2_048
+    assert len(explainer._timelines._marks) <= 2_048
 
 
 TOLL_LATE_US = 5 * MINUTE_US

@@ -94,7 +94,7 @@ def stamped(journal: MemoryJournal, below: int, now_us: int, slack_us: int = 0, 
 moments = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 9), st.integers(0, 3)), max_size=20)
 
 
-@given(moments, st.sampled_from([FactKind.STAMP, FactKind.VERDICT]))
+@given(moments, st.sampled_from([FactKind.STAMP, FactKind.CLOCK]))
 def test_every_closed_position_has_one_moment_for_good_and_moments_never_fall(calls: list[tuple[int, int, int]], kind: FactKind) -> None:
     """Whoever closes, in whatever order, with whatever clock: the first word counts, and time does not go back along the partition."""
     journal, said = MemoryJournal(), {}
@@ -137,13 +137,13 @@ def test_a_stamp_is_never_below_an_estimate_that_was_used_before_it() -> None:
     assert stamped(journal, 9, 1_500) == [(0, 1_000), (7, 1_500)]
 
 
-def test_a_verdict_within_its_slack_holds_on_and_follows_no_estimate() -> None:
-    """Only the wall clock tells what is absurd; a new verdict is worth a fact once the clock has moved on enough."""
+def test_a_clock_reading_within_its_slack_holds_on_and_follows_no_estimate() -> None:
+    """Only the wall clock tells what is absurd; a new reading is worth a fact once the clock has moved on enough."""
     journal = MemoryJournal()
     estimate(journal, KEY, 3, 9_000)
-    assert stamped(journal, 3, 1_000, 100, FactKind.VERDICT) == [(0, 1_000)]
-    assert stamped(journal, 6, 1_100, 100, FactKind.VERDICT) == [(0, 1_000)]
-    assert stamped(journal, 8, 1_101, 100, FactKind.VERDICT) == [(0, 1_000), (6, 1_101)]
+    assert stamped(journal, 3, 1_000, 100, FactKind.CLOCK) == [(0, 1_000)]
+    assert stamped(journal, 6, 1_100, 100, FactKind.CLOCK) == [(0, 1_000)]
+    assert stamped(journal, 8, 1_101, 100, FactKind.CLOCK) == [(0, 1_000), (6, 1_101)]
 
 
 def test_of_two_silences_the_later_position_counts_then_the_earlier_word_of_one_boot() -> None:
@@ -225,10 +225,11 @@ def test_the_example_of_the_protocol_page_is_what_is_written() -> None:
     """PROTOCOL.md shows the bytes of a header ``tf``."""
     page = (ROOT / "ordering" / "PROTOCOL.md").read_text("utf-8")
     example = bytes.fromhex(page.split("```hex facts\n")[1].split("```")[0])
-    assert decode_facts(example) == [Fact(FactKind.VERDICT, 100, 978351420000000), Fact(FactKind.ESTIMATE, 107, 978351435000000)]
+    assert decode_facts(example) == [Fact(FactKind.CLOCK, 100, 978351420000000), Fact(FactKind.ESTIMATE, 107, 978351435000000)]
 
 
 def test_of_facts_met_twice_one_is_left() -> None:
     """Estimates that rose leave the last; what was said once leaves the first; unknown kinds are left out."""
     met = [Fact(1, 5, 10), Fact(1, 5, 30), Fact(4, 0, 7), Fact(7, 3, 0), Fact(4, 0, 9), Fact(99, 1, 1), Fact(7, 2, 0)]
     assert merge_facts(met) == [Fact(4, 0, 7), Fact(7, 3, 0), Fact(1, 5, 30)]
+    assert merge_facts([Fact(9, 5, 7), Fact(9, 5, 12), Fact(9, 5, 9)]) == [Fact(9, 5, 12)], "the longest skip from a place"
