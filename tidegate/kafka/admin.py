@@ -20,22 +20,10 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.errors import RefusedError, SettingError, TidegateError, UnreachableError
 from tidegate.access_rights import Right
-from tidegate.kafka.client_properties import STEADY
+from tidegate.kafka.client_properties import PRODUCER, STEADY
 from tidegate.kafka.failures import LastError, error_text, is_hopeless, kafka_denial, kafka_failure
 from tidegate.kafka.tls_failures import speaks_tls
 from tidegate.secret_masking import scrub
-
-__all__ = [
-    "EARLIEST",
-    "HEADER_ROOM_BYTES",
-    "LATEST",
-    "MAX_TIMESTAMP",
-    "ORDERED_TOPIC_CONFIG",
-    "Admin",
-    "Topic",
-    "kafka_failure",
-    "raise_if_hopeless",
-]
 
 _T = TypeVar("_T")
 _spec: Any = OffsetSpec  # its constructors carry no types
@@ -50,8 +38,7 @@ ORDERED_TOPIC_CONFIG = {
     "unclean.leader.election.enable": "false",
 }
 
-# Most extra bytes of a record in the ordered topic, compared with the raw topic.
-HEADER_ROOM_BYTES = 4096
+HEADER_ROOM_BYTES = 4096  # most extra bytes of a record in the ordered topic, compared with the raw topic
 
 _NO_LEADER = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -73,6 +60,8 @@ _NO_ANSWER = {
 }
 _MET_BY_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
 _TRY_S = 1.0
+# How long a refused connection and an unknown name are tried again, seconds.
+REFUSED_S = 2.0
 _CREATED_PAUSE_S = 0.05
 
 
@@ -105,10 +94,12 @@ class Admin:
 
     def check_reachable(self) -> None:
         """
-        Return when a broker answers. Raises UnreachableError: none does within the time limit (TG-KAFKA-UNREACHABLE); at once if the login
-        (TG-KAFKA-AUTH) or a certificate (TG-KAFKA-TLS) is rejected.
+        Return when a broker answers. Raises UnreachableError: none does within the time limit, or within two seconds if the connection is
+        refused or the name unknown (TG-KAFKA-UNREACHABLE); at
+        once if the login (TG-KAFKA-AUTH) or a certificate is rejected (TG-KAFKA-TLS).
         """
         deadline_s = time.monotonic() + self._timeout_s
+        refused_until_s = min(time.monotonic() + REFUSED_S, deadline_s)
         # Short attempts: a rejected login is then raised early. Only poll delivers librdkafka's error to error_cb.
         while (left_s := deadline_s - time.monotonic()) > _TRY_S:
             try:
@@ -117,21 +108,30 @@ class Admin:
                 self._client.poll(0)
                 if (failure := self._last_error.hopeless_failure()) is not None:
                     raise failure from None
+                if time.monotonic() >= refused_until_s and self._last_error.is_refusal():
+                    left_s = 0.0
+                    break
             else:
                 return
         self._call(lambda: self._client.list_topics(timeout=max(left_s, 0.1)))
 
     def find(self, name: str) -> Topic | None:
-        try:
-            described = self._await_answer(self._client.describe_topics(TopicCollection([name]))[name], "Describe", name)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise
+        described = self._description(self._client.describe_topics(TopicCollection([name]))[name], name)
+        if described is None:
+            return None
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = self._await_answer(self._client.describe_configs([resource])[resource], "DescribeConfigs", name)
         config = {key: str(entry.value) for key, entry in entries.items()}
         return Topic(name, str(described.topic_id), len(described.partitions), config)
+
+    def _description(self, future: Future[Any], name: str) -> Any:
+        """Return the brokers' description of a topic, None if there is no such topic."""
+        try:
+            return self._await_answer(future, "Describe", name)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
 
     def partition_counts(self) -> dict[str, int]:
         """Return the number of partitions of each topic that this client may see."""
@@ -141,28 +141,16 @@ class Admin:
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         """Return the id of each topic, empty if there is none of that name."""
         futures = self._client.describe_topics(TopicCollection(list(names)))
-        return {name: self._topic_id(future, name) for name, future in futures.items()}
-
-    def _topic_id(self, future: Future[Any], name: str) -> str:
-        try:
-            return str(self._await_answer(future, "Describe", name).topic_id)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return ""
-            raise
+        descriptions = {name: self._description(future, name) for name, future in futures.items()}
+        return {name: "" if described is None else str(described.topic_id) for name, described in descriptions.items()}
 
     def require(self, name: str, fix: str = "") -> Topic:
         """Return the topic. Raises RefusedError: there is none; *fix* is its advice (default: create it)."""
         topic = self.find(name)
         if topic is None:
-            topics = self._call(lambda: self._client.list_topics(timeout=self._timeout_s)).topics
-            known = sorted(topic for topic in topics if not topic.startswith("__"))
-            raise RefusedError(
-                f"there is no topic {name!r} on {self.bootstrap}",
-                code="TG-TOPIC-MISSING",
-                where=name,
-                fix=fix or "create it" + (f", or name one of: {', '.join(known[:10])}" if known else ""),
-            )
+            known = sorted(topic for topic in self.partition_counts() if not topic.startswith("__"))
+            fix = fix or "create it" + (f", or name one of: {', '.join(known[:10])}" if known else "")
+            raise RefusedError(f"there is no topic {name!r} on {self.bootstrap}", code="TG-TOPIC-MISSING", where=name, fix=fix)
         return topic
 
     def check_rights(self, rights: Iterable[Right]) -> None:
@@ -183,9 +171,7 @@ class Admin:
                     raise kafka_denial(right, self._properties)
 
     def create(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
-        """
-        Create a topic unless it exists; return it when the brokers show it. Raises UnreachableError: they do not within the time limit.
-        """
+        """Create a topic unless it exists; return it when the brokers show it. Raises UnreachableError: not within the time limit."""
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         try:
             self._await_answer(self._client.create_topics([new])[name], "Create", name)
@@ -196,12 +182,9 @@ class Admin:
         deadline_s = time.monotonic() + self._timeout_s
         while (topic := self.find(name)) is None or topic.partitions == 0:
             if time.monotonic() > deadline_s:
-                raise UnreachableError(
-                    f"topic {name} was created, but the brokers do not show it yet",
-                    code="TG-KAFKA-UNREACHABLE",
-                    where=name,
-                    fix="look at the brokers' logs; starting again uses the topic",
-                )
+                what = f"topic {name} was created, but the brokers do not show it yet"
+                fix = "look at the brokers' logs; starting again uses the topic"
+                raise UnreachableError(what, code="TG-KAFKA-UNREACHABLE", where=name, fix=fix)
             time.sleep(_CREATED_PAUSE_S)
         return topic
 
@@ -225,24 +208,19 @@ class Admin:
         wanted = {
             **ORDERED_TOPIC_CONFIG,
             "retention.ms": "-1" if retention_us is None else str(retention_us // 1000),
-            "max.message.bytes": str(record_bytes_max + HEADER_ROOM_BYTES),
+            # The limit is one of batches, compressed or not, however small their records are.
+            "max.message.bytes": str(max(record_bytes_max, int(PRODUCER["batch.size"])) + HEADER_ROOM_BYTES),
         }
         topic = self.ensure(name, partitions, wanted, replication_factor)
         if topic.partitions != partitions:
-            raise RefusedError(
-                f"ordered topic {name} has {topic.partitions} partitions, the settings ask for {partitions}",
-                code="TG-TOPIC-PARTITIONS",
-                where=name,
-                fix=f"set output_partitions = {topic.partitions}, or write to a new ordered topic: N is fixed, since keys would move",
-            )
+            what = f"ordered topic {name} has {topic.partitions} partitions, the settings ask for {partitions}"
+            fix = f"set output_partitions = {topic.partitions}, or write to a new ordered topic: N is fixed, since keys would move"
+            raise RefusedError(what, code="TG-TOPIC-PARTITIONS", where=name, fix=fix)
         wrong_keys = [key for key, value in wanted.items() if not _is_satisfied(key, topic.config.get(key, ""), value)]
         if wrong_keys:
-            raise RefusedError(
-                f"topic {name} has {', '.join(f'{key}={topic.config.get(key)}' for key in wrong_keys)}",
-                code="TG-TOPIC-CONFIG",
-                where=name,
-                fix=f"set {', '.join(f'{key}={wanted[key]}' for key in wrong_keys)} on the topic, or name a topic that is not there yet",
-            )
+            what = f"topic {name} has {', '.join(f'{key}={topic.config.get(key)}' for key in wrong_keys)}"
+            fix = f"set {', '.join(f'{key}={wanted[key]}' for key in wrong_keys)} on the topic, or name a topic that is not there yet"
+            raise RefusedError(what, code="TG-TOPIC-CONFIG", where=name, fix=fix)
         return topic
 
     def offsets(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, committed: bool = True) -> dict[tuple[str, int], Any]:
@@ -254,9 +232,8 @@ class Admin:
             futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
             if any(_is_topic_unknown(future.exception(self._timeout_s + 5)) for future in futures.values()):
                 self.check_rights(Right("Describe", partition.topic) for partition in wanted)
-            return {
-                (asked.topic, asked.partition): self._await_answer(future, "Describe", asked.topic) for asked, future in futures.items()
-            }
+            offsets = {asked: self._await_answer(future, "Describe", asked.topic) for asked, future in futures.items()}
+            return {(asked.topic, asked.partition): offset for asked, offset in offsets.items()}
 
         # A new topic, or one whose leader moves, has no leader for a moment.
         retry_until_led = Retrying(
@@ -290,7 +267,7 @@ class Admin:
     def offsets_at(self, partitions: Iterable[tuple[str, int]], time_ms: int) -> dict[tuple[str, int], int]:
         """Return the first offset with a record timestamp at or above *time_ms*, without partitions that have no such record."""
         offsets = self.offsets(partitions, OffsetSpec.for_timestamp(time_ms))
-        return {partition: each.offset for partition, each in offsets.items() if each.offset >= 0}
+        return {partition: first.offset for partition, first in offsets.items() if first.offset >= 0}
 
     def _await_answer(self, future: Future[_T], operation: str, topic: str) -> _T:
         return self._call(lambda: future.result(timeout=self._timeout_s + 5), operation, topic)
@@ -318,13 +295,10 @@ class Admin:
             why = f": {error_text(self._last_error.error)}"
         elif not self._properties.get("security.protocol", "plaintext").lower().endswith("ssl") and speaks_tls(self._properties):
             why = ": it speaks TLS, and security.protocol does not say so"
-        return self._last_error.hopeless_failure() or UnreachableError(
-            f"no Kafka broker answers at {self.bootstrap}{why}",
-            code="TG-KAFKA-UNREACHABLE",
-            where=self.bootstrap,
-            fix="start one with `tidegate up`, or set kafka.bootstrap (and [kafka.client] for TLS or SASL)",
-            example='bootstrap = "localhost:9092"',
-        )
+        what, where = f"no Kafka broker answers at {self.bootstrap}{why}", self.bootstrap
+        fix = "start one with `tidegate up`, or set kafka.bootstrap (and [kafka.client] for TLS or SASL)"
+        silence = UnreachableError(what, code="TG-KAFKA-UNREACHABLE", where=where, fix=fix, example='bootstrap = "localhost:9092"')
+        return self._last_error.hopeless_failure() or silence
 
 
 def _is_topic_unknown(error: BaseException | None) -> bool:
@@ -356,10 +330,6 @@ def _is_satisfied(key: str, there: str, wanted: str) -> bool:
 
 def _client_error(error: Exception) -> SettingError:
     reason = error.args[0]
-    return SettingError(
-        f"[kafka.client] cannot be used: {error_text(reason) if isinstance(reason, KafkaError) else scrub(str(error))}",
-        code="TG-KAFKA-CLIENT",
-        where="kafka.client",
-        fix="correct the property: librdkafka's documentation lists them (CONFIGURATION.md)",
-        example='"security.protocol" = "SASL_SSL"',
-    )
+    what = f"[kafka.client] cannot be used: {error_text(reason) if isinstance(reason, KafkaError) else scrub(str(error))}"
+    fix = "correct the property: librdkafka's documentation lists them (CONFIGURATION.md)"
+    return SettingError(what, code="TG-KAFKA-CLIENT", where="kafka.client", fix=fix, example='"security.protocol" = "SASL_SSL"')

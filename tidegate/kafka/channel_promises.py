@@ -41,11 +41,8 @@ def last_promises(
     other_topic_fix: str = OTHER_TOPIC_FIX,
 ) -> Promises:
     """
-    Return the last CTI of each channel of *topic*; *other_topic_fix* is the advice in errors.
-
-    Raises:
-        RefusedError: A channel has ended (TG-TOPIC-ENDED), or retention may have deleted its last CTI (TG-RETENTION).
-        ProtocolError: A record of the topic cannot be read.
+    Return the last CTI of each channel of *topic*; *other_topic_fix* is the advice in errors. Raises RefusedError: a channel has ended
+    (TG-TOPIC-ENDED), or retention may have deleted its last CTI (TG-RETENTION); ProtocolError: a record of the topic cannot be read.
     """
     promises: Promises = {}
     for (_, partition), end in sorted(ends.items()):
@@ -55,12 +52,9 @@ def last_promises(
         if any(cti.c == INFINITY for cti in last_ctis.values()):
             raise ended_error(topic, other_topic_fix)
         if start and not _is_complete(walk):
-            raise RefusedError(
-                "retention has deleted CTIs without which nobody knows how far the ordered topic goes",
-                code="TG-RETENTION",
-                where=f"{topic}-{partition}@{start}",
-                fix=f"bring the checkpoint back, or {other_topic_fix}, and give it a longer retention",
-            )
+            what = "retention has deleted CTIs that show how far the ordered topic goes"
+            fix = f"bring the checkpoint back, or {other_topic_fix}, and give it a longer retention"
+            raise RefusedError(what, code="TG-RETENTION", where=f"{topic}-{partition}@{start}", fix=fix)
         for number, cti in last_ctis.items():
             # The listed substreams do not matter for the progress of events.
             promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
@@ -69,12 +63,8 @@ def last_promises(
 
 def ended_error(topic: str, other_topic_fix: str = OTHER_TOPIC_FIX) -> RefusedError:
     """Return the error for a topic whose run has ended; *other_topic_fix* is the way to write to another topic."""
-    return RefusedError(
-        f"ordered topic {topic} has ended: its final CTI is written",
-        code="TG-TOPIC-ENDED",
-        where=topic,
-        fix=f"{other_topic_fix}, or delete this topic and its checkpoint to run again",
-    )
+    fix = f"{other_topic_fix}, or delete this topic and its checkpoint to run again"
+    return RefusedError(f"ordered topic {topic} has ended: its final CTI is written", code="TG-TOPIC-ENDED", where=topic, fix=fix)
 
 
 def _walk_tails(properties: Mapping[str, str], topic: str, partition: int, partitions: int, start: int, end: int) -> LastPromises:

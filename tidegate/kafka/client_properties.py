@@ -8,6 +8,9 @@ from tidegate.fault_points import is_armed
 # that it has given up for one in progress. [kafka.client] may override this.
 STEADY = {"enable.sparse.connections": "false"}
 
+# Largest event, key and value together: it must fit into the producer's queue.
+EVENT_BYTES_MAX = 63 * 2**20
+
 CONSUMER = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
@@ -22,6 +25,8 @@ CONSUMER = {
     # After a full queue librdkafka pauses for a second by default, in which the reader would run dry.
     "fetch.queue.backoff.ms": "5",
     "check.crcs": "false",
+    # A record may be larger than a response usually is: uncompressed, or once it is decompressed. The default would make it unreadable.
+    "receive.message.max.bytes": str(2**31 - 1),
     "log_level": "2",
 }
 
@@ -37,7 +42,8 @@ PRODUCER = {
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "65536",
-    "message.max.bytes": "104857600",
+    # Librdkafka's greatest: what is too large is decided by Tidegate before, by the topics' limits.
+    "message.max.bytes": "1000000000",
     "compression.type": "lz4",
     "log_level": "2",
 }

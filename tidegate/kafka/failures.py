@@ -54,7 +54,8 @@ def kafka_failure(
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and operation:
         return kafka_denial(Right(operation, topic or where), known_properties)
     if error.code() in _DENIALS:
-        return _denial(error, where, known_properties)
+        what = f"the brokers deny {kafka_principal(known_properties)} something: {error_text(error)}"
+        return RefusedError(what, code="TG-KAFKA-DENIED", where=where, fix="give it the rights that docs/security.md lists for its stage")
     if error.code() in _LOGIN_ERRORS:
         return _login_failure(error, known_properties)
     if error.code() == KafkaError._SSL or _TLS_REFUSAL.search(error.str()):
@@ -68,47 +69,30 @@ def error_text(error: KafkaError) -> str:
     return text.partition("/bootstrap: ")[2] or text
 
 
-def _denial(error: KafkaError, where: str, properties: Mapping[str, str]) -> RefusedError:
-    return RefusedError(
-        f"the brokers deny {kafka_principal(properties)} something: {error_text(error)}",
-        code="TG-KAFKA-DENIED",
-        where=where,
-        fix="give it the rights that docs/security.md lists for its stage",
-    )
-
-
 def kafka_denial(right: Right, properties: Mapping[str, str]) -> RefusedError:
     """Return the exception for a missing *right*."""
     who = kafka_principal(properties)
     bootstrap = properties.get("bootstrap.servers", "BROKER")
-    return RefusedError(
-        f"the brokers deny {who} the operation {right.operation} on topic {right.topic}",
-        code="TG-KAFKA-DENIED",
-        where=right.topic,
-        fix="allow it, and the others that docs/security.md lists for this stage",
-        example=kafka_acl(right, bootstrap, who),
-    )
+    what = f"the brokers deny {who} the operation {right.operation} on topic {right.topic}"
+    fix = "allow it, and the others that docs/security.md lists for this stage"
+    return RefusedError(what, code="TG-KAFKA-DENIED", where=right.topic, fix=fix, example=kafka_acl(right, bootstrap, who))
 
 
 def _login_failure(error: KafkaError, properties: Mapping[str, str]) -> UnreachableError:
-    return UnreachableError(
-        f"the brokers do not let {kafka_principal(properties)} in: {error_text(error)}",
-        code="TG-KAFKA-AUTH",
-        where=properties.get("bootstrap.servers", "kafka.client"),
-        fix="check sasl.mechanism, sasl.username and sasl.password in [kafka.client]; a changed password is read at the next start",
-        example='"sasl.password" = "file:/run/secrets/kafka"',
-    )
+    what = f"the brokers do not let {kafka_principal(properties)} in: {error_text(error)}"
+    fix = "check sasl.mechanism, sasl.username and sasl.password in [kafka.client]; a changed password is read at the next start"
+    example = '"sasl.password" = "file:/run/secrets/kafka"'
+    return UnreachableError(what, code="TG-KAFKA-AUTH", where=properties.get("bootstrap.servers", "kafka.client"), fix=fix, example=example)
 
 
 def _tls_failure(error: KafkaError, properties: Mapping[str, str]) -> UnreachableError:
-    return UnreachableError(
-        f"the brokers and this client do not agree on TLS: {certificate_problem(properties) or error_text(error)}",
-        code="TG-KAFKA-TLS",
-        where=properties.get("bootstrap.servers", "kafka.client"),
-        fix="check the brokers' certificate (who signed it, the host name in it, how long it is valid) against ssl.ca.location in "
-        "[kafka.client], and ssl.certificate.location with ssl.key.location if they ask for one",
-        example='"ssl.ca.location" = "/etc/tidegate/ca.pem"',
+    what = f"the brokers and this client do not agree on TLS: {certificate_problem(properties) or error_text(error)}"
+    where = properties.get("bootstrap.servers", "kafka.client")
+    fix = (
+        "check the brokers' certificate (who signed it, the host name in it, how long it is valid) against ssl.ca.location in "
+        "[kafka.client], and ssl.certificate.location with ssl.key.location if they ask for one"
     )
+    return UnreachableError(what, code="TG-KAFKA-TLS", where=where, fix=fix, example='"ssl.ca.location" = "/etc/tidegate/ca.pem"')
 
 
 class LastError:
@@ -125,6 +109,10 @@ class LastError:
 
     def clear(self) -> None:
         self.error = None
+
+    def is_refusal(self) -> bool:
+        """Return whether nobody listens there, or nobody knows the name: a broker that is slow shows neither."""
+        return self.error is not None and (self.error.code() == KafkaError._RESOLVE or "Connection refused" in self.error.str())
 
     def hopeless_failure(self) -> TidegateError | None:
         if self.error is None:

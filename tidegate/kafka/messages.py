@@ -16,11 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from ordering.columns.payload_columns import Payload
 from ordering.protocol.facts import FACTS_HEADER_NAME
 from ordering.protocol.wire import HEADER_NAME
-from tidegate.kafka.records import Records
-
-_UNASSIGNED = -1
-# The records, if any; whether a record at or beyond the end has arrived; the next error and its offset.
-Fetched = tuple[Records | None, bool, KafkaError | None, int]
+from tidegate.kafka.records import UNASSIGNED, Fetched, HeaderColumn, Headers, Records
 
 
 class MessageConsumer:
@@ -82,7 +78,7 @@ def _offset(message: Message) -> int:
 
 
 def _header_column(name: str, headers: Iterable[Iterable[tuple[str, Any]]]) -> pa.Array:
-    values = [next((value for other, value in each if other == name), None) for each in headers]
+    values = [next((value for other, value in of_record if other == name), None) for of_record in headers]
     return pa.array([value.encode() if isinstance(value, str) else value for value in values], type=pa.binary())
 
 
@@ -95,28 +91,14 @@ class MessageProducer:
         self._producer = Producer({**properties, **quiet, "on_delivery": self._on_failure, "error_cb": self._on_error})
 
     def send(
-        self,
-        topic: str,
-        value: Payload,
-        key: Payload,
-        partition: Any,
-        stamp_ms: Any,
-        name: str,
-        headers: pa.FixedSizeBinaryArray | None,
-        first_row: int = 0,
+        self, topic: str, value: Payload, key: Payload, partition: Any, stamp_ms: Any, name: str, headers: HeaderColumn, first_row: int = 0
     ) -> int:
         produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
         carried = [None] * len(value) if headers is None else [[(name, header)] for header in headers.to_pylist()]
-        columns = [
-            _as_objects(value)[first_row:],
-            _as_objects(key)[first_row:],
-            partition[first_row:].tolist(),
-            stamp_ms[first_row:].tolist(),
-            carried[first_row:],
-        ]
-        for payload, name_of, to, stamp, header in zip(*columns, strict=True):
+        columns = _as_objects(value), _as_objects(key), partition.tolist(), stamp_ms.tolist(), carried
+        for payload, key_octets, to, stamp, header in zip(*(column[first_row:] for column in columns), strict=True):
             try:
-                produce(topic, payload, name_of, to, None, None, stamp, header)
+                produce(topic, payload, key_octets, to, None, None, stamp, header)
             except BufferError:
                 return first_row
             except KafkaException as refused:
@@ -126,13 +108,7 @@ class MessageProducer:
         return first_row
 
     def send_one(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: list[tuple[str, bytes | None]],
-        partition: int = _UNASSIGNED,
-        stamp_ms: int = 0,
+        self, topic: str, value: bytes | None, key: bytes | None, headers: Headers, partition: int = UNASSIGNED, stamp_ms: int = 0
     ) -> bool:
         try:
             self._producer.produce(topic, value, key, partition, timestamp=stamp_ms, headers=list(headers))

@@ -26,40 +26,38 @@ from ordering.errors import TidegateError
 from ordering.protocol.facts import FACTS_HEADER_NAME
 from ordering.protocol.wire import HEADER_NAME
 from tidegate import native_parts
-from tidegate.kafka.records import Records
+from tidegate.kafka.records import UNASSIGNED, Fetched, HeaderColumn, Headers, Records
 from tidegate.observe.logs import get_logger
 
 _COLUMNS = 4
 _TEXT_BYTES = 512
-_UNASSIGNED = -1
 
 _log = get_logger("kafka")
+
+
+_p, _i32, _i64, _text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
+_texts = ctypes.POINTER(ctypes.c_char_p)
+_int = ctypes.c_int
 
 
 class _ReadColumn(ctypes.Structure):
     """``column`` of ``tg_piece``: an Arrow column that was read."""
 
-    _fields_ = [
-        ("ends", ctypes.c_void_p),
-        ("valid", ctypes.c_void_p),
-        ("bytes", ctypes.c_void_p),
-        ("nulls", ctypes.c_int64),
-        ("size", ctypes.c_int64),
-    ]
+    _fields_ = [("ends", _p), ("valid", _p), ("bytes", _p), ("nulls", _i64), ("size", _i64)]
 
 
 class _Piece(ctypes.Structure):
     """``tg_piece``."""
 
     _fields_ = [
-        ("rows", ctypes.c_int64),
-        ("block", ctypes.c_void_p),
-        ("offset", ctypes.c_void_p),
-        ("timestamp_ms", ctypes.c_void_p),
+        ("rows", _i64),
+        ("block", _p),
+        ("offset", _p),
+        ("timestamp_ms", _p),
         ("column", _ReadColumn * _COLUMNS),
-        ("beyond", ctypes.c_int32),
-        ("error", ctypes.c_int32),
-        ("error_offset", ctypes.c_int64),
+        ("beyond", _i32),
+        ("error", _i32),
+        ("error_offset", _i64),
         ("text", ctypes.c_char * _TEXT_BYTES),
     ]
 
@@ -67,13 +65,7 @@ class _Piece(ctypes.Structure):
 class _WrittenColumn(ctypes.Structure):
     """``tg_column``: an Arrow column to write."""
 
-    _fields_ = [
-        ("bytes", ctypes.c_void_p),
-        ("valid", ctypes.c_void_p),
-        ("ends", ctypes.c_void_p),
-        ("first", ctypes.c_int64),
-        ("wide", ctypes.c_int32),
-    ]
+    _fields_ = [("bytes", _p), ("valid", _p), ("ends", _p), ("first", _i64), ("wide", _i32)]
 
 
 @cache
@@ -115,9 +107,6 @@ def _librdkafka() -> str:
     return str(bundled[0]) if bundled else ctypes.util.find_library("rdkafka") or "librdkafka.so.1"
 
 
-_p, _i32, _i64, _text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
-_texts = ctypes.POINTER(ctypes.c_char_p)
-_int = ctypes.c_int
 _SIGNATURES: list[tuple[str, Any, list[Any]]] = [
     ("tg_open", _int, [_text, _text]),
     ("tg_free", None, [_p]),
@@ -148,12 +137,8 @@ class _Client:
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         self._handle = make(text)
         if not self._handle:
-            raise TidegateError(
-                f"no Kafka client can be made: {text.value.decode(errors='replace')}",
-                code="TG-KAFKA",
-                where="kafka.client",
-                fix="correct the properties in [kafka.client]",
-            )
+            what = f"no Kafka client can be made: {text.value.decode(errors='replace')}"
+            raise TidegateError(what, code="TG-KAFKA", where="kafka.client", fix="correct the properties in [kafka.client]")
         _open_clients.add(self)
 
     @property
@@ -243,11 +228,9 @@ class NativeConsumer(_Client):
         error = self._native.tg_assign(self._open, offset)
         assert error == 0, f"assigning one partition cannot fail: {error}"
 
-    def fetch(
-        self, end: int, rows_max: int, bytes_max: int, wait_ms: int, more_ms: int
-    ) -> tuple[Records | None, bool, KafkaError | None, int]:
+    def fetch(self, end: int, rows_max: int, bytes_max: int, wait_ms: int, more_ms: int) -> Fetched:
         """
-        Return the next records below *end*, if any; whether one at or beyond *end* has arrived; the next error and its offset.
+        Return the next records below *end*.
 
         Args:
             bytes_max: Most bytes, unless the first record alone is larger; below 2**31.
@@ -301,15 +284,7 @@ class NativeProducer(_Client):
         return KafkaError(code, self._native.tg_error_text(self._open).decode(errors="replace")) if code else None
 
     def send(
-        self,
-        topic: str,
-        value: Payload,
-        key: Payload,
-        partition: Any,
-        stamp_ms: Any,
-        name: str,
-        headers: pa.FixedSizeBinaryArray | None,
-        first_row: int = 0,
+        self, topic: str, value: Payload, key: Payload, partition: Any, stamp_ms: Any, name: str, headers: HeaderColumn, first_row: int = 0
     ) -> int:
         """
         Queue rows of binary columns (or numpy columns of bytes) from *first_row* on, each with the header *name* if *headers* is given.
@@ -320,29 +295,13 @@ class NativeProducer(_Client):
         block = None if headers is None else headers.buffers()[1].address + headers.offset * width
         values, keys = _written_column(value), _written_column(key)
         stamps, partitions = np.ascontiguousarray(stamp_ms, dtype=np.int64), np.ascontiguousarray(partition, dtype=np.int32)
-        next_row: int = self._native.tg_send(
-            self._open,
-            topic.encode(),
-            ctypes.byref(values[0]),
-            ctypes.byref(keys[0]),
-            partitions.ctypes.data,
-            stamps.ctypes.data,
-            name.encode(),
-            block,
-            width,
-            first_row,
-            len(value),
-        )
+        columns = ctypes.byref(values[0]), ctypes.byref(keys[0]), partitions.ctypes.data, stamps.ctypes.data
+        header = name.encode(), block, width
+        next_row: int = self._native.tg_send(self._open, topic.encode(), *columns, *header, first_row, len(value))
         return next_row
 
     def send_one(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: list[tuple[str, bytes | None]],
-        partition: int = _UNASSIGNED,
-        stamp_ms: int = 0,
+        self, topic: str, value: bytes | None, key: bytes | None, headers: Headers, partition: int = UNASSIGNED, stamp_ms: int = 0
     ) -> bool:
         """Queue one record with any headers; by default the client chooses partition and timestamp. Return False if the queue is full."""
         names = _c_array(ctypes.c_char_p, [name.encode() for name, _ in headers])

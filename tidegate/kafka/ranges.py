@@ -9,21 +9,23 @@ fetched beyond a range are kept for the next one.
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError
 
-from ordering.errors import RefusedError
+from ordering.errors import RefusedError, UnreachableError
 from tidegate.access_rights import Right
 from tidegate.kafka import native
-from tidegate.kafka.admin import kafka_failure, raise_if_hopeless
+from tidegate.kafka.admin import raise_if_hopeless
 from tidegate.kafka.client_properties import CONSUMER, STEADY
-from tidegate.kafka.failures import is_denial
+from tidegate.kafka.failures import error_text, is_denial, kafka_failure
 from tidegate.kafka.messages import MessageConsumer
 from tidegate.kafka.native import NativeConsumer, NativeSource
 from tidegate.kafka.records import Records
+from tidegate.kafka.unreadable import is_unreadable, next_readable, unreadable_error
 from tidegate.observe.logs import get_logger
 
 __all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "cached_reader", "drop_reader"]
@@ -31,16 +33,17 @@ __all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "cached_read
 CHUNK_EVENTS = 50_000
 CHUNK_BYTES = 16 * 2**20
 PREFETCH_BYTES = 16 * 2**20
-# Most bytes fetched ahead in one worker, however many partitions it reads.
-PREFETCH_BYTES_ALL = 128 * 2**20
+PREFETCH_BYTES_ALL = 128 * 2**20  # most bytes fetched ahead in one worker, however many partitions it reads
 # Most records fetched ahead with PREFETCH_BYTES, fewer in proportion with less: a record takes some 300 bytes besides its own.
 _PREFETCH_EVENTS = 50_000
 _CHUNK_EVENTS_MAX = 100_000
-# A range that begins at most this many offsets ahead is reached by reading on instead of a seek.
-_NEAR = 50_000
+_NEAR = 50_000  # a range that begins at most this many offsets ahead is reached by reading on instead of a seek
 _WAIT_MS = 500
 _MORE_MS = 50
 _WARN_AFTER_S = 10.0
+_LAST_OFFSET = 2**63 - 1
+# How often to wait _WAIT_MS for an answer about one offset.
+_PROBES = 20
 # A reader reconnects after this silence, doubled each time, so that large records on slow lines still arrive.
 _RECONNECT_AFTER_S, _RECONNECT_AFTER_MAX_S = 20.0, 120.0
 
@@ -80,28 +83,29 @@ class RangeReader:
             settings = {**self._settings, "group.id": "tidegate"}
             self._consumer = self._own = MessageConsumer(settings, self._topic, self._partition, self._headers)
         else:
-            source = (
-                NativeSource(library, self._settings)
-                if self._has_own_connections
-                else _shared_source(library, self._settings, self._headers)
-            )
+            is_own = self._has_own_connections
+            source = NativeSource(library, self._settings) if is_own else _shared_source(library, self._settings, self._headers)
             self._consumer = source.open_consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX)
-            self._own = source if self._has_own_connections else self._consumer
+            self._own = source if is_own else self._consumer
 
-    def read(self, start: int, end: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Records]:
+    def seek(self, offset: int) -> None:
+        """Go to an offset without reading what lies before it."""
+        self._consumer.assign(offset)
+        self._position = offset
+
+    def read(
+        self, start: int, end: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES, silence_max_s: float = math.inf
+    ) -> Iterator[Records]:
         """
-        Yield the range in pieces of at most *chunk* records, and of *chunk_bytes* unless one record is larger.
-
-        Raises:
-            RefusedError: The range (or its topic) has been deleted, or it may not be read (TG-KAFKA-DENIED).
-            UnreachableError: The brokers refuse the connection (TG-KAFKA-AUTH, TG-KAFKA-TLS).
+        Yield the range in pieces of at most *chunk* records, and of *chunk_bytes* unless one record is larger. Raises RefusedError: the
+        range (or its topic) has been deleted, it may not be read (TG-KAFKA-DENIED), or its bytes are broken (TG-RECORD-UNREADABLE);
+        UnreachableError: the brokers refuse the connection (TG-KAFKA-AUTH, TG-KAFKA-TLS), or nothing came for *silence_max_s*.
         """
         if 0 <= self._position < start <= self._position + _NEAR:
             self._skip(start, chunk, chunk_bytes)
         if self._position != start:
-            self._consumer.assign(start)
-            self._position = start
-        yield from self._read_chunks(end, chunk, chunk_bytes)
+            self.seek(start)
+        yield from self._read_chunks(end, chunk, chunk_bytes, silence_max_s)
 
     def _skip(self, start: int, chunk: int, chunk_bytes: int) -> None:
         """Read past records that another worker has read: most are fetched already, and a seek would wait for the broker."""
@@ -109,16 +113,15 @@ class RangeReader:
             for _ in self._read_chunks(start, chunk, chunk_bytes):
                 pass
         except RefusedError as error:
-            if error.code != "TG-RETENTION":
+            if error.code not in ("TG-RETENTION", "TG-RECORD-UNREADABLE"):
                 raise
 
-    def _read_chunks(self, end: int, chunk: int, chunk_bytes: int) -> Iterator[Records]:
+    def _read_chunks(self, end: int, chunk: int, chunk_bytes: int, silence_max_s: float = math.inf) -> Iterator[Records]:
         warned_s = since_s = time.monotonic()
         patience_s = _RECONNECT_AFTER_S
         while self._position < end:
-            records, is_beyond, error, error_offset = self._consumer.fetch(
-                end, min(chunk, _CHUNK_EVENTS_MAX), chunk_bytes, _WAIT_MS, _MORE_MS
-            )
+            rows_max = min(chunk, _CHUNK_EVENTS_MAX)
+            records, is_beyond, error, error_offset = self._consumer.fetch(end, rows_max, chunk_bytes, _WAIT_MS, _MORE_MS)
             if error is not None:
                 self._handle_error(error, error_offset, end)
             if records is not None:
@@ -131,6 +134,9 @@ class RangeReader:
                 yield records
                 warned_s = since_s = time.monotonic()
                 patience_s = _RECONNECT_AFTER_S
+            elif now_s - since_s > silence_max_s:
+                what = f"no records came for {silence_max_s:g} s"
+                raise UnreachableError(what, code="TG-KAFKA-UNREACHABLE", where=f"{self._topic}-{self._partition}@{self._position}")
             elif now_s - since_s > patience_s:
                 self._reconnect()
                 since_s, patience_s = now_s, min(2 * patience_s, _RECONNECT_AFTER_MAX_S)
@@ -158,17 +164,31 @@ class RangeReader:
             # The partition ends at or beyond the range: the rest of the range has no records.
             if error_offset >= end:
                 self._position = end
+        elif is_unreadable(error):
+            # Broken bytes behind the range are fetched ahead: they do not concern it.
+            if error_offset >= end:
+                self._position = end
+                return
+            start = max(error_offset, self._position)
+            behind = next_readable(self._is_readable, start)
+            raise unreadable_error(self._topic, self._partition, start, behind, error_text(error))
         elif code in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
-            raise RefusedError(
-                "retention has deleted records that are still to be read",
-                code="TG-RETENTION",
-                where=f"{self._topic}-{self._partition}@{self._position}",
-                fix="start a new ordered topic from what is left, and give the raw topic a longer retention",
-            )
+            what = "retention has deleted records that are still to be read"
+            fix = "give the topic a longer retention; ingest, started again, says how it goes on behind the gap"
+            raise RefusedError(what, code="TG-RETENTION", where=f"{self._topic}-{self._partition}@{self._position}", fix=fix)
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
             raise RefusedError("the topic is gone", code="TG-TOPIC-MISSING", where=f"{self._topic}-{self._partition}")
         elif error.fatal() or code == KafkaError._FATAL or is_denial(error):
             raise kafka_failure(error, f"{self._topic}-{self._partition}", "Read", self._topic, self._properties)
+
+    def _is_readable(self, offset: int) -> bool:
+        """Return whether records can be fetched from an offset on; also if it is the end of the partition, or beyond."""
+        self.seek(offset)
+        for _ in range(_PROBES):
+            records, is_beyond, error, _ = self._consumer.fetch(_LAST_OFFSET, 1, 1, _WAIT_MS, 0)
+            if records is not None or is_beyond or error is not None:
+                return not is_unreadable(error)
+        return True
 
 
 _sources: dict[Any, NativeSource] = {}

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from confluent_kafka import KafkaError
 from numpy.typing import NDArray
+
+# One header for each record to write, if any.
+HeaderColumn = pa.FixedSizeBinaryArray | None
+# The headers of one record to write, in order.
+Headers = list[tuple[str, bytes | None]]
+UNASSIGNED = -1  # as a record's partition: the client chooses it
 
 
 @dataclass(slots=True)
@@ -41,3 +48,7 @@ class Records:
         mask = pa.array(mask_of_rows)
         columns = [None if column is None else column.filter(mask) for column in (self.key, self.value, self.header, self.facts)]
         return Records(self.offset[mask_of_rows], self.timestamp_ms[mask_of_rows], *columns)
+
+
+# The records, if any; whether a record at or beyond the end has arrived; the next error and its offset.
+Fetched = tuple[Records | None, bool, KafkaError | None, int]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -26,15 +27,16 @@ from ordering.protocol.wire import CTI_BYTES_MAX, HEADER_NAME, encode_ctis, enco
 from ordering.ticks import MILLISECOND_US
 from tidegate.access_rights import Right
 from tidegate.kafka import native
-from tidegate.kafka.admin import kafka_failure, raise_if_hopeless
+from tidegate.kafka.admin import raise_if_hopeless
 from tidegate.kafka.client_properties import PRODUCER, STEADY
-from tidegate.kafka.failures import is_denial
+from tidegate.kafka.failures import is_denial, kafka_failure
 from tidegate.kafka.messages import MessageProducer
 from tidegate.kafka.native import NativeProducer
 from tidegate.observe.logs import get_logger
 
 # Errors of records that only follow from an earlier failure of the producer.
 _CONSEQUENCES = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
+TOO_LARGE = "TG-RECORD-TOO-LARGE"
 _WARN_AFTER_S = 10.0
 _FLUSH_MS = 1_000
 _ROOM_MS = 20
@@ -65,11 +67,13 @@ class Columns(NamedTuple):
 
 
 class GaplessProducer:
-    """A producer that delivers everything in order or fails as a whole; *properties* that would break this are overridden."""
+    """
+    A producer that delivers everything in order or fails as a whole; *properties* that would break this are overridden, *own* ones are not.
+    """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties: Mapping[str, str], own_properties: Mapping[str, str] = MappingProxyType({})) -> None:
         self._properties, self._topics = properties, set[str]()
-        own = {**STEADY, **properties, **PRODUCER}
+        own = {**STEADY, **properties, **PRODUCER, **own_properties}
         library = native.usable_library()
         self._producer: NativeProducer | MessageProducer = MessageProducer(own) if library is None else NativeProducer(library, own)
 
@@ -140,9 +144,22 @@ class GaplessProducer:
 def _record_error(error: KafkaError, topic: str, properties: Mapping[str, str]) -> TidegateError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return TidegateError(
-            "the broker refuses a record as too large", code="TG-RECORD-TOO-LARGE", where=topic, fix="raise max.message.bytes of the topic"
+            "the broker refuses a record as too large", code=TOO_LARGE, where=topic, fix="raise max.message.bytes of the topic"
         )
     return kafka_failure(error, topic, "Write", properties=properties)
+
+
+def event_headers(released: Released) -> pa.FixedSizeBinaryArray:
+    """Return the header of each event as it is written (PROTOCOL.md)."""
+    return encode_event_header_column(
+        released.seq,
+        released.system_us,
+        released.event_time_us,
+        released.arrival_us,
+        released.offset,
+        released.flags,
+        released.number,
+    )
 
 
 class ChannelWriter:
@@ -154,15 +171,7 @@ class ChannelWriter:
     def write_events(self, released: Released) -> None:
         if not len(released):
             return
-        headers = encode_event_header_column(
-            released.seq,
-            released.system_us,
-            released.event_time_us,
-            released.arrival_us,
-            released.offset,
-            released.flags,
-            released.number,
-        )
+        headers = event_headers(released)
         stamp_ms = released.system_us // MILLISECOND_US
         columns = Columns(released.value, released.key, released.output_partition, stamp_ms, HEADER_NAME, headers)
         self._producer.send_columns(self._topic, columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from ordering.errors import UnreachableError
 from tidegate.kafka import admin as admin_module
-from tidegate.kafka.admin import Admin, Topic
+from tidegate.kafka.admin import REFUSED_S, Admin, Topic
 
 MADE = Topic("made", "id", 2, {})
 
@@ -55,3 +56,12 @@ def test_a_topic_that_never_shows_ends_in_an_error(monkeypatch: pytest.MonkeyPat
         admin_of(brokers, monkeypatch).create("made", 2, {})
     assert error.value.code == "TG-KAFKA-UNREACHABLE"
     assert 1.0 < sum(brokers.pauses) < 1.2
+
+
+@pytest.mark.parametrize("bootstrap", ["127.0.0.1:1", "nobody.invalid:9092"])
+def test_a_broker_that_refuses_or_has_no_name_is_told_within_three_seconds(bootstrap: str) -> None:
+    """Nobody listens there, nobody knows the name: waiting for the whole time limit would tell no more."""
+    began_s = time.monotonic()
+    with pytest.raises(UnreachableError, match="no Kafka broker answers at"):
+        Admin({"bootstrap.servers": bootstrap}, timeout_s=30.0).check_reachable()
+    assert time.monotonic() - began_s < REFUSED_S + 4  # with the time of slow machines

@@ -1,0 +1,64 @@
+"""
+Why a record, a row or a result becomes a dead letter: the one list for each job.
+
+Law: every header ``reason`` is a member here. A member needs a line in docs/watching.md and a poisonous record in
+tests/integration/poison, or tests fail.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NewType
+
+# A reason as it stands in the header of a query's dead letter; made by QueryReason.text.
+ReasonText = NewType("ReasonText", str)
+
+
+class IngestReason(StrEnum):
+    """Why ingest cannot use a record: the header ``reason`` itself, counted by metrics."""
+
+    NO_PAYLOAD = "no_payload"
+    MALFORMED = "malformed"
+    SCHEMA_UNKNOWN = "schema_unknown"
+    SCHEMA_UNUSABLE = "schema_unusable"
+    TIMESTAMP = "timestamp"
+    END = "end"
+    CTI = "cti"
+    OVERSIZED = "oversized"
+    KEY_TOO_LONG = "key_too_long"
+    ARRIVAL_MISSING = "arrival_missing"
+    ARRIVAL_AHEAD = "arrival_ahead"
+
+
+class QueryReason(StrEnum):
+    """Why a query cannot use a row or a result, in words; each ``{}`` stands for a detail, and an expression may follow after a colon."""
+
+    NO_PAYLOAD = "payload is missing"
+    NOT_UTF8 = "payload is not UTF-8"
+    NOT_JSON = "payload is not JSON"
+    NOT_OBJECT = "payload is not a JSON object"
+    NOT_CSV = "payload is not one CSV record"
+    WRONG_COUNT = "payload has not as many values as there are columns"
+    NOT_AVRO = "payload is not one value of the Avro schema"
+    NO_FRAME = "payload has no schema-registry frame"
+    SCHEMA_UNKNOWN = "schema id is unknown to the registry"
+    SCHEMA_UNUSABLE = "schema cannot be used"
+    CONVERSION = "conversion failed"
+    WRONG_KIND = "{} is needed, not {}"
+    NOT_CONVERTIBLE = "{} cannot be converted to {}"
+    NOT_COMPARABLE = "values of type {} cannot be compared"
+    MIXED = "{} cannot be compared or mixed"
+    CALL = "{} failed: {}"
+    VALUE_TOO_LARGE = "value too large: {}"
+    JOIN_TOO_LARGE = "join too large: more than {} pairs of one key at one instant, {} left out"
+    FOREIGN_KEY = "the result's key is not {}, which OVER names"
+    RESULT_TOO_LARGE = "result too large: {} bytes, and its topic takes {}"
+
+    def text(self, *details: object) -> ReasonText:
+        """Return the reason with its details."""
+        return ReasonText(self.format(*details))
+
+
+def with_place(reason: ReasonText, expression: object) -> ReasonText:
+    """Return *reason* with the expression in which it came up."""
+    return ReasonText(f"{reason}: {expression}")

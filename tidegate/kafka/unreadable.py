@@ -1,0 +1,45 @@
+"""
+Batches that a partition holds and no consumer can read: their compressed bytes or their checksum are broken.
+Law: such a batch is an error, never a gap: records after it are read only if a user has said that it is to be skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError
+
+from ordering.errors import RefusedError
+
+_UNREADABLE = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError.MSG_SIZE_TOO_LARGE}
+
+
+def is_unreadable(error: KafkaError | None) -> bool:
+    """Return whether records are there but cannot be read."""
+    return error is not None and error.code() in _UNREADABLE
+
+
+def next_readable(is_readable: Callable[[int], bool], offset: int) -> int:
+    """Return the first readable offset after the unreadable *offset*, which is in the one unreadable batch there."""
+    step = 1
+    while not is_readable(offset + step):
+        step *= 2
+    unreadable, readable = offset + step // 2, offset + step
+    while readable - unreadable > 1:
+        middle = (unreadable + readable) // 2
+        if is_readable(middle):
+            readable = middle
+        else:
+            unreadable = middle
+    return readable
+
+
+def unreadable_error(topic: str, partition: int, start: int, end: int, reason: str) -> RefusedError:
+    """Return the error for the records from *start* to *end*, exclusive."""
+    return RefusedError(
+        f"no client can read the records of {topic}-{partition} from offset {start} to {end - 1}: {reason}",
+        code="TG-RECORD-UNREADABLE",
+        where=f"{topic}-{partition}@{start}",
+        fix="bring the bytes back from a replica or a backup; ingest can also go on behind them: tidegate skip, then start it again",
+        example=f'tidegate skip INPUT {topic}-{partition}@{start} --until {end} --why "unreadable"',
+    )
