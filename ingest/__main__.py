@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +11,22 @@ import typer
 from tidegate.observe.console import Format, run_command
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ingest.config import IngestPlan
+    from ingest.running_input import RunningInput
     from tidegate.observe.recovery_report import Recovery
+    from tidegate.observe.terminal import Terminal
     from tidegate.settings.load import Settings
     from tidegate.spark.early_session import EarlySession
     from tidegate.spark.worker_log import WorkerLog
+
+
+class OnFailure(StrEnum):
+    """What the other inputs of a process do if one fails."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
 
 
 def ingest(
@@ -26,6 +38,7 @@ def ingest(
     until_end: Annotated[bool, typer.Option("--until-end", help="Read to the present end, write the final CTI and stop.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: inputs.flights.late=3h")] = None,
+    on_failure: Annotated[OnFailure, typer.Option(help="What the other inputs of this process do if one fails.")] = OnFailure.CONTINUE,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Put inputs in order: read their raw topics, apply their time policies, write their ordered topics."""
@@ -37,10 +50,12 @@ def ingest(
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
     from tidegate.spark.early_session import EarlySession, separate_stderr
+    from tidegate.spark.launch.private_folder import keep_files_private
     from tidegate.spark.offset_log import checkpoint_state
     from tidegate.spark.worker_log import WorkerLog
 
     separate_stderr()
+    keep_files_private()
     now_us = time.time_ns() // 1000
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging.format, settings.logging.level)
@@ -63,7 +78,8 @@ def ingest(
 
         requested = parse_start(start, now_us)
         prepared = [job.prepare(settings, name, until_end, requested) for name in job.order_by_imports(settings, names)]
-        _run(title, prepared, settings, worker_log, spark or start_spark(), as_json=format is Format.JSON)
+        isolates = on_failure is OnFailure.CONTINUE
+        _run(title, prepared, settings, worker_log, spark or start_spark(), isolates=isolates, as_json=format is Format.JSON)
 
 
 def _run(
@@ -73,22 +89,23 @@ def _run(
     worker_log: WorkerLog,
     spark: EarlySession,
     *,
+    isolates: bool,
     as_json: bool,
 ) -> None:
     from contextlib import ExitStack
 
-    from rich.console import Console
-
     from ingest import job
     from ingest.running_input import RunningInput
+    from ordering.errors import TidegateError
     from tidegate.observe.console import live_line, print_json
     from tidegate.observe.metrics import Metrics
+    from tidegate.observe.terminal import standard_error
     from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
 
     at_fault: set[str] = set()
     inputs = [RunningInput(plan, recovery, job.make_end_lookup(plan), at_fault) for plan, recovery in prepared]
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
-    console = Console(stderr=True)
+    terminal = standard_error()
 
     def driven(running_input: RunningInput) -> DrivenQuery:
         def on_reports(reports: list[dict[str, Any]]) -> None:
@@ -97,16 +114,23 @@ def _run(
             if as_json:
                 print_json({"event": "batch", **summary})
 
+        def on_failure(failure: TidegateError) -> None:
+            running_input.fail(failure)
+            metrics.fail_input(running_input.name)
+            if as_json:
+                print_json({"event": "failed", "input": running_input.name, "failure": failure.as_dict()})
+
         return DrivenQuery(
             running_input.name,
             lambda: job.start(spark.get(), settings, running_input.plan, on_reports),
             Path(running_input.plan.checkpoint),
-            running_input.fail,
+            on_failure,
+            running_input.check,
         )
 
     with (
         stop_on_signal() as stop,
-        live_line(console, title, sum(running_input.progress.total or 0 for running_input in inputs)) as show,
+        live_line(terminal, title, sum(running_input.progress.total or 0 for running_input in inputs)) as show,
         ExitStack() as open_,
     ):
         for running_input in inputs:
@@ -117,22 +141,32 @@ def _run(
 
         def on_tick() -> None:
             worker_log.follow()
-            lines = [running_input.tick() for running_input in inputs]
+            lines = [running_input.line() for running_input in inputs]
             for running_input in inputs:
                 metrics.set_ends(running_input.name, running_input.catching_up.ends)
-            shown = (
-                lines if len(lines) == 1 else [f"{running_input.name}: {line}" for running_input, line in zip(inputs, lines, strict=True)]
-            )
+            shown = lines if len(lines) == 1 else [f"{each.name}: {line}" for each, line in zip(inputs, lines, strict=True)]
             show("  |  ".join(shown), sum(running_input.progress.totals()["events_in"] for running_input in inputs))
 
-        drive([driven(running_input) for running_input in inputs], stop, on_tick)
+        try:
+            drive([driven(running_input) for running_input in inputs], stop, on_tick, isolates=isolates)
+        except TidegateError:
+            ended = [running_input for running_input in inputs if running_input.failure is None] if isolates else []
+            _print_ends(ended, terminal, as_json=as_json)
+            raise
+    _print_ends(inputs, terminal, as_json=as_json)
+
+
+def _print_ends(inputs: Sequence[RunningInput], terminal: Terminal, *, as_json: bool) -> None:
+    from tidegate.observe.console import end_line, print_json
+
     for running_input in inputs:
         summary = running_input.summary()
         if as_json:
             print_json({"event": "end", **summary})
         else:
-            line = f"{running_input.progress.line()}; watermark {summary['watermark']}, {summary['events_per_second']:,} events/s"
-            console.print(f"ingest {running_input.name}: {line}", soft_wrap=True)
+            rate = f", {summary['events_per_second']:,} events/s" if summary["events_per_second"] else ""
+            watermark = f"; watermark {summary['watermark']}{rate}" if summary["watermark"] else ""
+            end_line(terminal, f"ingest {running_input.name}", f"{running_input.progress.line()}{watermark}")
 
 
 if __name__ == "__main__":

@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ingest.cti_imports import ImportedInput
-from ingest.offsets import Join, PlannedPosition
+from ingest.offsets import Join, Positions
+from ingest.skips import Skip, Spans
 from ordering.model.state import State
 from ordering.model.step import Model
 from ordering.protocol.journal import JournalKey
 from ordering.protocol.punctuation import Cti, Roster, Spread
-from ordering.ticks import NEVER
+from ordering.ticks import MINUTE_US, NEVER
 from tidegate.kafka.ranges import PREFETCH_BYTES_ALL
 from tidegate.payloads.formats import PayloadFormat
+from tidegate.settings.tables.base import LETTER_BYTES_MAX
 from tidegate.settings.tables.inputs import InputSettings
 from tidegate.settings.tables.redis import RedisSettings
 
@@ -36,7 +38,7 @@ class IngestPlan:
     topic_ids: Mapping[str, str]
     tasks: int
     # Where each partition is read from, and the estimate and import in force there.
-    starts: Mapping[Partition, PlannedPosition]
+    starts: Positions
     output_partitions: int
     # Topics in which silence advances time.
     estimates: frozenset[str]
@@ -53,11 +55,22 @@ class IngestPlan:
     ordered_topic_id: str = ""
     # Which of the partitions joined after the ordered topic was begun, and when.
     joins: Mapping[Partition, Join] = field(default_factory=dict)
+    # Offsets that are not read, and places where they were read again after a skip was undone.
+    skips: tuple[Skip, ...] = ()
+    # By partition: from the first skip not yet passed (inclusive) up to where earlier attempts may have come (exclusive). What they wrote
+    # there is compared.
+    compared: Mapping[Partition, tuple[int, int]] = field(default_factory=dict)
     # Topics that Tidegate writes: they never belong to the input, even if its pattern matches them.
     excluded: frozenset[str] = frozenset()
     payloads: PayloadFormat = field(default_factory=PayloadFormat)
     # Largest size of an event's key and value together; larger records become dead letters.
     record_bytes_max: int = 1_048_588
+    # A record stamped further ahead of its range's clock reading is a dead letter, microseconds.
+    arrival_max_ahead_us: int = 2 * MINUTE_US
+    # Most bytes of a substream's key; None: no limit.
+    key_bytes_max: int | None = None
+    # Size that dead letters are cut to.
+    letter_bytes_max: int = LETTER_BYTES_MAX
 
     @property
     def roster(self) -> Roster:
@@ -73,6 +86,10 @@ class IngestPlan:
         """Return the roster of *inputs* input partitions, of which *joins* have joined since the ordered topic was begun."""
         over = self.settings.over is not None
         return Roster(1 + joins, inputs, Spread.ALL if over else Spread.ONE, over)
+
+    def skipped_spans(self, partition: Partition) -> Spans:
+        """Return the spans of a partition's offsets that are not read, sorted."""
+        return tuple(sorted(skip.span for skip in self.skips if skip.input_partition == partition))
 
     def outputs_of(self, number: int) -> range:
         """Return the output partitions that the input partition with roster number *number* writes to."""
@@ -91,10 +108,9 @@ class IngestPlan:
         topic, number = partition
         return JournalKey(f"{topic}<{self.imported.topic}", topic_id or self.topic_ids[topic], number)
 
-    def join_key(self, partition: Partition, topic_id: str) -> JournalKey:
-        """Return the journal key of the fact when a partition joined this ordered topic."""
-        topic, number = partition
-        return JournalKey(f"{topic}>{self.settings.ordered_topic}", topic_id, number)
+    def own_key(self, partition: Partition, topic_id: str | None = None) -> JournalKey:
+        """Return the journal key of a partition's facts that hold for this ordered topic only: when it joined, and skips."""
+        return own_key(self.settings.ordered_topic, partition, topic_id or self.topic_ids[partition[0]])
 
     def model(self, number: int, roster: Roster | None = None, joined_us: int | None = None) -> Model:
         """Return the time model of the partition with roster number *number*; defaults: the roster and join time at the job's start."""
@@ -120,3 +136,8 @@ class IngestPlan:
             return model.new_state()
         next_offset = self.starts[self.partitions[number]].next_offset
         return model.resume(self.promises.get(number, {}), next_offset, self.start_us)
+
+
+def own_key(ordered_topic: str, partition: Partition, topic_id: str) -> JournalKey:
+    """Return the journal key of a partition's facts that hold for one ordered topic only."""
+    return JournalKey(f"{partition[0]}>{ordered_topic}", topic_id, partition[1])

@@ -12,13 +12,14 @@ from typing import cast
 
 from ingest.config import IngestPlan, Partition
 from ingest.fields import FieldReader
-from ingest.planner.arrival_stamps import Moments
-from ingest.stage.processor import RangeMarks, RangeWalk
+from ingest.planner.arrival_stamps import PlanningTimes
+from ingest.stage.processor import RangeMarks, RangeWalk, read_unskipped
 from ordering.errors import RefusedError
 from ordering.model.step import Batch
 from ordering.proof.explain import Explainer, Explanation
 from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import MILLISECOND_US, TICK_MAX
+from tidegate.dead_letter_reasons import IngestReason
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.records import Records
 from tidegate.kafka.writer import GaplessProducer
@@ -41,14 +42,14 @@ class ExplainingWalk(RangeWalk):
         for fact in sorted(facts, key=lambda fact: fact.position):
             by_kind.setdefault(fact.kind, []).append((fact.position, fact.value))
         self._marks = RangeMarks(tuple(by_kind.get(FactKind.ESTIMATE, ())), tuple(by_kind.get(FactKind.IMPORT, ())))
-        self._moments = self._moments_of(tuple(by_kind.get(plan.settings.span_kind, ())))
+        self._planning_times = self._planning_times_of(tuple(by_kind.get(plan.settings.planning_kind, ())))
         name = f"{partition[0]}-{partition[1]}"
         over = plan.settings.over is not None
         self._explainer = Explainer(model.policies, over, partition=name, joined_us=model.joined_us, offsets=offsets)
         self._explanations: list[Explanation] = []
         self.unusable: dict[int, str] = {}
 
-    def _moments_of(self, spans: tuple[tuple[int, int], ...]) -> Moments:
+    def _planning_times_of(self, spans: tuple[tuple[int, int], ...]) -> PlanningTimes:
         settings = self._plan.settings
         if not spans and settings.arrival == "ingest":
             raise RefusedError(
@@ -57,7 +58,7 @@ class ExplainingWalk(RangeWalk):
                 where=f"{self._partition[0]}-{self._partition[1]}",
                 fix="tidegate journal rebuild brings back what the ordered topic holds",
             )
-        return Moments(settings.span_kind, spans, TICK_MAX // MILLISECOND_US, settings.arrival_max_ahead_us)
+        return PlanningTimes(settings.planning_kind, spans, TICK_MAX // MILLISECOND_US, self._plan.arrival_max_ahead_us)
 
     def explanations(self, start: int, end: int, on_records: Callable[[int], None]) -> Iterator[Explanation]:
         """
@@ -68,7 +69,7 @@ class ExplainingWalk(RangeWalk):
         reader = RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis)
         self._state.next_offset = start
         try:
-            for records in reader.read(start, end, CHUNK_RECORDS) if start < end else ():
+            for records in read_unskipped(reader, start, end, self._plan.skipped_spans(self._partition), CHUNK_RECORDS):
                 self._judge(*self._partition, records, self._marks)
                 yield from self._pop_explanations(open_offsets)
                 on_records(len(records))
@@ -90,6 +91,6 @@ class ExplainingWalk(RangeWalk):
         self._explanations += self._explainer.walk(batch)
         self._state.next_offset = int(batch.end_offset)
 
-    def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
+    def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: IngestReason) -> None:
         if int(records.offset[row]) in self._offsets:
             self.unusable[int(records.offset[row])] = reason

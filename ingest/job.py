@@ -64,7 +64,7 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
     journal = RedisJournal.open(settings.redis)
-    survey = survey_start(settings, name, admin)
+    survey = survey_start(settings, name, admin, journal)
     decision = decide(settings, name, survey, start, until_end=until_end)
     _warn_of_weak_time(settings.input(name), survey)
     plan, recovery = apply(decision, survey, admin, journal, start)
@@ -75,6 +75,11 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
 def _warn_of_weak_time(chosen: InputSettings, survey: Survey) -> None:
     if chosen.arrival == "broker" and not all(topic.uses_log_append_time for topic in survey.raw):
         _log.warning("arrival times are the producers' clocks: the raw topic is set to CreateTime", topic=",".join(chosen.topics))
+    if chosen.timestamp_by is not None and chosen.early_us is None:
+        _log.warning(
+            "early is off: one event with a wrong time in the future makes all later events of its timeline out of order",
+            input=chosen.name,
+        )
     if chosen.policies().late_us is None:
         _log.warning("late is off: silence cannot advance time", input=chosen.name)
 

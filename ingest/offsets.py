@@ -33,8 +33,8 @@ class PlannedPosition:
     import_us: int = 0
     # Journaled imports (position, c in microseconds) inside the range that ends here.
     imports: Marks = ()
-    # (first position, microseconds): when the records from there on were first planned. If ingest stamps records this is their arrival;
-    # else it serves to recognize implausible timestamps.
+    # Planning times (first position, microseconds): when the records from there on were first planned. If ingest stamps records this is
+    # their arrival; else it serves to recognize implausible timestamps.
     spans: Marks = ()
     # Whether the journal did not know, when that range was planned, that it is judged.
     is_unclosed: bool = False
@@ -42,7 +42,7 @@ class PlannedPosition:
     base_us: int = 0
     # How many facts the journal held for records that had been judged without them.
     conflicts: int = 0
-    # How many moments were raised because a clock had gone back.
+    # How many planning times were raised because a clock had gone back.
     clamped: int = 0
 
     def marks_with_end(self) -> Marks:
@@ -67,6 +67,9 @@ class PlannedPosition:
     def from_json(cls, stored: Mapping[str, Any]) -> PlannedPosition:
         values: dict[str, Any] = {name: tuple(map(tuple, value)) if isinstance(value, list) else value for name, value in stored.items()}
         return cls(**{**values, "is_unclosed": bool(stored.get("is_unclosed", 0))})
+
+
+Positions = Mapping[Partition, PlannedPosition]
 
 
 def _with_end(marks: Marks, position: int, value: int) -> Marks:
@@ -100,7 +103,7 @@ def parse_partition(name: str) -> Partition:
 class Offset:
     """The positions of all input partitions."""
 
-    partitions: Mapping[Partition, PlannedPosition]
+    partitions: Positions
     # Whether the input has ended.
     is_final: bool = False
     # The partitions that joined after the ordered topic was begun (spec section 4).
@@ -110,7 +113,7 @@ class Offset:
     def roster(self) -> tuple[Partition, ...]:
         return sort_by_roster(self.partitions, self.joins)
 
-    def advance(self, partitions: Mapping[Partition, PlannedPosition]) -> Offset:
+    def advance(self, partitions: Positions) -> Offset:
         return Offset(partitions, self.is_final, self.joins)
 
     def to_json(self) -> dict[str, Any]:

@@ -34,6 +34,11 @@ class IngestRange:
     base_us: int = 0
     conflicts: int = 0
     clamped: int = 0
+    # Offsets that are not read: (first, first read again).
+    skips: Pairs = ()
+    # What earlier attempts wrote up to this offset is compared, because of the skip at *compare_from*; 0: nothing is.
+    compare_until: int = 0
+    compare_from: int = 0
 
 
 RANGE_SCHEMA = schema_of(IngestRange)

@@ -16,7 +16,7 @@ class IngestProgress:
     """Collects the reports of all input partitions; *total*: events up to the present end, 0 if the job has none."""
 
     def __init__(self, total: int) -> None:
-        self._total = total
+        self.total = total or None
         self._partitions: dict[int, dict[str, Any]] = {}
         self._first: tuple[float, int] | None = None
         self._seconds: Counter[str] = Counter()
@@ -37,10 +37,10 @@ class IngestProgress:
             totals.update(report["totals"])
         return totals
 
-    def rate(self) -> float:
-        """Return events per second since the end of the first batch, which includes the start of workers."""
+    def rate(self) -> float | None:
+        """Return events per second since the end of the first batch, which includes the start of workers; None before the second."""
         if self._first is None or self.batches < 2:
-            return 0.0
+            return None
         since, before = self._first
         return (self.totals()["events_in"] - before) / max(time.monotonic() - since, 1e-9)
 
@@ -56,7 +56,7 @@ class IngestProgress:
             "watermark": None if frontier_us == NEVER else format_tick(frontier_us),
             "finished": bool(self._partitions) and all(report["c"] == INFINITY for report in partitions),
             "batches": self.batches,
-            "events_per_second": round(self.rate()),
+            "events_per_second": None if (rate := self.rate()) is None else round(rate),
             "seconds": {name: round(spent, 2) for name, spent in self._seconds.items()},
         }
 
@@ -67,11 +67,8 @@ class IngestProgress:
     def line(self) -> str:
         totals = self.totals()
         dropped = sum(totals[name] for name in DROP_COUNTS)
+        held = sum(report["held"] for report in self._partitions.values())
         return (
-            f"in {totals['events_in']:,}  ordered {totals['released']:,}  late {totals['late_adjusted']:,}  "
+            f"in {totals['events_in']:,}  ordered {totals['released']:,}  held {held:,}  late {totals['late_adjusted']:,}  "
             f"out of order {totals['out_of_order_adjusted']:,}  dropped {dropped:,}  unreadable {totals['unreadable']:,}"
         )
-
-    @property
-    def total(self) -> int | None:
-        return self._total or None

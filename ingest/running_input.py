@@ -9,7 +9,7 @@ from ingest.config import IngestPlan
 from ingest.planner.limits import BatchCostWriter
 from ingest.planner.stage_progress import StageProgressWriter
 from ingest.progress import IngestProgress
-from ordering.errors import RefusedError, TidegateError
+from ordering.errors import TidegateError
 from tidegate.observe.logs import get_logger
 from tidegate.observe.progress_store import ProgressPublisher, ProgressStore
 from tidegate.observe.recovery_report import CatchUp, Recovery, RecoveryKind
@@ -32,6 +32,9 @@ class RunningInput:
         self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
         self._watch = RecoveryWatch(recovery, look, self._publisher, log)
         self._log = log
+        self._behind = ""
+        self._jump: dict[str, Any] | None = None
+        self.failure: TidegateError | None = None
 
     @property
     def catching_up(self) -> CatchUp:
@@ -51,14 +54,19 @@ class RunningInput:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if self.failure is not None:
+            return
         self._watch.__exit__(*error)
         # If no input in particular made the process fail, all have failed.
-        is_blameless = self._at_fault and self.name not in self._at_fault
-        self._publisher.__exit__(*((None, None, None) if is_blameless else error))
+        self._publisher.__exit__(*((None, None, None) if self._at_fault else error))
 
-    def fail(self) -> None:
-        """Note that this input makes the process fail."""
+    def fail(self, failure: TidegateError) -> None:
+        """End this input because of *failure*, and publish it; others of the process may go on."""
+        self.failure = failure
         self._at_fault.add(self.name)
+        self._log.error("this input has failed", error=failure)
+        self._watch.__exit__()
+        self._publisher.__exit__(type(failure), failure, None)
 
     def read_last_reports(self) -> list[dict[str, Any]]:
         """Return the last reports before this start; none if the job does not continue from its checkpoint."""
@@ -80,17 +88,22 @@ class RunningInput:
         self._batch_costs.accept_reports(reports)
         self.progress.accept_reports(reports)
         self._publisher.publish(reports)
+        jumps = [report["jump"] for report in reports if "jump" in report]
+        if jumps:
+            self._jump = max([*jumps, *filter(None, [self._jump])], key=lambda jump: jump["by_us"])
+            self._publisher.update_job(jump=self._jump)
         self._watch.advance({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
         return self.summary()
 
-    def tick(self) -> str:
-        """Ask the brokers; return a line about the input, RefusedError if a topic was replaced. Called about once a second."""
-        try:
-            behind = self._watch.poll()
-        except RefusedError:
-            self.fail()
-            raise
-        return f"{self.progress.line()}  {behind}".rstrip()
+    def check(self) -> None:
+        """Use what the brokers answered; RefusedError if a topic was replaced. Called about once a second."""
+        self._behind = self._watch.poll()
+
+    def line(self) -> str:
+        """Return a line about the input for the terminal."""
+        if self.failure is not None:
+            return f"failed: {self.failure.code}"
+        return f"{self.progress.line()}  {self._behind}".rstrip()
 
     def summary(self) -> dict[str, Any]:
         return {"input": self.name, **self.progress.summary(), "recovery": self.catching_up.as_dict()}

@@ -8,10 +8,12 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ordering.policies import Shape
 from ordering.ticks import NEVER
+from tidegate.dead_letter_reasons import IngestReason
 
 Ticks = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -33,13 +35,29 @@ class Fields:
     substream: pa.DictionaryArray | None
     end_us: Ticks | None = None
     start_us: Ticks | None = None
-    reasons: Mapping[int, str] = field(default_factory=dict)
+    reasons: Mapping[int, IngestReason] = field(default_factory=dict)
 
-    def mark_unusable(self, rows: NDArray[np.bool_], reason: str) -> None:
+    def mark_unusable(self, rows: NDArray[np.bool_], reason: IngestReason) -> None:
         if rows.any():
             self.readable &= ~rows
             self.well_formed = self.well_formed & ~rows
             self.reasons = {**self.reasons, **dict.fromkeys(np.flatnonzero(rows).tolist(), reason)}
+
+    def limit_keys(self, bytes_max: int) -> None:
+        """Mark the records whose substream has a longer key as unusable, and drop those keys."""
+        if self.substream is not None:
+            self.substream, too_long = drop_long_keys(self.substream, bytes_max)
+            self.mark_unusable(too_long, IngestReason.KEY_TOO_LONG)
+
+
+def drop_long_keys(substream: pa.DictionaryArray, bytes_max: int) -> tuple[pa.DictionaryArray, Mask]:
+    """Return substream keys with zero bytes in place of longer ones than *bytes_max*, and which rows had such."""
+    keys, indices = substream.dictionary, substream.indices
+    too_long = pc.greater(pc.binary_length(keys), bytes_max)
+    if not pc.any(too_long).as_py():
+        return substream, np.zeros(len(substream), dtype=np.bool_)
+    rows: Mask = too_long.take(indices).to_numpy(zero_copy_only=False)
+    return pa.DictionaryArray.from_arrays(indices, pc.if_else(too_long, b"", keys)), rows
 
 
 class Column(Protocol):
@@ -65,8 +83,8 @@ class ExtractedFields:
     well_formed: Mask
     # The requested ones of ``time``, ``end`` and ``over``.
     columns: Mapping[str, Column]
-    # By row: one word that says why it is not well formed.
-    reasons: Mapping[int, str] = field(default_factory=dict)
+    # By row: why it is not well formed.
+    reasons: Mapping[int, IngestReason] = field(default_factory=dict)
 
 
 class FieldSource(Protocol):

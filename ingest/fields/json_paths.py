@@ -1,7 +1,7 @@
 """
 Field paths in JSON payloads: the common and fast case. DuckDB's parser reads each payload on its own. Names match exactly; of members with
-equal names the first counts; a superfluous comma is accepted; NaN and Infinity count as null. Plain objects, on which no two parsers
-differ, are read by :mod:`tidegate.json_columns.plain_json` if it was compiled.
+equal names the first counts; NaN and Infinity count as null. What is JSON says :mod:`tidegate.expressions.json_texts`. Plain objects, on
+which no two parsers differ, are read by :mod:`tidegate.json_columns.plain_json` if it was compiled.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
 from tidegate import native_parts
 from tidegate.expressions.duckdb_pool import run
+from tidegate.expressions.json_texts import too_deep
 from tidegate.json_columns import plain_json
 from tidegate.json_columns.plain_json import PlainTexts
 
@@ -73,7 +74,7 @@ class JsonPaths:
 
     def _parse(self, payloads: pa.Array) -> tuple[Mask, list[pa.Array]]:
         table = run(self._sql, payloads=pa.table({"value": payloads})).combine_chunks()
-        ok = table["ok"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
+        ok = table["ok"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False) & ~too_deep(payloads)
         return ok, [_single_chunk(table[name]).cast(pa.string()) for name in self._names]
 
 

@@ -67,8 +67,8 @@ def _choose_source(exprs: Mapping[str, Expr], payloads: PayloadFormat) -> FieldS
     paths = {name: expr.path for name, expr in exprs.items() if isinstance(expr, Field)}
     if payloads.name == "json" and len(paths) == len(exprs):
         return JsonPaths(paths)
-    from ingest.fields.values import JsonExpression, ReaderSource
+    from ingest.fields.values import JsonExpressions, ReaderSource
 
     if payloads.name == "json":
-        return JsonExpression(JsonPaths(paths), reader_of(payloads), exprs["time"])
+        return JsonExpressions(JsonPaths(paths), reader_of(payloads), {"time": exprs["time"]})
     return ReaderSource(reader_of(payloads), exprs)

@@ -18,6 +18,7 @@ from ingest.fields.json_paths import JsonPaths
 from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
 from ordering.ticks import TICK_MAX, TICK_MIN
+from tidegate.dead_letter_reasons import IngestReason
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.kinds import Kind
@@ -27,7 +28,7 @@ from tidegate.payloads.formats import PayloadReader
 from tidegate.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 
 # Reasons that are reported instead of "malformed".
-_REASON_WORDS = {UNKNOWN_ID: "schema_unknown", UNUSABLE: "schema_unusable"}
+_REASON_WORDS = {UNKNOWN_ID: IngestReason.SCHEMA_UNKNOWN, UNUSABLE: IngestReason.SCHEMA_UNUSABLE}
 _TIME_KINDS = (Kind.NVARCHAR, Kind.BIGINT, Kind.FLOAT)
 
 
@@ -104,11 +105,11 @@ class ReaderSource:
         return ExtractedFields(ok, {name: Values(variant) for name, variant in zip(self._exprs, computed, strict=True)}, reasons)
 
 
-class JsonExpression:
-    """Extracts the event time from JSON payloads by an expression, and the other fields by their paths."""
+class JsonExpressions:
+    """Extracts some fields from JSON payloads by *exprs*, in which names are matched ignoring case, and the other fields by their paths."""
 
-    def __init__(self, paths: JsonPaths, reader: PayloadReader, expression: Expr) -> None:
-        self._paths, self._computed = paths, ReaderSource(reader, {"time": expression})
+    def __init__(self, paths: JsonPaths, reader: PayloadReader, exprs: Mapping[str, Expr]) -> None:
+        self._paths, self._computed = paths, ReaderSource(reader, exprs)
 
     def extract(self, payloads: pa.Array) -> ExtractedFields:
         extracted = self._paths.extract(payloads)

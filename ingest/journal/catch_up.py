@@ -26,7 +26,7 @@ class JournaledFacts(NamedTuple):
     closed: int
     estimates: list[tuple[int, int]]
     imports: list[tuple[int, int]]
-    spans: list[tuple[int, int]]
+    planning_times: list[tuple[int, int]]
 
     def lacks(self, position: PlannedPosition) -> bool:
         """Return whether an estimate or import in force by Spark's offset is missing."""
@@ -66,7 +66,7 @@ class CatchUp:
             memory = known.memory(partition)
             memory.remember(FactKind.ESTIMATE, journaled[partition].estimates)
             memory.remember(FactKind.IMPORT, journaled[partition].imports)
-            memory.remember(known.span_kind, journaled[partition].spans)
+            memory.remember(known.planning_kind, journaled[partition].planning_times)
             judged = known.positions[partition].next_offset if partition in behind else 0
             known.closed[partition] = max(journaled[partition].closed, judged)
         self._compared |= set(new)
@@ -75,7 +75,7 @@ class CatchUp:
     def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
         """Give all that is known here to a journal that has lost facts; *keys* are those of the calls that follow."""
         self._give_back(journal, self._known.positions)
-        self._give_back_joins(journal, keys)
+        self._give_back_own(journal, keys)
 
     def _read(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, JournaledFacts], bool]:
         """Return the journal's facts from the job's positions on, and whether the journal has lost facts that this process had seen."""
@@ -83,7 +83,7 @@ class CatchUp:
         calls: list[Call] = []
         for partition in partitions:
             start, key = known.positions[partition].next_offset, known.key(partition)
-            kinds = {FactKind.ESTIMATE: key, FactKind.IMPORT: known.import_key(partition), known.span_kind: key}
+            kinds = {FactKind.ESTIMATE: key, FactKind.IMPORT: known.import_key(partition), known.planning_kind: key}
             calls += [ReadClosed(key), *(Read(kind, key_of_kind, start, INFINITY) for kind, key_of_kind in kinds.items())]
         has_forgotten = False
         try:
@@ -91,7 +91,7 @@ class CatchUp:
         except JournalWipedError as error:
             self._log.warning(error.what, code=error.code)
             has_forgotten = True
-            self._give_back_joins(journal, [call.key for call in calls])
+            self._give_back_own(journal, [call.key for call in calls])
             answers = journal.execute(calls)
         count = len(calls) // len(partitions)
         parts = (answers[place * count : (place + 1) * count] for place in range(len(partitions)))
@@ -148,9 +148,9 @@ class CatchUp:
                 journal.restore(known.import_key(partition), memory.facts(imports=True) + closing)
             known.unclosed.pop(partition, None)
 
-    def _give_back_joins(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
-        for key, fact in self._known.joins.items():
-            journal.restore(key, [fact])
+    def _give_back_own(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
+        for key, facts in self._known.own.items():
+            journal.restore(key, sorted(facts))
         # Even an empty restore updates the era and the writes that this connection has seen, so the calls that follow are accepted.
         for key in dict.fromkeys(keys):
             journal.restore(key, [])

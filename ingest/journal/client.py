@@ -21,9 +21,9 @@ from structlog.typing import FilteringBoundLogger
 from ingest.config import IngestPlan, Partition
 from ingest.journal.catch_up import CatchUp
 from ingest.journal.connection import JournalConnection
-from ingest.journal.known_facts import KnownFacts, RangeFacts
+from ingest.journal.known_facts import KnownFacts
 from ingest.journal.range_closing import RangeClosing
-from ingest.offsets import Join, PlannedPosition
+from ingest.offsets import Join, PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Call, Forget, JournalKey, Propose, Raise, Read, RecordSilence, Silence
 from ordering.ticks import INFINITY, MINUTE_US
@@ -47,7 +47,7 @@ class JournalClient:
         self._connection = JournalConnection(plan.redis, self._catch_up, consequence, log)
         self._trim_due_us = 0
 
-    def begin_pass(self, positions: Mapping[Partition, PlannedPosition], read_starts: ReadStarts) -> None:
+    def begin_pass(self, positions: Positions, read_starts: ReadStarts) -> None:
         """Begin a pass at *positions*, Spark's offset: let the journal catch up, and now and then forget facts of deleted records."""
         self._known.move_to(positions)
         now_us = time.monotonic_ns() // 1000
@@ -58,7 +58,7 @@ class JournalClient:
     def is_available(self) -> bool:
         return self._connection.open() is not None
 
-    def select_plannable(self, positions: Mapping[Partition, PlannedPosition]) -> dict[Partition, PlannedPosition]:
+    def select_plannable(self, positions: Positions) -> dict[Partition, PlannedPosition]:
         """Return those of *positions* that may be planned: all, or without the journal those whose facts are all known."""
         if self.is_available():
             return dict(positions)
@@ -66,8 +66,8 @@ class JournalClient:
             return {}
         return {p: position for p, position in positions.items() if self._known.is_complete(p, position.next_offset)}
 
-    def close_ranges(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> dict[Partition, RangeFacts]:
-        """Close ranges about to be judged; return their facts (a range left out must not be planned), RefusedError if stamps are lost."""
+    def close_ranges(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> dict[Partition, PlannedPosition]:
+        """Close ranges about to be judged; return their ends (a range left out must not be planned), RefusedError if stamps are lost."""
         now_us = time.time_ns() // 1000
         calls: list[Call] = []
         for partition, start in starts.items():
@@ -113,7 +113,7 @@ class JournalClient:
         joins: dict[Partition, Join] = {}
         for partition, topic_id in partitions.items():
             self._known.add_topic(partition[0], topic_id)
-            answers = self._connection.ask([Read(FactKind.JOIN, self._plan.join_key(partition, topic_id), 0, INFINITY)])
+            answers = self._connection.ask([Read(FactKind.JOIN, self._plan.own_key(partition, topic_id), 0, INFINITY)])
             if answers is None:
                 return None
             if answers[0]:
@@ -123,8 +123,8 @@ class JournalClient:
     def journal_join(self, partition: Partition, topic_id: str, join: Join) -> bool:
         """Journal when a partition joined; return False if the journal did not answer: call again."""
         self._known.add_topic(partition[0], topic_id)
-        key = self._plan.join_key(partition, topic_id)
-        self._known.joins[key] = Fact(FactKind.JOIN, *join)
+        key = self._plan.own_key(partition, topic_id)
+        self._known.own.setdefault(key, set()).add(Fact(FactKind.JOIN, *join))
         return self._connection.ask([Propose(FactKind.JOIN, key, *join)]) is not None
 
     def _propose(self, kind: FactKind, key: Callable[[Partition], JournalKey], proposals: Sequence[Proposal]) -> dict[Partition, int]:

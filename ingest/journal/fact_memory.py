@@ -33,17 +33,17 @@ class _FactTable:
 
 
 class FactMemory:
-    """The facts of one input partition; *span_kind* says whether its moments are stamps or verdicts."""
+    """The facts of one input partition; *planning_kind*: its planning times are stamps or clock readings."""
 
-    def __init__(self, span_kind: FactKind) -> None:
-        self.span_kind = span_kind
+    def __init__(self, planning_kind: FactKind) -> None:
+        self.planning_kind = planning_kind
         self.is_incomplete = False
         self._kinds = {kind: _FactTable() for kind in FactKind}
 
     def remember(self, kind: FactKind, marks: Iterable[tuple[int, int]]) -> None:
         table = self._kinds[kind]
         for position, value in marks:
-            table.put(position, value if kind.is_span else max(value, table.values.get(position, value)))
+            table.put(position, value if kind.is_planning_time else max(value, table.values.get(position, value)))
         if len(table.positions) > FACTS_MAX:
             table.drop(len(table.positions) - FACTS_MAX)
             self.is_incomplete = True
@@ -51,13 +51,17 @@ class FactMemory:
     def remember_planned(self, planned: PlannedPosition) -> None:
         self.remember(FactKind.ESTIMATE, planned.marks_with_end())
         self.remember(FactKind.IMPORT, planned.imports_with_end())
-        self.remember(self.span_kind, planned.spans)
+        self.remember(self.planning_kind, planned.spans)
 
     def between(self, kind: FactKind, start: int, end: int) -> Marks:
-        """Return the facts with start <= position < end, positions rising; of moments also the one in force at *start*."""
+        """Return the facts with start <= position < end, positions rising; of planning times also the one in force at *start*."""
         table = self._kinds[kind]
-        first = max(bisect_right(table.positions, start) - 1, 0) if kind.is_span else bisect_left(table.positions, start)
-        return tuple((position, table.values[position]) for position in table.positions[first : bisect_left(table.positions, end)])
+        in_range = table.positions[self._first_in_force(kind, start) : bisect_left(table.positions, end)]
+        return tuple((position, table.values[position]) for position in in_range)
+
+    def _first_in_force(self, kind: FactKind, position: int) -> int:
+        positions = self._kinds[kind].positions
+        return max(bisect_right(positions, position) - 1, 0) if kind.is_planning_time else bisect_left(positions, position)
 
     def last(self, kind: FactKind) -> tuple[int, int] | None:
         table = self._kinds[kind]
@@ -69,7 +73,6 @@ class FactMemory:
         return [Fact(kind, *mark) for kind in kinds for mark in self._kinds[kind].values.items()]
 
     def forget_below(self, position: int) -> None:
-        """Forget facts below *position*, except the moment in force there and facts without a position."""
-        for kind in (FactKind.ESTIMATE, FactKind.IMPORT, self.span_kind):
-            table = self._kinds[kind]
-            table.drop(max(bisect_right(table.positions, position) - 1, 0) if kind.is_span else bisect_left(table.positions, position))
+        """Forget facts below *position*, except the planning time in force there and facts without a position."""
+        for kind in (FactKind.ESTIMATE, FactKind.IMPORT, self.planning_kind):
+            self._kinds[kind].drop(self._first_in_force(kind, position))

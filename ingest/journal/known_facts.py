@@ -6,29 +6,12 @@ Only then is every fact in force known here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from ingest.config import IngestPlan, Partition
 from ingest.journal.fact_memory import FactMemory
-from ingest.offsets import Marks, PlannedPosition
+from ingest.offsets import PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import JournalKey
 from ordering.ticks import INFINITY
-
-
-class RangeFacts(NamedTuple):
-    """The facts that every replay of a range must repeat."""
-
-    # Estimates and imports in the range, those at its start included.
-    marks: Marks
-    imports: Marks
-    # When its records were first planned: stamps or verdicts, the one in force at its start first.
-    spans: Marks
-    # Whether the journal does not know yet that the range is judged.
-    is_unclosed: bool = False
-    # How many moments were raised because a clock had gone back.
-    clamped: int = 0
 
 
 class KnownFacts:
@@ -37,19 +20,23 @@ class KnownFacts:
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
         self.stamps_arrivals = plan.settings.arrival == "ingest"
-        self.span_kind = plan.settings.span_kind
-        self.positions: Mapping[Partition, PlannedPosition] = {}
+        self.planning_kind = plan.settings.planning_kind
+        self.positions: Positions = {}
         # The first open position in the journal, as last known.
         self.closed: dict[Partition, int] = {}
         # Where the ranges begin that were judged without the journal.
         self.unclosed: dict[Partition, int] = {}
         # Partitions about which an answer of the journal was lost.
         self.uncertain: set[Partition] = set()
-        self.joins: dict[JournalKey, Fact] = {}
+        # Facts that hold for this ordered topic only.
+        self.own: dict[JournalKey, set[Fact]] = {}
+        for skip in plan.skips:
+            if not skip.is_undone:
+                self.own.setdefault(plan.own_key(skip.input_partition), set()).add(skip.fact)
         self._topic_ids = dict(plan.topic_ids)
         self._memory: dict[Partition, FactMemory] = {}
 
-    def move_to(self, positions: Mapping[Partition, PlannedPosition]) -> None:
+    def move_to(self, positions: Positions) -> None:
         """Take over the job's positions; of a partition seen for the first time also the facts in its position."""
         self.positions = positions
         for partition, position in positions.items():
@@ -69,7 +56,7 @@ class KnownFacts:
         return self._plan.import_key(partition, self._topic_ids[partition[0]])
 
     def memory(self, partition: Partition) -> FactMemory:
-        return self._memory.setdefault(partition, FactMemory(self.span_kind))
+        return self._memory.setdefault(partition, FactMemory(self.planning_kind))
 
     def is_fresh(self, partition: Partition) -> bool:
         """Return whether nothing of a partition has been judged: then nothing below its start needs to be closed."""
@@ -82,8 +69,8 @@ class KnownFacts:
         """Return whether every fact in force from an offset on is known here."""
         return next_offset >= self.closed.get(partition, INFINITY) and partition not in self.uncertain
 
-    def range_facts(self, partition: Partition, start: int, end: int, *, is_unclosed: bool = False, clamped: int = 0) -> RangeFacts:
-        memory = self.memory(partition)
-        kinds = FactKind.ESTIMATE, FactKind.IMPORT, self.span_kind
-        marks, imports, spans = (memory.between(kind, start, end) for kind in kinds)
-        return RangeFacts(marks, imports, spans, is_unclosed, clamped)
+    def range_end(self, partition: Partition, start: int, end: int, *, is_unclosed: bool = False, clamped: int = 0) -> PlannedPosition:
+        """Return the end of a range with all facts that every replay of the range must repeat, those at its start included."""
+        kinds = FactKind.ESTIMATE, FactKind.IMPORT, self.planning_kind
+        marks, imports, spans = (self.memory(partition).between(kind, start, end) for kind in kinds)
+        return PlannedPosition(end, marks=marks, imports=imports, spans=spans, is_unclosed=is_unclosed, clamped=clamped)

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.config import IngestPlan, Partition
-from ingest.journal.known_facts import KnownFacts, RangeFacts
+from ingest.journal.known_facts import KnownFacts
+from ingest.offsets import PlannedPosition
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Call, Close, PlanningTime, Read
 
-# A verdict stays in force for this part of ``arrival_max_ahead`` (1/1000), so most ranges need no new one.
-_VERDICT_SHARE = 1000
+# A clock reading stays in force for this part of ``arrival_max_ahead`` (1/10), so most ranges need no new one.
+_CLOCK_SHARE = 10
 
 
 class RangeClosing:
@@ -26,21 +27,21 @@ class RangeClosing:
 
     def calls(self, partition: Partition, start: int, end: int, now_us: int) -> list[Call]:
         """Return the calls that close a range and read its facts; every range has the same number of calls."""
-        key, last, kind = self._known.key(partition), end - 1, self._known.span_kind
-        moment = PlanningTime(kind, now_us, self._slack_us)
-        calls: list[Call] = [Close(key, end, moment), Read(FactKind.ESTIMATE, key, start, last), Read(kind, key, start, last)]
+        key, last, kind = self._known.key(partition), end - 1, self._known.planning_kind
+        planning_time = PlanningTime(kind, now_us, self._slack_us)
+        calls: list[Call] = [Close(key, end, planning_time), Read(FactKind.ESTIMATE, key, start, last), Read(kind, key, start, last)]
         if self._plan.imported is not None:
             import_key = self._known.import_key(partition)
             calls += [Close(import_key, end), Read(FactKind.IMPORT, import_key, start, last)]
         return calls
 
-    def accept_answers(self, partition: Partition, start: int, end: int, now_us: int, answers: Sequence[Any]) -> RangeFacts:
-        """Remember the answers to :meth:`calls`; return the facts of the range, RefusedError if stamps of judged records are lost."""
+    def accept_answers(self, partition: Partition, start: int, end: int, now_us: int, answers: Sequence[Any]) -> PlannedPosition:
+        """Remember the answers to :meth:`calls`; return the range's end with its facts. RefusedError: judged records lost their stamps."""
         known, memory = self._known, self._known.memory(partition)
-        estimates, spans = answers[1], answers[2]
+        estimates, planning_times = answers[1], answers[2]
         memory.remember(FactKind.ESTIMATE, estimates)
-        memory.remember(known.span_kind, spans)
-        if known.stamps_arrivals and not (spans and spans[0][0] <= start):
+        memory.remember(known.planning_kind, planning_times)
+        if known.stamps_arrivals and not (planning_times and planning_times[0][0] <= start):
             raise RefusedError(
                 "the journal has lost when records arrived that were judged before",
                 code="TG-JOURNAL-LOST",
@@ -50,19 +51,19 @@ class RangeClosing:
             )
         memory.remember(FactKind.IMPORT, answers[4] if len(answers) > 4 else ())
         is_newly_closed = known.closed.get(partition, end) < end
-        clamped = int(is_newly_closed and bool(spans) and spans[-1][1] > now_us)
+        clamped = int(is_newly_closed and bool(planning_times) and planning_times[-1][1] > now_us)
         known.closed[partition] = max(end, known.closed.get(partition, 0))
-        return known.range_facts(partition, start, end, clamped=clamped)
+        return known.range_end(partition, start, end, clamped=clamped)
 
-    def close_later(self, partition: Partition, start: int, end: int, now_us: int) -> RangeFacts:
-        """Return the facts of a range that was never judged, without the journal; remember that the journal has not closed it."""
+    def close_later(self, partition: Partition, start: int, end: int, now_us: int) -> PlannedPosition:
+        """Return the end of a range that was never judged, without the journal; remember that the journal has not closed it."""
         known, memory = self._known, self._known.memory(partition)
-        last = memory.last(known.span_kind)
+        last = memory.last(known.planning_kind)
         if last is None or last[1] < now_us - self._slack_us:
-            memory.remember(known.span_kind, [(start, now_us)])
+            memory.remember(known.planning_kind, [(start, now_us)])
         known.unclosed.setdefault(partition, start)
-        return known.range_facts(partition, start, end, is_unclosed=True)
+        return known.range_end(partition, start, end, is_unclosed=True)
 
     @property
     def _slack_us(self) -> int:
-        return 0 if self._known.stamps_arrivals else self._plan.settings.arrival_max_ahead_us // _VERDICT_SHARE
+        return 0 if self._known.stamps_arrivals else self._plan.arrival_max_ahead_us // _CLOCK_SHARE

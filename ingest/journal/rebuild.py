@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ingest.config import IngestPlan, Partition
 from ordering.errors import RefusedError
-from ordering.protocol.facts import ORIGIN, Fact, FactKind, FactMerger, decode_facts, topic_mark
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, FactMerger, decode_facts, topic_digest
 from ordering.protocol.journal import Journal, JournalKey
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY
@@ -21,6 +21,9 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.ranges import RangeReader, Records
 from tidegate.kafka.tails import ctis_of
 from tidegate.observe.logs import get_logger
+
+# Of these the largest value at a position counts.
+_RAISED = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.SKIP)
 
 _log = get_logger("ingest.journal")
 
@@ -30,7 +33,7 @@ class TopicFacts:
     """The facts of one input partition that an ordered topic holds."""
 
     merged: FactMerger = field(default_factory=FactMerger)
-    # Kafka partition and mark of its topic.
+    # Kafka partition and digest of its topic's name.
     origin: tuple[int, int] | None = None
     # By output partition whose beginning is gone: the position in its first remaining CTI.
     first_positions: dict[int, int] = field(default_factory=dict)
@@ -82,8 +85,8 @@ def _accept_records(facts_by_number: dict[int, TopicFacts], records: Records, to
 
 def roster_members(partitions: Sequence[Partition], facts_by_number: Mapping[int, TopicFacts]) -> tuple[Partition, ...]:
     """Return *partitions* in the topic's roster order; a roster number that the topic does not identify gets one of the others."""
-    by_mark = {(partition, topic_mark(topic)): (topic, partition) for topic, partition in partitions}
-    known = {number: by_mark[topic_facts.origin] for number, topic_facts in facts_by_number.items() if topic_facts.origin in by_mark}
+    by_digest = {(partition, topic_digest(topic)): (topic, partition) for topic, partition in partitions}
+    known = {number: by_digest[topic_facts.origin] for number, topic_facts in facts_by_number.items() if topic_facts.origin in by_digest}
     others = iter(sorted(set(partitions) - set(known.values())))
     ordered = (known[number] if number in known else next(others, None) for number in range(max(facts_by_number, default=-1) + 1))
     return tuple(partition for partition in ordered if partition is not None)
@@ -91,8 +94,8 @@ def roster_members(partitions: Sequence[Partition], facts_by_number: Mapping[int
 
 def journal_keys(plan: IngestPlan, partition: Partition) -> dict[JournalKey, tuple[FactKind, ...]]:
     """Return the journal keys of an input partition, and which kinds of facts each holds."""
-    own = tuple(kind for kind in FactKind if kind not in (FactKind.IMPORT, FactKind.JOIN))
-    keys = {plan.journal_key(partition): own, plan.join_key(partition, plan.topic_ids[partition[0]]): (FactKind.JOIN,)}
+    shared = tuple(kind for kind in FactKind if kind not in (FactKind.IMPORT, FactKind.JOIN, FactKind.SKIP))
+    keys = {plan.journal_key(partition): shared, plan.own_key(partition): (FactKind.JOIN, FactKind.SKIP)}
     return keys | ({plan.import_key(partition): (FactKind.IMPORT, FactKind.CLOSED)} if plan.imported is not None else {})
 
 
@@ -165,10 +168,10 @@ def _is_missing(fact: Fact, known: Mapping[tuple[int, int], int], closed: int) -
     if fact.kind == FactKind.CLOSED:
         return fact.position > closed
     return known.get((fact.kind, fact.position)) is None or (
-        fact.kind in (FactKind.ESTIMATE, FactKind.IMPORT) and closed <= fact.position and known[fact.kind, fact.position] < fact.value
+        fact.kind in _RAISED and closed <= fact.position and known[fact.kind, fact.position] < fact.value
     )
 
 
 def _contradictions(facts: Iterable[Fact], known: Mapping[tuple[int, int], int], closed: int) -> int:
-    settled = (fact for fact in facts if fact.kind not in (FactKind.ESTIMATE, FactKind.IMPORT) or fact.position < closed)
+    settled = (fact for fact in facts if fact.kind not in _RAISED or fact.position < closed)
     return sum(known.get((fact.kind, fact.position), fact.value) != fact.value for fact in settled)

@@ -10,9 +10,10 @@ carry an *era*, a random word of their first writer, and a count of writes.
 
 Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION``, a hash (closed, base, join, silence, era, writes), and below it, for each kind that has
 many facts, a hash from position to value and a sorted set of positions: ``:estimates`` with ``:positions``, ``:imports`` with
-``:import_positions``, ``:stamps`` with ``:stamp_positions``, ``:verdicts`` with ``:verdict_positions``; for each ordered topic
-``tidegate:{TOPIC}:fingerprint:TOPIC_ID``, the settings that shape its events. Numbers are 19 decimal digits with leading zeros, compared as
-text: Lua's numbers are floating point and would round microseconds after the year 2255.
+``:import_positions``, ``:stamps`` with ``:stamp_positions``, ``:verdicts`` with ``:verdict_positions``, ``:skips`` with
+``:skip_positions``; for each ordered topic ``tidegate:{TOPIC}:fingerprint:TOPIC_ID``, the settings that shape its events, and
+``tidegate:{TOPIC}:notes:TOPIC_ID``, who asked for its skips and why. Numbers are 19 decimal digits with leading zeros, compared as text:
+Lua's numbers are floating point and would round microseconds after the year 2255.
 """
 
 from __future__ import annotations
@@ -53,13 +54,20 @@ redis.call('HSET', KEYS[1], 'read', 1)
 return {redis.call('HGET', KEYS[1], 'settings'), first}
 """
 
+_NOTES_SCRIPT = """
+if (redis.call('HGET', KEYS[1], 'notes') or '') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'notes', ARGV[2])
+return 1
+"""
+
 _NAMES = {
     FactKind.ESTIMATE: "estimates",
     FactKind.IMPORT: "imports",
     FactKind.STAMP: "stamps",
-    FactKind.VERDICT: "verdicts",
+    FactKind.CLOCK: "verdicts",
     FactKind.BASE: "base",
     FactKind.JOIN: "join",
+    FactKind.SKIP: "skips",
 }
 # Era and count of writes of each partition's facts, as last seen.
 SeenWrites = dict[JournalKey, tuple[str, int]]
@@ -98,9 +106,8 @@ class RedisJournal(Journal):
         with translate_errors(settings.address):
             _refuse_eviction(client, settings.address)
             # The disk's confirmation must come before the client gives up on the call.
-            return cls(
-                client, settings.address, answer_timeout_us(settings) * 4 // 5 if _must_confirm_disk(client, settings) else 0, seen_writes
-            )
+            disk_timeout_us = answer_timeout_us(settings) * 4 // 5 if _must_confirm_disk(client, settings) else 0
+            return cls(client, settings.address, disk_timeout_us, seen_writes)
 
     def execute(self, calls: Sequence[Call]) -> list[Any]:
         """See :meth:`ordering.protocol.journal.Journal.execute`. A long ``Forget`` runs several scripts."""
@@ -125,9 +132,8 @@ class RedisJournal(Journal):
         return sort_facts(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
 
     def read_silence(self, key: JournalKey) -> Silence | None:
-        silence: Silence | None = self._run_calls(
-            [_ScriptCall("look", key, ("silence",), lambda text: _parse_silence(text) if text else None)]
-        )[0]
+        call = _ScriptCall("look", key, ("silence",), lambda text: _parse_silence(text) if text else None)
+        silence: Silence | None = self._run_calls([call])[0]
         return silence
 
     def check(self) -> None:
@@ -145,6 +151,19 @@ class RedisJournal(Journal):
         name = f"tidegate:{{{topic}}}:fingerprint:{topic_id}"
         known_settings, is_first = self._run_script(_FINGERPRINT_SCRIPT, [name], [settings, "anew" if begins_anew else ""])
         return str(known_settings), bool(is_first)
+
+    def withdraw(self, key: JournalKey, fact: Fact) -> None:
+        """Remove a fact that no run has used; closed positions are not asked."""
+        self._run_calls([_ScriptCall("withdraw", key, (_NAMES[FactKind(fact.kind)], _digits(fact.position)), int)])
+
+    def read_notes(self, topic: str, topic_id: str) -> str:
+        """Return the text kept about the facts of an ordered topic; empty if there is none."""
+        with translate_errors(self._address):
+            return str(self._client.hget(_notes_key(topic, topic_id), "notes") or "")
+
+    def replace_notes(self, topic: str, topic_id: str, known: str, notes: str) -> bool:
+        """Replace the text, if it still is the *known* one; return whether it was."""
+        return bool(self._run_script(_NOTES_SCRIPT, [_notes_key(topic, topic_id)], [known, notes]))
 
     def close_connection(self) -> None:
         self._client.close()
@@ -193,16 +212,20 @@ def _redis_key(key: JournalKey) -> str:
     return f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
 
 
+def _notes_key(topic: str, topic_id: str) -> str:
+    return f"tidegate:{{{topic}}}:notes:{topic_id}"
+
+
 def _script_calls(call: Call) -> list[_ScriptCall]:
     match call:
         case Raise():
             return [_ScriptCall("raise", call.key, (_NAMES[call.kind], *_all_digits(call.position, call.value_us)), _number_or_none)]
         case Close():
-            return [_ScriptCall("close", call.key, (_digits(call.below), *_moment(call)), lambda _: None)]
+            return [_ScriptCall("close", call.key, (_digits(call.below), *_planning_time(call)), lambda _: None)]
         case Read() if call.kind not in KINDS_BY_POSITION:
             return [_ScriptCall("look", call.key, (_NAMES[call.kind],), lambda text: _settled_within(call, text))]
         case Read():
-            bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _span_flag(call.kind)
+            bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _planning_flag(call.kind)
             return [_ScriptCall("read", call.key, bounds, _parse_pairs)]
         case Propose():
             proposed = _digits(call.position) + _digits(call.value)
@@ -215,26 +238,26 @@ def _script_calls(call: Call) -> list[_ScriptCall]:
             return [_ScriptCall("hush", call.key, (_digits(position), text, boot_id), _parse_silence)]
         case Forget():
             below, most = _digits(call.below), str(_AT_ONCE)
-            return [_ScriptCall("forget", call.key, (_NAMES[kind], below, most, _span_flag(kind)), int) for kind in KINDS_BY_POSITION]
+            return [_ScriptCall("forget", call.key, (_NAMES[kind], below, most, _planning_flag(kind)), int) for kind in KINDS_BY_POSITION]
 
 
 def _restore_call(key: JournalKey, fact: Fact) -> _ScriptCall:
     kind = FactKind(fact.kind)
     if kind in KINDS_BY_POSITION:
-        return _ScriptCall("fill", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _span_flag(kind)), int)
+        return _ScriptCall("fill", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _planning_flag(kind)), int)
     proposed = fact.position, fact.value
     return _ScriptCall("settle", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(_parse_settled(text) == proposed))
 
 
-def _moment(call: Close) -> tuple[str, str, str]:
+def _planning_time(call: Close) -> tuple[str, str, str]:
     if call.planning_time is None:
         return "", "", ""
     kind, value_us, slack_us = call.planning_time
     return _NAMES[kind], _digits(value_us), _digits(max(value_us - slack_us, 0))
 
 
-def _span_flag(kind: FactKind) -> str:
-    return "1" if kind.is_span else "0"
+def _planning_flag(kind: FactKind) -> str:
+    return "1" if kind.is_planning_time else "0"
 
 
 def _number_or_none(text: Any) -> int | None:
@@ -285,9 +308,8 @@ def _refuse_eviction(client: redis.Redis, address: str) -> None:
 def _must_confirm_disk(client: redis.Redis, settings: RedisSettings) -> bool:
     """Return whether to wait for the disk after each call; refuse or warn if the server can lose what it answered."""
     if settings.journal_durability == "memory":
-        get_logger("ingest.journal").warning(
-            "a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory"
-        )
+        log = get_logger("ingest.journal")
+        log.warning("a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory")
         return False
     reason = _why_no_waitaof(client)
     if reason is None:

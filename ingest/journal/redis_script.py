@@ -14,7 +14,8 @@ from __future__ import annotations
 SCRIPT = """
 local at = 0
 local function next_arg() at = at + 1; return ARGV[at] end
-local POSITIONS = {estimates = 'positions', imports = 'import_positions', stamps = 'stamp_positions', verdicts = 'verdict_positions'}
+local POSITIONS = {estimates = 'positions', imports = 'import_positions', stamps = 'stamp_positions', verdicts = 'verdict_positions',
+  skips = 'skip_positions'}
 
 local function names(facts, kind) return facts .. ':' .. kind, facts .. ':' .. POSITIONS[kind] end
 local function put(facts, kind, position, value)
@@ -41,7 +42,7 @@ function calls.raise(facts)
 end
 
 function calls.close(facts)
-  local below, kind, moment, recent = next_arg(), next_arg(), next_arg(), next_arg()
+  local below, kind, planned, recent = next_arg(), next_arg(), next_arg(), next_arg()
   local closed = redis.call('HGET', facts, 'closed') or '0000000000000000000'
   if below <= closed then return '' end
   if kind ~= '' then
@@ -50,13 +51,13 @@ function calls.close(facts)
       local values, positions = names(facts, 'estimates')
       for _, position in ipairs(redis.call('ZRANGEBYLEX', positions, '[' .. closed, '(' .. below)) do
         local estimated = redis.call('HGET', values, position)
-        if estimated > moment then moment = estimated end
+        if estimated > planned then planned = estimated end
         if estimated > recent then recent = estimated end
       end
     end
     if not last or last_value < recent then
-      if last and last_value > moment then moment = last_value end
-      put(facts, kind, closed, moment)
+      if last and last_value > planned then planned = last_value end
+      put(facts, kind, closed, planned)
     end
   end
   redis.call('HSET', facts, 'closed', below)
@@ -64,9 +65,9 @@ function calls.close(facts)
 end
 
 function calls.read(facts)
-  local kind, from, till, spans = next_arg(), next_arg(), next_arg(), next_arg()
+  local kind, from, till, is_planning = next_arg(), next_arg(), next_arg(), next_arg()
   local values, positions = names(facts, kind)
-  if spans == '1' then from = last_from(facts, kind, '[' .. from) or from end
+  if is_planning == '1' then from = last_from(facts, kind, '[' .. from) or from end
   local found = {}
   for _, position in ipairs(redis.call('ZRANGEBYLEX', positions, '[' .. from, '[' .. till)) do
     found[#found + 1] = position
@@ -98,9 +99,9 @@ function calls.hush(facts)
 end
 
 function calls.forget(facts)
-  local kind, below, most, spans = next_arg(), next_arg(), next_arg(), next_arg()
+  local kind, below, most, is_planning = next_arg(), next_arg(), next_arg(), next_arg()
   local values, positions = names(facts, kind)
-  if spans == '1' then below = last_from(facts, kind, '[' .. below) or '' end
+  if is_planning == '1' then below = last_from(facts, kind, '[' .. below) or '' end
   if below == '' then return 0 end
   local gone = redis.call('ZRANGEBYLEX', positions, '-', '(' .. below, 'LIMIT', 0, most)
   for _, position in ipairs(gone) do
@@ -110,13 +111,20 @@ function calls.forget(facts)
   return #gone
 end
 
+function calls.withdraw(facts)
+  local kind, position = next_arg(), next_arg()
+  local values, positions = names(facts, kind)
+  redis.call('ZREM', positions, position)
+  return redis.call('HDEL', values, position)
+end
+
 function calls.fill(facts)
-  local kind, position, value, spans = next_arg(), next_arg(), next_arg(), next_arg()
+  local kind, position, value, is_planning = next_arg(), next_arg(), next_arg(), next_arg()
   local values, positions = names(facts, kind)
   local known = redis.call('HGET', values, position)
   local closed = redis.call('HGET', facts, 'closed')
-  if known and (spans == '1' or (closed and position < closed)) then return known == value and 1 or 0 end
-  if spans == '1' then
+  if known and (is_planning == '1' or (closed and position < closed)) then return known == value and 1 or 0 end
+  if is_planning == '1' then
     local _, before = last_from(facts, kind, '(' .. position)
     local after = redis.call('ZRANGEBYLEX', positions, '(' .. position, '+', 'LIMIT', 0, 1)[1]
     if before and before > value then return 0 end

@@ -16,28 +16,34 @@ from tidegate.kafka.records import Records
 Ints = NDArray[np.int64]
 
 
-class Moments:
+class PlanningTimes:
     """
-    The moments of one range. *spans* are (first offset, microseconds), rising; if the journal has lost them, *planned_ms* counts. A
-    timestamp more than *max_ahead_us* above its record's moment is implausible.
+    The planning times of one range: *spans* are (first offset, microseconds), rising; if the journal has lost them, *planned_ms* counts. A
+    timestamp more than *max_ahead_us* above its record's planning time is implausible.
     """
 
     def __init__(self, kind: FactKind, spans: Marks, planned_ms: int, max_ahead_us: int) -> None:
         spans = spans or ((0, planned_ms * MILLISECOND_US),)
         self._stamps, self._max_ahead_us = kind is FactKind.STAMP, max_ahead_us
-        self._first, self._moment_us = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
+        self._first, self._time_us = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
 
-    def _moments_at(self, offset: Ints) -> Ints:
+    @property
+    def judges_stamps(self) -> bool:
+        """Whether the planning times are clock readings, against which Kafka's timestamps are judged."""
+        return not self._stamps
+
+    def times_at(self, offset: Ints) -> Ints:
+        """Return the planning times of records, microseconds."""
         place = np.searchsorted(self._first, offset, side="right") - 1
-        return self._moment_us[np.maximum(place, 0)]
+        return self._time_us[np.maximum(place, 0)]
 
     def arrival_us(self, records: Records) -> Ints:
-        return self._moments_at(records.offset) if self._stamps else records.timestamp_ms * MILLISECOND_US
+        return self.times_at(records.offset) if self._stamps else records.timestamp_ms * MILLISECOND_US
 
     def absurd_rows(self, records: Records) -> NDArray[np.bool_]:
         """Return which records have no arrival time, or an implausible one."""
         if self._stamps:
             return np.zeros(len(records), dtype=np.bool_)
         # Clip before adding: the limit must not exceed TICK_MAX.
-        limit_us = np.minimum(self._moments_at(records.offset), TICK_MAX - self._max_ahead_us) + self._max_ahead_us
+        limit_us = np.minimum(self.times_at(records.offset), TICK_MAX - self._max_ahead_us) + self._max_ahead_us
         return (records.timestamp_ms <= 0) | (records.timestamp_ms > limit_us // MILLISECOND_US)

@@ -1,14 +1,13 @@
 """
-Raises the arrival frontier of silent partitions; :mod:`ingest.planner.idle` computes the estimates.
+Raises the arrival frontier of silent partitions; :mod:`ingest.planner.silences` measures silences and computes the estimates.
 
 Law (spec section 3): an estimate is journaled before it is used, at a position below which everything has been read, and only if no record
 stands above it, also none of an open transaction. The clock is read before the end is asked for.
 
 The last arrival is A in the stage's report after everything below the end was judged; implausible stamps do not move it. If that report was
 lost (the driver died before writing it), an estimate too low to change anything makes the stage report again. A partition without any
-record follows
-the slowest of the others: what arrives there later arrives later than what has arrived elsewhere. So does a partition whose silence began
-before the job, if no producer stamps.
+record follows the slowest of the others: what arrives there later arrives later than what has arrived elsewhere. So does a partition whose
+silence began before the job, if no producer stamps.
 
 Estimates that change nothing are not made: none with late off, and none below what the channels have promised. If no event is held and the
 whole input is silent, they become less frequent. But one is due as soon as it can carry every channel past the last event, and a window
@@ -25,13 +24,29 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
-from ingest.offsets import PlannedPosition
+from ingest.offsets import PlannedPosition, Positions
 from ingest.planner import stage_progress
-from ingest.planner.idle import Silences, boot_id
+from ingest.planner.silences import Silences, boot_id
 from ingest.planner.stage_progress import StageProgress
 from ordering.protocol.journal import Silence
 from ordering.ticks import NEVER, TICK_MIN
 from tidegate.kafka.admin import Admin
+
+
+class _Stages:
+    """How far the stages have come: their last *reports*, those *current* at their partition's position, and the slowest arrival."""
+
+    def __init__(self, positions: Positions, reports: Mapping[Partition, StageProgress]) -> None:
+        self.positions, self.reports = positions, reports
+        known = {partition: reports[partition] for partition in positions if partition in reports}
+        self.current = {partition: report for partition, report in known.items() if report.next_offset == positions[partition].next_offset}
+        filled = [partition for partition in known if not self.is_empty_so_far(partition)]
+        arrivals_us = (max(known[partition].arrival_us, positions[partition].frontier_us) for partition in filled)
+        self.slowest_us = min(arrivals_us, default=None)
+
+    def is_empty_so_far(self, partition: Partition) -> bool:
+        is_unarrived = partition in self.current and not self.current[partition].has_arrived
+        return is_unarrived or self.positions[partition].next_offset == 0
 
 
 class IdleEstimates:
@@ -56,38 +71,22 @@ class IdleEstimates:
         if self._plan.settings.arrival == "ingest":
             self._silences.observe_stamped(until, now_us)
 
-    def raise_silent(self, positions: Mapping[Partition, PlannedPosition], asked_us: int) -> dict[Partition, PlannedPosition]:
+    def raise_silent(self, positions: Positions, asked_us: int) -> dict[Partition, PlannedPosition]:
         """Return the silent partitions at raised, journaled frontiers; *asked_us*: clock for durations, read before anything was asked."""
-        if self._late_us is None:
+        due = self._select_due(positions, asked_us)
+        if not due:
             return {}
-        due = self._silences.select_due(
-            {partition: position.next_offset for partition, position in positions.items() if self._silence_counts_in(partition[0])},
-            asked_us,
-        )
-        if not due or not self._journal.is_available():
-            return {}
-        progress = stage_progress.read_stage_progress(Path(self._plan.checkpoint))
+        stages = _Stages(positions, stage_progress.read_stage_progress(Path(self._plan.checkpoint)))
         # Records of an open transaction have not been read yet, so the end must include them.
         ends = self._admin.ends(due, committed=False)
         silent = {partition: positions[partition] for partition in due if ends[partition] == positions[partition].next_offset}
-        self._observe_arrivals(positions, progress)
-        slowest_us = _slowest_arrival(positions, progress)
-        unreported = self._set_last_arrivals(silent, progress, slowest_us, asked_us)
+        self._observe_arrivals(stages)
+        unreported = self._set_last_arrivals(silent, stages, asked_us)
         # Below every time there is: such an estimate only makes the stage report.
-        wanted = {partition: position.frontier_us + 1 for partition, position in silent.items() if partition in unreported}
-        for partition, position in silent.items():
-            raised_us = self._estimate(partition, position, progress.get(partition), slowest_us, asked_us)
-            if raised_us is not None:
-                wanted[partition] = raised_us
-        has_held_events = any(report.held for report in progress.values())
-        passed_us = min(
-            self._promise_after(position, progress.get(partition), wanted.get(partition, 0)) for partition, position in positions.items()
-        )
-        behind_us = self._newest_us + 1 - passed_us
-        self._silences.schedule_next(asked_us, is_quiet=not has_held_events and len(silent) == len(positions), behind_us=behind_us)
-        agreed = self._journal.journal_estimates(
-            [(partition, positions[partition].next_offset, raised_us) for partition, raised_us in wanted.items()]
-        )
+        wanted = {partition: silent[partition].frontier_us + 1 for partition in unreported}
+        wanted |= {partition: us for partition in silent if (us := self._estimate(partition, stages, asked_us)) is not None}
+        self._schedule_next(stages, wanted, asked_us, is_all_silent=len(silent) == len(positions))
+        agreed = self._journal.journal_estimates([(partition, positions[partition].next_offset, us) for partition, us in wanted.items()])
         self._asked_to_report |= {partition: positions[partition].next_offset for partition in unreported if partition in agreed}
         return {
             partition: replace(positions[partition].raise_time(frontier_us=frontier_us), base_us=self._settled_bases.pop(partition, 0))
@@ -95,21 +94,32 @@ class IdleEstimates:
             if frontier_us > positions[partition].frontier_us
         }
 
+    def _select_due(self, positions: Positions, asked_us: int) -> list[Partition]:
+        if self._late_us is None:
+            return []
+        counting = {partition: position.next_offset for partition, position in positions.items() if self._silence_counts_in(partition[0])}
+        due = self._silences.select_due(counting, asked_us)
+        return due if due and self._journal.is_available() else []
+
+    def _schedule_next(self, stages: _Stages, wanted: Mapping[Partition, int], asked_us: int, *, is_all_silent: bool) -> None:
+        has_held_events = any(report.held for report in stages.reports.values())
+        passed_us = min(self._promise_after(partition, stages, wanted.get(partition, 0)) for partition in stages.positions)
+        behind_us = self._newest_us + 1 - passed_us
+        self._silences.schedule_next(asked_us, is_quiet=is_all_silent and not has_held_events, behind_us=behind_us)
+
     def _silence_counts_in(self, topic: str) -> bool:
         if topic not in self._topics:
             idle = self._plan.settings.idle
             self._topics[topic] = idle == "on" or (idle == "auto" and self._has_one_clock(topic))
         return self._topics[topic]
 
-    def _observe_arrivals(self, positions: Mapping[Partition, PlannedPosition], progress: Mapping[Partition, StageProgress]) -> None:
-        for partition, position in positions.items():
-            report = progress.get(partition)
+    def _observe_arrivals(self, stages: _Stages) -> None:
+        for partition, report in stages.current.items():
             # Once an estimate is in force, A is no longer the arrival of a record.
-            if report is None or report.next_offset != position.next_offset or not report.has_arrived or _has_estimate(position):
-                continue
-            self._newest_us = max(self._newest_us, report.arrival_us, report.c_us)
-            if self._has_one_clock(partition[0]):
-                self._silences.observe_arrival(partition, report.next_offset, report.arrival_us)
+            if report.has_arrived and not _has_estimate(stages.positions[partition]):
+                self._newest_us = max(self._newest_us, report.arrival_us, report.c_us)
+                if self._has_one_clock(partition[0]):
+                    self._silences.observe_arrival(partition, report.next_offset, report.arrival_us)
 
     def _has_one_clock(self, topic: str) -> bool:
         """Return whether the brokers or ingest, not producers, stamp a topic's records."""
@@ -118,48 +128,38 @@ class IdleEstimates:
             self._stamped[topic] = self._plan.settings.arrival == "ingest" or (topic_state is not None and topic_state.uses_log_append_time)
         return self._stamped[topic]
 
-    def _promise_after(self, position: PlannedPosition, report: StageProgress | None, raised_us: int) -> int:
+    def _promise_after(self, partition: Partition, stages: _Stages, raised_us: int) -> int:
         assert self._late_us is not None, "without late no estimate counts"
-        promised_us = report.c_us if report is not None and report.next_offset == position.next_offset else NEVER
-        return max(promised_us, max(position.frontier_us, raised_us) - self._late_us)
+        promised_us = stages.current[partition].c_us if partition in stages.current else NEVER
+        return max(promised_us, max(stages.positions[partition].frontier_us, raised_us) - self._late_us)
 
-    def _estimate(
-        self, partition: Partition, position: PlannedPosition, report: StageProgress | None, slowest_us: int | None, asked_us: int
-    ) -> int | None:
+    def _estimate(self, partition: Partition, stages: _Stages, asked_us: int) -> int | None:
         """Return the estimate of a silent partition; None if it is unknown or would change nothing."""
         assert self._late_us is not None, "without late no estimate counts"
-        raised_us = self._silences.estimate(partition, asked_us)
-        if slowest_us is not None and _is_empty_so_far(position, report):
-            raised_us = max(raised_us or 0, slowest_us - self._plan.settings.idle_margin_us)
-        clock_us = self._silences.time_elsewhere(asked_us) if self._has_one_clock(partition[0]) else None
-        if clock_us is not None:
-            raised_us = max(raised_us or 0, clock_us)
-        if raised_us is None or raised_us <= position.frontier_us:
-            return None
-        is_promised = report is not None and report.next_offset == position.next_offset and raised_us - self._late_us <= report.c_us
-        return None if is_promised else raised_us
+        estimates_us = [self._silences.estimate(partition, asked_us)]
+        if stages.slowest_us is not None and stages.is_empty_so_far(partition):
+            estimates_us.append(stages.slowest_us - self._plan.settings.idle_margin_us)
+        if self._has_one_clock(partition[0]):
+            estimates_us.append(self._silences.time_elsewhere(asked_us))
+        raised_us = max((us for us in estimates_us if us is not None), default=NEVER)
+        report = stages.current.get(partition)
+        is_promised = report is not None and raised_us - self._late_us <= report.c_us
+        return None if is_promised or raised_us <= stages.positions[partition].frontier_us else raised_us
 
-    def _set_last_arrivals(
-        self,
-        silent: Mapping[Partition, PlannedPosition],
-        progress: Mapping[Partition, StageProgress],
-        slowest_us: int | None,
-        asked_us: int,
-    ) -> Collection[Partition]:
+    def _set_last_arrivals(self, silent: Positions, stages: _Stages, asked_us: int) -> Collection[Partition]:
         """Set the arrivals from which silences count; return the partitions whose report was lost and not yet asked for again."""
         counted, unreported = [], []
         for partition, position in silent.items():
             if not self._silences.needs_last_arrival(partition):
                 continue
-            report = progress.get(partition)
             if _has_estimate(position):
                 # The estimate in force was sound at its time, so counting on from it is sound too.
                 self._silences.count_from(partition, position.frontier_us, asked_us)
-            elif _is_empty_so_far(position, report):
-                if not self._settle_base(partition, slowest_us, asked_us):
+            elif stages.is_empty_so_far(partition):
+                if not self._settle_base(partition, stages.slowest_us, asked_us):
                     continue
-            elif report is not None and report.next_offset == position.next_offset:
-                self._silences.set_last_arrival(partition, report.arrival_us)
+            elif partition in stages.current:
+                self._silences.set_last_arrival(partition, stages.current[partition].arrival_us)
             else:
                 if self._asked_to_report.get(partition) != position.next_offset:
                     unreported.append(partition)
@@ -176,7 +176,7 @@ class IdleEstimates:
         self._silences.count_from(partition, base_us, asked_us)
         return True
 
-    def _share_silences(self, learned: list[Partition], silent: Mapping[Partition, PlannedPosition]) -> None:
+    def _share_silences(self, learned: list[Partition], silent: Positions) -> None:
         """Journal since when partitions are silent, and continue what an earlier driver of this boot measured."""
         measured = {}
         for partition in learned:
@@ -192,18 +192,3 @@ class IdleEstimates:
 
 def _has_estimate(position: PlannedPosition) -> bool:
     return position.frontier_us >= TICK_MIN
-
-
-def _is_empty_so_far(position: PlannedPosition, report: StageProgress | None) -> bool:
-    if position.next_offset == 0:
-        return True
-    return report is not None and report.next_offset == position.next_offset and not report.has_arrived
-
-
-def _slowest_arrival(positions: Mapping[Partition, PlannedPosition], progress: Mapping[Partition, StageProgress]) -> int | None:
-    arrivals_us = {
-        partition: progress[partition].arrival_us
-        for partition in positions
-        if partition in progress and not _is_empty_so_far(positions[partition], progress[partition])
-    }
-    return min((max(arrival_us, positions[partition].frontier_us) for partition, arrival_us in arrivals_us.items()), default=None)

@@ -7,7 +7,6 @@ imported time was seen; so earlier records are judged without it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 from confluent_kafka import KafkaException
@@ -16,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedFrontier
 from ingest.journal.client import JournalClient
-from ingest.offsets import PlannedPosition
+from ingest.offsets import PlannedPosition, Positions
 from ordering.errors import TidegateError
 from tidegate.kafka.admin import Admin
 
@@ -33,7 +32,7 @@ class Imports:
         self._is_lost = False
         self._raised_us: dict[Partition, int] = {}
 
-    def raise_read(self, positions: Mapping[Partition, PlannedPosition]) -> dict[Partition, PlannedPosition]:
+    def raise_read(self, positions: Positions) -> dict[Partition, PlannedPosition]:
         """Return *positions*, with the partitions that were read to their end raised to the other input's time."""
         raised: dict[Partition, int] = {}
         c_us = self._read_frontier()

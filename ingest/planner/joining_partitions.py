@@ -179,6 +179,6 @@ def read_joins(plan: IngestPlan, journal: Journal, founders: Collection[Partitio
     """Return which partitions joined after the ordered topic was begun from *founders*, by the journal: for a lost checkpoint."""
     joins: dict[Partition, Join] = {}
     for partition in plan.partitions:
-        facts = journal.dump(plan.join_key(partition, plan.topic_ids[partition[0]])) if partition not in founders else []
+        facts = journal.dump(plan.own_key(partition, plan.topic_ids[partition[0]])) if partition not in founders else []
         joins.update((partition, Join(fact.position, fact.value)) for fact in facts if fact.kind == FactKind.JOIN)
     return joins

@@ -23,14 +23,15 @@ from structlog.typing import FilteringBoundLogger
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
 from ingest.journal.topic_identity import TopicIdentity
-from ingest.offsets import Offset, PlannedPosition
+from ingest.offsets import Offset, PlannedPosition, Positions
 from ingest.planned_range import IngestRange
-from ingest.planner.idle import boottime_us
 from ingest.planner.idle_estimates import IdleEstimates
 from ingest.planner.imports import Imports
 from ingest.planner.joining_partitions import PartitionJoins
 from ingest.planner.limits import Limits
+from ingest.planner.silences import boottime_us
 from ingest.planner.truncated_logs import TruncatedLogs
+from ingest.skips import first_read, spans_within
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import NEVER
 from tidegate.kafka.admin import Admin
@@ -133,18 +134,27 @@ class Planner(RangePlanner):
                 base_us=last.base_us,
                 conflicts=last.conflicts,
                 clamped=last.clamped,
+                skips=spans_within(self._plan.skipped_spans(partition), first.next_offset, last.next_offset),
+                **self._comparison(partition, first.next_offset, last.next_offset),
             )
             for partition, first, last in start.ranges_to(end)
             for number in (members.index(partition),)
         ]
 
+    def _pass_skips(self, partition: Partition, until: int, ends: Mapping[Partition, int]) -> int:
+        """Return where a range that was to end at *until* ends: what is skipped costs nothing."""
+        return min(first_read(until, self._plan.skipped_spans(partition)), ends[partition])
+
+    def _comparison(self, partition: Partition, start: int, end: int) -> dict[str, int]:
+        compare_from, compare_until = self._plan.compared.get(partition, (0, 0))
+        is_compared = compare_from < end and start < compare_until
+        return {"compare_from": compare_from, "compare_until": compare_until} if is_compared else {}
+
     def _try_to_advance(self, offset: Offset) -> Offset:
         try:
             return self._advance(offset)
         except (KafkaException, TidegateError) as error:
-            if is_hopeless(error):
-                raise
-            if isinstance(error, RefusedError) and error.code in _FINAL_REFUSALS:
+            if is_hopeless(error) or (isinstance(error, RefusedError) and error.code in _FINAL_REFUSALS):
                 raise
             self._log.warning("nothing planned", reason=str(error))
             time.sleep(_RETRY_S)
@@ -179,9 +189,7 @@ class Planner(RangePlanner):
         raised = self._estimates.raise_silent(positions, asked_us) if self._frozen_ends is None else {}
         return offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
 
-    def _plan_ranges(
-        self, positions: Mapping[Partition, PlannedPosition], ends: Mapping[Partition, int]
-    ) -> dict[Partition, PlannedPosition]:
+    def _plan_ranges(self, positions: Positions, ends: Mapping[Partition, int]) -> dict[Partition, PlannedPosition]:
         behind = {partition: position for partition, position in positions.items() if ends[partition] > position.next_offset}
         behind = self._journal.select_plannable(behind) if behind else behind
         if not behind:
@@ -189,20 +197,11 @@ class Planner(RangePlanner):
         self._identity.check(self._admin)
         shares = self._limits.plan_shares({partition: ends[partition] - position.next_offset for partition, position in behind.items()})
         starts = {partition: position.next_offset for partition, position in behind.items() if partition in shares}
-        until = {partition: start + shares[partition] for partition, start in starts.items()}
-        facts_by_partition = self._journal.close_ranges(starts, until)
-        self._estimates.observe_planned({partition: until[partition] for partition in facts_by_partition}, boottime_us())
+        until = {partition: self._pass_skips(partition, start + shares[partition], ends) for partition, start in starts.items()}
+        closed = self._journal.close_ranges(starts, until)
+        self._estimates.observe_planned({partition: until[partition] for partition in closed}, boottime_us())
         now_ms = time.time_ns() // 1_000_000
         return {
-            partition: PlannedPosition(
-                until[partition],
-                marks=facts.marks,
-                planned_ms=now_ms,
-                imports=facts.imports,
-                spans=facts.spans,
-                is_unclosed=facts.is_unclosed,
-                conflicts=self._journal.pop_conflicts(partition),
-                clamped=facts.clamped,
-            )
-            for partition, facts in facts_by_partition.items()
+            partition: replace(end, planned_ms=now_ms, conflicts=self._journal.pop_conflicts(partition))
+            for partition, end in closed.items()
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.offsets import Partition, PlannedPosition
+from ingest.offsets import Partition, Positions
 from ordering.errors import RefusedError
 from ordering.ticks import MINUTE_US
 
@@ -19,7 +19,7 @@ class TruncatedLogs:
     def __init__(self) -> None:
         self._since_us: dict[Partition, int] = {}
 
-    def check(self, positions: Mapping[Partition, PlannedPosition], ends: Mapping[Partition, int], now_us: int) -> None:
+    def check(self, positions: Positions, ends: Mapping[Partition, int], now_us: int) -> None:
         """Raise RefusedError (TG-LOG-CUT) if a partition has ended below its position for a minute of *now_us*, a monotonic clock."""
         for partition, position in positions.items():
             if ends[partition] >= position.next_offset:

@@ -18,6 +18,7 @@ from ingest.fields import Fields
 from ordering.errors import ProtocolError
 from ordering.protocol.wire import Kind, decode_source_cti
 from ordering.ticks import NEVER
+from tidegate.dead_letter_reasons import IngestReason
 from tidegate.kafka.ranges import Records
 
 
@@ -58,15 +59,15 @@ def _c_us(header: bytes, value: bytes | None) -> int:
         return NEVER
 
 
-def unusable_rows(records: Records, fields: Fields, ctis: SourceCtis) -> Iterator[tuple[int, str]]:
+def unusable_rows(records: Records, fields: Fields, ctis: SourceCtis) -> Iterator[tuple[int, IngestReason]]:
     """Yield (row, reason) for each record that is neither event nor CTI."""
     c_us = ctis.c_us if ctis.c_us is not None else np.full(len(records), NEVER, dtype=np.int64)
     for row in np.flatnonzero(~fields.readable & (c_us == NEVER)).tolist():
         if not ctis.is_no_cti[row]:
-            yield row, "cti"
+            yield row, IngestReason.CTI
         elif not records.value[row].is_valid:
-            yield row, "no_payload"
+            yield row, IngestReason.NO_PAYLOAD
         elif not fields.well_formed[row]:
-            yield row, fields.reasons.get(row, "malformed")
+            yield row, fields.reasons.get(row, IngestReason.MALFORMED)
         else:
-            yield row, "end" if fields.timed[row] else "timestamp"
+            yield row, IngestReason.END if fields.timed[row] else IngestReason.TIMESTAMP

@@ -1,8 +1,8 @@
 """
 Facts of the journal that wait for a CTI to carry them into the ordered topic (PROTOCOL.md, "The header tf").
 Law: a fact that took effect is carried by the first CTI that each channel writes afterwards in the same walk, and by at least one CTI: if
-none is due the last promise is repeated. Until the first promise facts wait in the state; no
-reader can have used a result of theirs before it.
+none is due the last promise is repeated. Until the first promise facts wait in the state; no reader can have used a result of theirs before
+it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from ingest.planned_range import IngestRange
 from ordering.model.state import State
 from ordering.model.step import Model
-from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_mark
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_digest
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER
 
@@ -37,28 +37,24 @@ class FactOutbox:
         return ctis
 
     def _attach_to_first(self, ctis: list[Cti], facts: tuple[Fact, ...]) -> list[Cti]:
-        seen: set[int] = set()
-        return [replace(cti, facts=facts if _is_first(cti.output_partition, seen) else ()) for cti in ctis]
+        first = {cti.output_partition: index for index, cti in reversed(list(enumerate(ctis)))}
+        return [replace(cti, facts=facts if first[cti.output_partition] == index else ()) for index, cti in enumerate(ctis)]
 
     def _pop_next(self) -> tuple[Fact, ...]:
         facts, self._state.pending_facts = self._state.pending_facts[:FACTS_AT_ONCE], self._state.pending_facts[FACTS_AT_ONCE:]
         return facts
 
 
-def _is_first(partition: int, seen: set[int]) -> bool:
-    is_known = partition in seen
-    seen.add(partition)
-    return not is_known
-
-
-def range_facts(planned: IngestRange, span_kind: FactKind, is_first: bool) -> Iterator[Fact]:
+def range_facts(planned: IngestRange, planning_kind: FactKind, is_first: bool) -> Iterator[Fact]:
     """Yield the facts that take effect in a range; *is_first*: no CTI has carried yet what was in force at its start."""
     if is_first:
-        yield Fact(ORIGIN, planned.partition, topic_mark(planned.topic))
+        yield Fact(ORIGIN, planned.partition, topic_digest(planned.topic))
     if planned.joined_us > NEVER and planned.start == planned.end:
         yield Fact(FactKind.JOIN, planned.number, planned.joined_us)
     if planned.base_us:
         yield Fact(FactKind.BASE, 0, planned.base_us)
     yield from (Fact(FactKind.ESTIMATE, *mark) for mark in planned.marks)
     yield from (Fact(FactKind.IMPORT, *mark) for mark in planned.imports)
-    yield from (Fact(span_kind, *span) for span in planned.spans if is_first or span[0] >= planned.start)
+    # A skip that was undone is empty: it is no fact.
+    yield from (Fact(FactKind.SKIP, *skip) for skip in planned.skips if planned.start <= skip[0] < skip[1])
+    yield from (Fact(planning_kind, *span) for span in planned.spans if is_first or span[0] >= planned.start)

@@ -17,28 +17,34 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
 from ingest.planned_range import IngestRange
-from ingest.planner.arrival_stamps import Moments
+from ingest.planner.arrival_stamps import PlanningTimes
+from ingest.skips import read_parts
 from ingest.stage.dead_letters import source_ctis, unusable_rows
+from ingest.stage.earlier_attempt import EarlierAttempt, read_earlier_attempt
 from ingest.stage.fact_outbox import FactOutbox, range_facts
 from ingest.stage.pending_ctis import PendingCtis
+from ingest.stage.time_jumps import EFFECTS, TimeJump, find_time_jumps
 from ingest.stage.watermark_report import watermark_details, watermark_report
+from ordering.columns.payload_columns import rows_above
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY, NEVER
 from tidegate.checkpoint.spilling import spill
+from tidegate.dead_letter_reasons import IngestReason
 from tidegate.fault_points import pause_at
-from tidegate.kafka.ranges import Records, cached_reader, drop_reader
+from tidegate.kafka.client_properties import EVENT_BYTES_MAX
+from tidegate.kafka.dead_letters import DeadLetter, DeadLetterWriter, cached_dead_letters, drop_dead_letters
+from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader, Records, cached_reader, drop_reader
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.observe.detail_requests import Question
 from tidegate.observe.logs import bind_fields, configure_worker, get_logger
 from tidegate.spark.privates import batch_of_task
-from tidegate.spark.range_rows import read_row
+from tidegate.spark.range_rows import Pairs, read_row
 from tidegate.spark.state_store import StateStore
 
 # Seconds that the last task of a job in this process waited for acknowledgements: part of its next report.
@@ -90,7 +96,7 @@ class IngestStage:
             report = walk.run(planned, self._question.substreams())
         except BaseException:
             # What the producer still holds and where the reader stands is unknown: neither may be used again.
-            drop_producer(self._plan.kafka)
+            self._drop_producers()
             drop_reader(self._plan.kafka, planned.topic, planned.partition, headers=self._plan.settings.source_ctis)
             raise
         self._ctis += walk.ctis
@@ -104,12 +110,22 @@ class IngestStage:
         start_s = time.perf_counter()
         with bind_fields(input=self._plan.settings.name, **batch_of_task()):
             try:
+                dead_letters_of(self._plan).flush()
                 write_ctis(cached_producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
             except BaseException:
-                drop_producer(self._plan.kafka)
+                self._drop_producers()
                 raise
         pause_at("walked")
         _waited_s[self._plan.checkpoint] = time.perf_counter() - start_s
+
+    def _drop_producers(self) -> None:
+        drop_producer(self._plan.kafka)
+        drop_dead_letters(self._plan.kafka, self._plan.settings.dead_letter_topic, self._plan.letter_bytes_max)
+
+
+def dead_letters_of(plan: IngestPlan) -> DeadLetterWriter:
+    """Return this worker's writer of dead letters."""
+    return cached_dead_letters(plan.kafka, plan.settings.dead_letter_topic, plan.letter_bytes_max)
 
 
 def write_ctis(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
@@ -133,20 +149,24 @@ class RangeWalk:
         self._seconds["acknowledge"] = _waited_s.pop(plan.checkpoint, 0.0)
         self._clock = time.perf_counter()
         self._bytes = self._read = 0
+        self._jumps: list[TimeJump] = []
+        # Only because of a skip may a walk differ from an earlier attempt.
+        self._earlier: EarlierAttempt | None = None
 
     def run(self, planned: IngestRange, substreams: int | None = None) -> str:
         """Walk the range; return the report as JSON, with details of up to *substreams* substreams if a client asks for them."""
-        settings, end = self._plan.settings, planned.end
+        settings, end, self._place = self._plan.settings, planned.end, f"{planned.topic}-{planned.partition}"
         marks = RangeMarks(planned.marks, planned.imports)
-        self._moments = Moments(settings.span_kind, planned.spans, planned.planned_ms, settings.arrival_max_ahead_us)
+        self._planning_times = PlanningTimes(settings.planning_kind, planned.spans, planned.planned_ms, self._plan.arrival_max_ahead_us)
         self._outbox = FactOutbox(
-            self._model, self._state, range_facts(planned, settings.span_kind, is_first=self._state.last_promise is None)
+            self._model, self._state, range_facts(planned, settings.planning_kind, is_first=self._state.last_promise is None)
         )
         self._add("journal_conflicts", planned.conflicts)
         self._add("moments_clamped", planned.clamped)
+        self._note_skips(planned)
         if end > planned.start:
             reader = cached_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes)
-            for records in reader.read(planned.start, end):
+            for records in read_unskipped(reader, planned.start, end, planned.skips):
                 self._spend("read")
                 self._bytes += records.value.nbytes
                 self._read += len(records)
@@ -158,20 +178,36 @@ class RangeWalk:
         joins = planned.joined_us > NEVER and end == planned.start
         if batch.estimates or batch.imports or batch.finish or joins or self._state.next_offset != end:
             self._step(batch)
+        if self._earlier is not None:
+            self._earlier.check_end(self._state.seq)
         self.ctis = self._outbox.attach(self._pending.pop_all(), is_last=True)
         self._spend("write")
         return self._report(planned, substreams)
+
+    def _note_skips(self, planned: IngestRange) -> None:
+        if planned.compare_until:
+            self._earlier = read_earlier_attempt(self._plan, planned)
+        count = planned.end - planned.start - sum(last - first for first, last in read_parts(planned.start, planned.end, planned.skips))
+        if count:
+            self._add("skipped", count)
+            _log.warning("offsets are skipped: tidegate skip shows why", skipped=count, skips=[list(span) for span in planned.skips])
 
     def _judge(self, topic: str, partition: int, records: Records, marks: RangeMarks) -> None:
         records = self._without_absurd_arrivals(topic, partition, records)
         if not len(records):
             return
         ctis = source_ctis(records)
-        fields = self._fields.read(ctis.payloads_of(records))
+        bytes_max = min(self._plan.record_bytes_max, EVENT_BYTES_MAX)
+        oversized = rows_above(bytes_max, records.value)
+        payloads = ctis.payloads_of(records)
+        # What is too large anyway is not parsed: that takes several times its size in memory.
+        fields = self._fields.read(pc.if_else(pa.array(oversized), None, payloads) if oversized.any() else payloads)
         fields.readable &= ctis.is_no_cti
-        arrival_us = self._moments.arrival_us(records)
+        arrival_us = self._planning_times.arrival_us(records)
+        if self._plan.key_bytes_max is not None:
+            fields.limit_keys(self._plan.key_bytes_max)
         key = _record_keys(records, fields)
-        fields.mark_unusable(_too_large(key, records.value, self._plan.record_bytes_max), "oversized")
+        fields.mark_unusable(oversized | rows_above(bytes_max, key, records.value), IngestReason.OVERSIZED)
         self._spend("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
         in_force = marks.between(self._state.next_offset, end - 1)
@@ -197,10 +233,13 @@ class RangeWalk:
 
     def _step(self, batch: Batch) -> None:
         self._add("estimates_used", sum(arrival_us > self._state.arrival_us for _, arrival_us in batch.estimates))
+        self._note_jumps(batch)
         step = self._model.step(self._state, batch)
         self._count(step.counts)
         self._pending.add(step.ctis)
         self._spend("order")
+        if self._earlier is not None:
+            self._earlier.check_events(step.released)
         self._writer.write_events(step.released)
         self._spend("write")
         pause_at("piece written")
@@ -208,20 +247,30 @@ class RangeWalk:
             write_ctis(self._producer, self._plan.settings.ordered_topic, self._outbox.attach(self._pending.pop_all(), is_last=False))
             self._spend("acknowledge")
 
+    def _note_jumps(self, batch: Batch) -> None:
+        bound_us = self._plan.settings.watermark_jump_warn_us
+        for jump in find_time_jumps(batch, self._model.policies, self._state.arrival_us, self._planning_times, bound_us):
+            self._jumps.append(jump)
+            if f"time_jumps_{jump.cause}" not in self._state.totals:
+                _log.warning(EFFECTS[jump.cause], origin=f"{self._place}@{jump.offset}", jump=jump.in_words)
+            self._add(f"time_jumps_{jump.cause}", jump.count)
+
     def _without_absurd_arrivals(self, topic: str, partition: int, records: Records) -> Records:
         """Dead-letter records without an arrival or with an implausible one: they advance no time."""
-        absurd = self._moments.absurd_rows(records)
+        absurd = self._planning_times.absurd_rows(records)
         if not absurd.any():
             return records
         for row in np.flatnonzero(absurd).tolist():
-            reason = "arrival_missing" if records.timestamp_ms[row] <= 0 else "arrival_ahead"
+            reason = IngestReason.ARRIVAL_MISSING if records.timestamp_ms[row] <= 0 else IngestReason.ARRIVAL_AHEAD
             self._dead_letter(topic, partition, records, row, reason)
         return records.select(~absurd)
 
-    def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
+    def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: IngestReason) -> None:
         origin = f"{topic}-{partition}@{records.offset[row]}"
-        headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
-        self._producer.send_plain(self._plan.settings.dead_letter_topic, records.value[row].as_py(), records.key[row].as_py(), headers)
+        # Views: a record may be large, and the letter is cut before it is copied.
+        buffers = (column[row].as_buffer() for column in (records.key, records.value))
+        key, value = (None if buffer is None else memoryview(buffer) for buffer in buffers)
+        dead_letters_of(self._plan).send(DeadLetter(reason, origin, key, value))
         if f"dead_letter_{reason}" not in self._state.totals:
             # Log each reason once; later records are only counted.
             _log.warning("a record cannot be used: it and all like it go to the dead-letter topic", origin=origin, reason=reason)
@@ -259,17 +308,26 @@ class RangeWalk:
             "bytes": self._bytes,
             **watermark_report(state, self._model.policies, self._model.over),
         }
+        if self._jumps:
+            furthest = max(self._jumps, key=lambda jump: jump.by_us)
+            fields["jump"] = {"origin": f"{self._place}@{furthest.offset}", "cause": furthest.cause, "by_us": furthest.by_us}
         if substreams is not None:
             fields |= watermark_details(state, self._model.policies, self._model.over, substreams)
         return json.dumps(fields, separators=(",", ":"))
+
+
+def read_unskipped(reader: RangeReader, start: int, end: int, skips: Pairs, chunk: int = CHUNK_EVENTS) -> Iterator[Records]:
+    """Yield the records of a range in pieces; the reader is moved over what is skipped, as reading on would fetch it."""
+    for first, last in read_parts(start, end, skips):
+        if first > start:
+            reader.seek(first)
+        yield from reader.read(first, last, chunk)
+        start = last
+    if start < end:
+        reader.seek(end)
 
 
 def _record_keys(records: Records, fields: Fields) -> Any:
     if fields.substream is None:
         return records.key
     return fields.substream.dictionary_decode()
-
-
-def _too_large(key: pa.Array, value: pa.Array, bytes_max: int) -> NDArray[np.bool_]:
-    sizes = pc.add(*(pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0) for column in (key, value)))
-    return np.asarray(pc.greater(sizes, bytes_max).to_numpy(zero_copy_only=False))

@@ -1,7 +1,7 @@
 """
 Applies the decision of a start: creates topics, determines and writes what is missing, binds the checkpoint.
-Law: the checkpoint is bound last. A start that is refused before that leaves nothing that binds another start: only empty topics, and in
-the journal facts that were in force already.
+Law: the checkpoint is bound last; only skips take effect after that. A start refused before that leaves nothing that binds another start:
+only empty topics, and in the journal facts that were in force already.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_fingerprint import MAY_GROW, check_fingerprint
 from ingest.planner.joining_partitions import with_roster
-from ingest.start.decide import Action, Decision
-from ingest.start.output_start import refuse_other_start
+from ingest.start.decide import Action, Decision, check_start
 from ingest.start.resume import Resumption, begin_topic, restore_lost_facts, resume_topic
+from ingest.start.skips import apply_skips
 from ingest.start.survey import Survey
 from tidegate.access_rights import ingest_rights
 from tidegate.checkpoint.binding import bind
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
+from tidegate.kafka.dead_letters import ensure_dead_letter_topic
 from tidegate.observe.recovery_report import Recovery, RecoveryKind
-
-# The largest record that the writer can send: one too large for the ordered topic must fit into the dead-letter topic.
-DEAD_LETTER_BYTES_MAX = 100 * 2**20
 
 
 def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, requested: Start | None) -> tuple[IngestPlan, Recovery]:
     """Do what a start has decided; return the plan and where it continues, RefusedError if a later check fails."""
-    ordered = _create_topics(decision.plan, admin)
-    plan = replace(decision.plan, ordered_topic_id=ordered.topic_id)
+    ordered, letter_bytes_max = _create_topics(decision.plan, admin)
+    plan = replace(decision.plan, ordered_topic_id=ordered.topic_id, letter_bytes_max=letter_bytes_max)
     decision = replace(decision, plan=plan)
     resumption = _resumption(decision, survey, admin, journal, ordered, requested)
     plan = resumption.apply_to(plan)
     if survey.planned is not None:
         # The checkpoint's roster: partitions may have joined since the job began.
         plan = with_roster(plan, survey.planned.partitions, survey.planned.joins)
-    recovery = _recovery(plan, survey, resumption.start, admin.ends(plan.partitions))
     bind(survey.folder, decision.binding, MAY_GROW)
-    return plan, recovery
+    plan = apply_skips(plan, survey, decision.gaps, admin, journal)
+    return plan, _recovery(plan, survey, resumption.start, admin.ends(plan.partitions))
 
 
-def _create_topics(plan: IngestPlan, admin: Admin) -> Topic:
+def _create_topics(plan: IngestPlan, admin: Admin) -> tuple[Topic, int]:
+    """Return the ordered topic, and the size that dead letters are cut to."""
     chosen = plan.settings
     ordered = admin.ensure_ordered_topic(
         chosen.ordered_topic, plan.output_partitions, chosen.retention_us, plan.record_bytes_max, chosen.replication_factor
     )
-    dead_letters = {"retention.ms": "-1", "max.message.bytes": str(DEAD_LETTER_BYTES_MAX)}
-    admin.ensure(chosen.dead_letter_topic, 1, dead_letters, chosen.replication_factor)
+    letter_bytes_max = ensure_dead_letter_topic(
+        admin, chosen.dead_letter_topic, chosen.dead_letter_retention_us, chosen.dead_letter_bytes_max, chosen.replication_factor
+    )
     read = [*plan.topic_ids, *([plan.imported.topic] if plan.imported is not None else [])]
     admin.check_rights(ingest_rights(read, chosen.ordered_topic, chosen.dead_letter_topic))
-    return ordered
+    return ordered, letter_bytes_max
 
 
 def _resumption(
@@ -73,7 +73,7 @@ def _resumption(
         has_checkpoint=action is Action.CONTINUE,
     )
     if action is Action.RESUME:
-        refuse_other_start(requested, origin.start, ordered.name, str(survey.folder))
+        check_start(requested, origin.start, ordered.name, survey)
         resumption = resume_topic(plan, admin, journal, origin)
         resumption.write(survey.folder)
     elif survey.planned is not None:
@@ -90,20 +90,13 @@ def _begin(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) 
 def _recovery(plan: IngestPlan, survey: Survey, start: Start, ends: Mapping[Partition, int]) -> Recovery:
     positions = plan.starts if survey.done is None else survey.done.partitions
     has_checkpoint = survey.last_planned >= 0
-    how = (
-        RecoveryKind.CHECKPOINT
-        if has_checkpoint
-        else RecoveryKind.CTIS
-        if plan.promises
-        else RecoveryKind.START
-        if start.start_us is not None
-        else RecoveryKind.NEW
-    )
+    begun = RecoveryKind.NEW if start.start_us is None else RecoveryKind.START
     return Recovery(
-        how,
+        RecoveryKind.CHECKPOINT if has_checkpoint else RecoveryKind.CTIS if plan.promises else begun,
         {partition: position.next_offset for partition, position in positions.items()},
         dict(ends),
         batch=survey.last_finished if has_checkpoint else None,
         repeats_batch=survey.last_planned > survey.last_finished,
         start_us=start.start_us,
+        skips=tuple(skip.describe() for skip in plan.skips if not skip.is_undone),
     )

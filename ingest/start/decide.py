@@ -6,24 +6,27 @@ Law: :func:`decide` is pure. A start that it refuses has created, bound and writ
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from ingest.config import IngestPlan, Partition
+from ingest.config import IngestPlan
 from ingest.journal.topic_fingerprint import MAY_GROW
 from ingest.journal.topic_identity import WAYS_OUT
-from ingest.offsets import PlannedPosition
+from ingest.offsets import PlannedPosition, Positions
 from ingest.planner.joining_partitions import own_topics, with_roster
-from ingest.start.output_start import refuse_other_start
-from ingest.start.read_positions import check_still_available
+from ingest.skips import Skip
+from ingest.start.read_positions import gap_error
 from ingest.start.resume import Resumption
+from ingest.start.skips import find_gaps
 from ingest.start.survey import Survey
-from ordering.ticks import SECOND_US
+from ordering.protocol.keys import KEY_BYTES_MAX
+from ordering.ticks import DAY_US, MINUTE_US, SECOND_US, format_duration, parse_duration
 from tidegate.checkpoint.binding import check_binding, check_same_topics
-from tidegate.checkpoint.output_start import BEGINNING, Start
+from tidegate.checkpoint.output_start import BEGINNING, Start, refuse_other_start
 from tidegate.kafka.admin import Topic
 from tidegate.kafka.channel_promises import ended_error
+from tidegate.kafka.client_properties import EVENT_BYTES_MAX
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.inputs import InputSettings
 
@@ -52,14 +55,12 @@ class Decision:
     resumption: Resumption | None
     # The output start time of a run that begins.
     start: Start
+    # Lost records that are skipped from now on, because ``on_lost_records`` says so.
+    gaps: tuple[Skip, ...] = ()
 
     @property
     def binding(self) -> dict[str, str]:
-        return {
-            **self.fingerprint,
-            "ordered_topic_id": self.plan.ordered_topic_id,
-            "spark.shuffle_partitions": str(self.plan.tasks),
-        }
+        return {**self.fingerprint, "ordered_topic_id": self.plan.ordered_topic_id, "spark.shuffle_partitions": str(self.plan.tasks)}
 
 
 def decide(settings: Settings, name: str, survey: Survey, requested: Start | None = None, *, until_end: bool = False) -> Decision:
@@ -77,6 +78,8 @@ def decide(settings: Settings, name: str, survey: Survey, requested: Start | Non
         "output_partitions": str(plan.output_partitions),
         "input_partitions": str(len(survey.partitions)),
         "record_bytes_max": str(plan.record_bytes_max),
+        **({"arrival_max_ahead": format_duration(plan.arrival_max_ahead_us)} if chosen.arrival == "broker" else {}),
+        **({} if plan.key_bytes_max is None else {"key_bytes_max": str(plan.key_bytes_max)}),
         "topic_ids": json.dumps(survey.topic_ids, sort_keys=True),
     }
     action = Action.CONTINUE if survey.checkpoint != "empty" else Action.RESUME if survey.has_events else Action.BEGIN
@@ -84,11 +87,20 @@ def decide(settings: Settings, name: str, survey: Survey, requested: Start | Non
     decision = Decision(action, plan, fingerprint, resumption, start)
     check_binding(survey.binding, decision.binding, str(survey.folder), MAY_GROW)
     if action is Action.CONTINUE:
-        refuse_other_start(requested, start, chosen.ordered_topic, str(survey.folder))
+        check_start(requested, start, chosen.ordered_topic, survey)
         if survey.has_ended:
             raise ended_error(chosen.ordered_topic)
-        _check_retention(survey, plan.starts if resumption is None else resumption.starts)
+        gaps = _find_gaps(survey, plan.starts if resumption is None else resumption.starts)
+        if gaps and chosen.on_lost_records == "stop":
+            raise gap_error(gaps[0], name)
+        decision = replace(decision, gaps=gaps)
     return decision
+
+
+def check_start(requested: Start | None, known: Start | None, ordered_topic: str, survey: Survey) -> None:
+    """Raise RefusedError (TG-START-BOUND) if *requested* is not the *known* start with which an ordered topic was begun."""
+    ways_out = f"write to a new ordered topic (set ordered_topic), or delete {ordered_topic} and {survey.folder}"
+    refuse_other_start(requested, known, f"ordered topic {ordered_topic}", ordered_topic, ways_out)
 
 
 def _check_same_ordered_topic(chosen: InputSettings, survey: Survey) -> None:
@@ -121,12 +133,36 @@ def _plan(settings: Settings, chosen: InputSettings, survey: Survey, *, until_en
         excluded=own_topics(settings),
         payloads=survey.payloads,
         record_bytes_max=chosen.record_bytes_max or int(known.get("record_bytes_max", 0)) or _largest_record(survey.raw),
+        arrival_max_ahead_us=find_max_ahead(chosen, known, survey.raw),
+        key_bytes_max=_longest_key(chosen, survey.binding),
     )
     return plan if survey.planned is None else with_roster(plan, survey.planned.partitions, survey.planned.joins)
 
 
 def _largest_record(raw: tuple[Topic, ...]) -> int:
-    return max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw)
+    return min(max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw), EVENT_BYTES_MAX)
+
+
+def find_max_ahead(chosen: InputSettings, known: Mapping[str, str], raw: Sequence[Topic]) -> int:
+    """
+    Return how far ahead of the clock a record may be stamped, microseconds; *known* is the binding of the checkpoint, *raw* the topics.
+
+    Producers may stamp what they like, so one of them could push time. Brokers stamp by their own clock, which the planner's may be far
+    behind without harm.
+    """
+    if chosen.arrival_max_ahead_us is not None:
+        return chosen.arrival_max_ahead_us
+    if "arrival_max_ahead" in known:
+        return parse_duration(known["arrival_max_ahead"])
+    return DAY_US if all(topic.uses_log_append_time for topic in raw) else 2 * MINUTE_US
+
+
+def _longest_key(chosen: InputSettings, binding: Mapping[str, str] | None) -> int | None:
+    """Return the most bytes of a substream's key; None without substreams, and for a checkpoint from before there was a limit."""
+    if chosen.over is None:
+        return None
+    bound = str(KEY_BYTES_MAX) if binding is None else binding.get("key_bytes_max")
+    return chosen.key_bytes_max or (None if bound is None else int(bound))
 
 
 def silence_advances_time(chosen: InputSettings, topic: Topic) -> bool:
@@ -149,7 +185,7 @@ def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Sta
     return (known, known.start) if known is not None and start.text == known.start.text else (None, start)
 
 
-def _check_retention(survey: Survey, starts: Mapping[Partition, PlannedPosition]) -> None:
+def _find_gaps(survey: Survey, starts: Positions) -> tuple[Skip, ...]:
     if survey.done is None and survey.last_finished >= 0:
-        return
-    check_still_available(survey.first_offsets, starts if survey.done is None else survey.done.partitions)
+        return ()
+    return find_gaps(survey.first_offsets, starts if survey.done is None else survey.done.partitions, survey.skips.all)

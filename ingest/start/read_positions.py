@@ -7,11 +7,10 @@ tolerance it starts at the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import Marks, PlannedPosition
+from ingest.skips import Skip
 from ordering.errors import RefusedError
 from ordering.policies import Shape
 from ordering.ticks import TICK_MAX, format_tick
@@ -51,9 +50,7 @@ def largest_earliness_us(plan: IngestPlan) -> int | None:
 
 
 def first_position(indexed: int, least_us: int, early_us: int, estimates: Marks, imports: Marks) -> int:
-    """
-    Return the position before which no event can reach *least_us*; *indexed*: the first that arrived at ``least_us - early_us`` or later.
-    """
+    """Return the position before which no event reaches *least_us*; *indexed*: the first that arrived from ``least_us - early_us`` on."""
     # From an estimate on, records count as arrived later than stamped; from an import on, spans may have been moved up to it.
     raised_at = [position for position, frontier_us in estimates if frontier_us >= least_us - early_us]
     raised_at += [position for position, c_us in imports if c_us >= least_us]
@@ -89,15 +86,14 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, availab
     )
 
 
-def check_still_available(available: Mapping[Partition, int], needed: Mapping[Partition, PlannedPosition]) -> None:
-    """Raise RefusedError (TG-RETENTION) if records that a checkpoint still needs, from *needed* on, are gone."""
-    for partition, position in needed.items():
-        first_offset = available.get(partition, position.next_offset)
-        if first_offset > position.next_offset:
-            raise RefusedError(
-                f"retention has deleted records of {partition[0]}-{partition[1]} that are still to be read: "
-                f"needed from offset {position.next_offset}, there from offset {first_offset}",
-                code="TG-RETENTION",
-                where=f"{partition[0]}-{partition[1]}@{position.next_offset}",
-                fix="start a new ordered topic from what is left (set ordered_topic), and give the raw topic a longer retention",
-            )
+def gap_error(gap: Skip, name: str) -> RefusedError:
+    """Return the error (TG-RETENTION) if records that a checkpoint of the input *name* still needs are gone."""
+    return RefusedError(
+        f"retention has deleted records of {gap.topic}-{gap.partition} that are still to be read: "
+        f"needed from offset {gap.start}, there from offset {gap.end}",
+        code="TG-RETENTION",
+        where=gap.place,
+        fix="go on behind the gap, which the journal then keeps (tidegate skip; on_lost_records does it unasked), or start a new ordered "
+        "topic from what is left (set ordered_topic); and give the raw topic a longer retention",
+        example=f'tidegate skip {name} {gap.place} --until {gap.end} --why "deleted too early"',
+    )

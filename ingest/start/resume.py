@@ -20,7 +20,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, rebuild_journal, roster_members
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_fingerprint import TopicOrigin
-from ingest.offsets import Join, Offset, PlannedPosition
+from ingest.offsets import Join, Offset, Positions
 from ingest.planner.joining_partitions import read_joins, with_roster
 from ingest.start.read_positions import check_retention, find_start
 from ordering.errors import RefusedError
@@ -43,7 +43,7 @@ _log = get_logger("ingest.start")
 class Resumption:
     """Where each input partition is read from, each channel's last CTI, and how the ordered topic's run began."""
 
-    starts: Mapping[Partition, PlannedPosition]
+    starts: Positions
     promises: Promises = field(default_factory=dict)
     start: Start = BEGINNING
     joins: Mapping[Partition, Join] = field(default_factory=dict)
@@ -138,7 +138,7 @@ def _with_journal(
     return _with_roster_of(plan, journal, origin, promises), facts_by_number
 
 
-def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, positions: Mapping[Partition, PlannedPosition]) -> None:
+def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, positions: Positions) -> None:
     """Restore facts that the journal has lost below a checkpoint's positions: other jobs may need them."""
     judged = {
         partition: position.next_offset

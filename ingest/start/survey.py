@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from ingest.config import Partition
+from ingest.config import Partition, own_key
 from ingest.cti_imports import ImportedInput
 from ingest.fields import FieldReader
+from ingest.journal.redis_journal import RedisJournal
+from ingest.journal.skip_book import KnownSkips, SkipBook
 from ingest.offsets import Offset
 from ingest.planner.joining_partitions import match_topics, own_topics
 from ingest.start.resume import Resumption
+from ingest.start.skip_file import read_file
 from ordering.errors import RefusedError
 from tidegate.checkpoint.binding import checkpoint_folder, read_binding
 from tidegate.kafka.admin import Admin, Topic
@@ -51,6 +54,8 @@ class Survey:
     done: Offset | None = None
     # Where the job began, from the checkpoint's folder.
     resumption: Resumption | None = None
+    # The skips that the journal and the checkpoint's folder know.
+    skips: KnownSkips = field(default_factory=KnownSkips)
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -61,7 +66,7 @@ class Survey:
         return {topic.name: topic.topic_id for topic in self.raw}
 
 
-def survey_start(settings: Settings, name: str, admin: Admin) -> Survey:
+def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJournal) -> Survey:
     """Survey everything that a start of the input *name* depends on; RefusedError if a topic is missing."""
     chosen = settings.input(name)
     payloads = PayloadFormat.of(chosen, settings.schema_registry)
@@ -71,6 +76,7 @@ def survey_start(settings: Settings, name: str, admin: Admin) -> Survey:
     planned, done = _read_offset(folder, last_planned), _read_offset(folder, last_finished)
     raw = tuple(admin.require(topic) for topic in _raw_topics(settings, chosen, admin, planned.partitions if planned else ()))
     partitions = [(topic.name, number) for topic in raw for number in range(topic.partitions)]
+    topic_ids = {topic.name: topic.topic_id for topic in raw}
     ordered = admin.find(chosen.ordered_topic)
     ends = admin.ends([(ordered.name, number) for number in range(ordered.partitions)]) if ordered is not None else {}
     has_events = any(ends.values())
@@ -90,7 +96,19 @@ def survey_start(settings: Settings, name: str, admin: Admin) -> Survey:
         planned=planned,
         done=done,
         resumption=Resumption.read(folder),
+        skips=_read_skips(folder, journal, ordered, {partition: topic_ids[partition[0]] for partition in partitions}),
     )
+
+
+def _read_skips(folder: Path, journal: RedisJournal, ordered: Topic | None, topic_ids: Mapping[Partition, str]) -> KnownSkips:
+    if ordered is None:
+        return KnownSkips()
+    keys = {partition: own_key(ordered.name, partition, topic_id) for partition, topic_id in topic_ids.items()}
+    known = SkipBook(journal, ordered.name, ordered.topic_id, keys).read()
+    undone = {skip.place for skip in known.undone}
+    in_force = {skip.place: skip for skip in (*read_file(folder), *known.in_force) if skip.place not in undone}
+    asked = tuple(skip for skip in known.asked if skip.place not in in_force)
+    return replace(known, in_force=tuple(in_force.values()), asked=asked)
 
 
 def _read_offset(folder: Path, batch: int) -> Offset | None:

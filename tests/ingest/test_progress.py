@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ingest.progress import IngestProgress
+from ordering.ticks import NEVER
 from query.progress import QueryProgress
 
 
@@ -43,3 +44,12 @@ def test_a_batch_of_a_new_bucket_may_be_told_while_totals_are_counted() -> None:
 
     progress.accept_reports([report(2), Interrupted(report(0), lambda: progress.accept_reports([report(1)]))])
     assert progress.totals()["events"] == 15
+
+
+def test_one_batch_has_no_rate_and_held_events_are_told() -> None:
+    """A rate of 0 would be wrong, and what came in and is not ordered yet waits."""
+    progress = IngestProgress(0)
+    report = {"number": 0, "seconds": {}, "totals": {"events_in": 5}, "held": 5, "substreams": 0, "c": NEVER, "arrival_us": NEVER}
+    progress.accept_reports([report])
+    assert progress.summary()["events_per_second"] is None
+    assert progress.line().startswith("in 5  ordered 0  held 5")

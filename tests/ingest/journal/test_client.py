@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,7 @@ def test_what_nobody_judged_is_planned_on_without_the_journal_and_told_it_later(
     assert not [log for log in logs if log["log_level"] == "warning"]
     facts = driver.journal()
     assert kinds(facts, FactKind.ESTIMATE, FactKind.CLOSED) == [(10, 5_000), (30, 0)]
-    assert kinds(facts, FactKind.VERDICT)
+    assert kinds(facts, FactKind.CLOCK)
 
 
 def test_where_an_answer_was_lost_nothing_is_planned_until_the_journal_tells(own_server: Server) -> None:
@@ -205,7 +206,7 @@ def test_the_next_driver_tells_the_journal_what_was_judged_during_an_outage(own_
     assert not [log for log in logs if log["log_level"] == "warning"]
     facts = heir.journal()
     assert kinds(facts, FactKind.CLOSED) == [(20, 0)]
-    assert kinds(facts, FactKind.VERDICT) == list(driver.at.spans)
+    assert kinds(facts, FactKind.CLOCK) == list(driver.at.spans)
 
 
 def test_a_replay_waits_and_so_does_all_where_outages_pause_or_ingest_stamps(own_server: Server) -> None:
@@ -295,17 +296,17 @@ def test_records_without_a_stamp_that_were_judged_are_refused(server: Server) ->
     assert (refusal.value.code, refusal.value.example) == ("TG-JOURNAL-LOST", "tidegate journal rebuild raw")
 
 
-def test_a_verdict_is_journaled_once_in_a_while_not_for_every_range(server: Server) -> None:
-    """The journal of a busy topic stays small; the verdict in force travels with each range."""
+def test_a_clock_reading_is_journaled_once_in_a_while_not_for_every_range(server: Server) -> None:
+    """The journal of a busy topic stays small; the reading in force travels with each range."""
     driver = Driver(plan_of(server))
     for end in range(11, 31):
         assert driver.plan_to(end)
     assert len(driver.at.spans) == 1
-    assert len(kinds(driver.journal(), FactKind.VERDICT)) == 1
-    exact = Driver(plan_of(server, arrival_max_ahead="1us"))
+    assert len(kinds(driver.journal(), FactKind.CLOCK)) == 1
+    exact = Driver(replace(plan_of(server), arrival_max_ahead_us=1))
     for end in range(11, 16):
         assert exact.plan_to(end)
-    assert len(kinds(exact.journal(), FactKind.VERDICT)) == 5
+    assert len(kinds(exact.journal(), FactKind.CLOCK)) == 5
 
 
 def test_what_retention_has_deleted_is_forgotten_at_start(server: Server) -> None:
@@ -313,10 +314,10 @@ def test_what_retention_has_deleted_is_forgotten_at_start(server: Server) -> Non
     driver = Driver(plan_of(server))
     journal, key = RedisJournal.open(driver.plan.redis), driver.plan.journal_key(RAW)
     estimate(journal, key, 3, 50)
-    journal.execute([Close(key, 5, PlanningTime(FactKind.VERDICT, 100))])
+    journal.execute([Close(key, 5, PlanningTime(FactKind.CLOCK, 100))])
     driver.first = 8
     driver.begin()
-    assert driver.journal() == [Fact(FactKind.VERDICT, 0, 100), Fact(FactKind.CLOSED, 5, 0)]
+    assert driver.journal() == [Fact(FactKind.CLOCK, 0, 100), Fact(FactKind.CLOSED, 5, 0)]
 
 
 def test_joins_bases_and_silences_are_asked_here_too(server: Server) -> None:

@@ -16,7 +16,7 @@ from ingest.journal.fact_memory import FACTS_MAX, FactMemory
 from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, restore_facts, roster_members
 from ingest.offsets import PlannedPosition
 from ordering.errors import RefusedError
-from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, topic_mark
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, topic_digest
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from tidegate.settings.tables.inputs import InputSettings
 from tidegate.settings.tables.redis import RedisSettings
@@ -59,16 +59,16 @@ def told(*ctis: tuple[Cti, list[Fact] | None], beginning_gone: bool = False) -> 
 def test_a_journal_is_given_what_the_topic_tells_and_a_second_time_nothing() -> None:
     """Each kind under its own key; a dry run says the same and does nothing."""
     plan, journal = plan_of(imported=True), MemoryJournal()
-    facts = [Fact(FactKind.VERDICT, 0, 900), Fact(FactKind.ESTIMATE, 4, 700), Fact(FactKind.IMPORT, 4, 600), Fact(FactKind.JOIN, 0, 500)]
+    facts = [Fact(FactKind.CLOCK, 0, 900), Fact(FactKind.ESTIMATE, 4, 700), Fact(FactKind.IMPORT, 4, 600), Fact(FactKind.JOIN, 0, 500)]
     found = {0: told((cti(4), facts[:1]), (cti(4), facts[1:]), (cti(9), []))}
     would = restore_facts(plan, journal, found, dry_run=True)
     assert journal.dump(plan.journal_key(RAW)) == []
     done = restore_facts(plan, journal, found)
-    assert done.missing == would.missing == {RAW: Counter(verdict=1, estimate=1, **{"import": 1}, join=1, closed=2)}
+    assert done.missing == would.missing == {RAW: Counter(clock=1, estimate=1, **{"import": 1}, join=1, closed=2)}
     assert (done.contradicted, would.contradicted) == ({RAW: 0}, {RAW: 0})
     assert journal.dump(plan.journal_key(RAW)) == [facts[0], facts[1], Fact(FactKind.CLOSED, 9, 0)]
     assert journal.dump(plan.import_key(RAW)) == [facts[2], Fact(FactKind.CLOSED, 9, 0)]
-    assert journal.dump(plan.join_key(RAW, plan.topic_ids["raw"])) == [facts[3]]
+    assert journal.dump(plan.own_key(RAW, plan.topic_ids["raw"])) == [facts[3]]
     assert restore_facts(plan, journal, found).missing == {RAW: Counter()}
     assert has_lost(plan, journal, {RAW: 10})
     assert not has_lost(plan, journal, {RAW: 9})
@@ -105,7 +105,7 @@ def test_only_the_last_part_of_a_cti_carries_facts() -> None:
 def test_whose_channel_it_is_is_told_by_the_topic_alone() -> None:
     """Founders and those that joined stand in the order of their numbers; who is there but never wrote is left out."""
     names = [("a", 0), ("b", 0), ("a", 1), ("0new", 0)]
-    found = {number: told((cti(1), [Fact(ORIGIN, partition, topic_mark(topic))])) for number, (topic, partition) in enumerate(names)}
+    found = {number: told((cti(1), [Fact(ORIGIN, partition, topic_digest(topic))])) for number, (topic, partition) in enumerate(names)}
     there = sorted([*names, ("0newer", 0)])
     assert roster_members(there, found) == tuple(names)
     unmarked = {number: told((cti(1), None)) for number in range(3)}

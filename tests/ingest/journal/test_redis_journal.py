@@ -66,9 +66,9 @@ offsets = st.integers(0, 6)
 times = st.integers(0, 5) | st.integers(2**53, 2**53 + 3) | st.integers(TICK_MAX - 2, TICK_MAX)
 slacks = st.integers(0, 2) | st.just(TICK_MAX)
 keys = st.builds(lambda partition: KEY._replace(partition=partition), st.integers(0, 1))
-many_kinds, spans = st.sampled_from(KINDS_BY_POSITION), st.sampled_from([FactKind.STAMP, FactKind.VERDICT])
+many_kinds, spans = st.sampled_from(KINDS_BY_POSITION), st.sampled_from([FactKind.STAMP, FactKind.CLOCK])
 asked = st.one_of(
-    st.builds(Raise, st.sampled_from([FactKind.ESTIMATE, FactKind.IMPORT]), keys, offsets, times),
+    st.builds(Raise, st.sampled_from([FactKind.ESTIMATE, FactKind.IMPORT, FactKind.SKIP]), keys, offsets, times),
     st.builds(Close, keys, offsets, st.none() | st.builds(PlanningTime, spans, times, slacks)),
     st.builds(Read, many_kinds, keys, offsets, offsets),
     st.builds(Propose, st.sampled_from([FactKind.BASE, FactKind.JOIN]), keys, offsets, times),
@@ -280,7 +280,7 @@ def test_an_older_copy_that_came_back_is_noticed(tmp_path: Path) -> None:
 def test_many_facts_are_given_back_and_forgotten_in_several_goes(journal: RedisJournal) -> None:
     """A long rebuild lets others in between; the result is the same."""
     key = KEY._replace(job="many")
-    facts = [Fact(FactKind.VERDICT, at, at) for at in range(5_000)]
+    facts = [Fact(FactKind.CLOCK, at, at) for at in range(5_000)]
     assert journal.restore(key, [*facts, Fact(FactKind.CLOSED, 5_000, 0)]) == 0
     assert len(journal.dump(key)) == 5_001
     assert journal.execute([Forget(key, 4_500), ReadClosed(key)]) == [4_500, 5_000]

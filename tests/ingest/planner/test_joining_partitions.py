@@ -73,11 +73,11 @@ def test_without_a_checkpoint_the_journal_tells_who_joined_this_ordered_topic() 
     """Of one ordered topic, not of another; and nothing of those it was begun from."""
     journal, plan = MemoryJournal(), plan_of(*FOUNDERS, *JOINED)
     for partition, joined in JOINED.items():
-        journal.execute([Propose(FactKind.JOIN, plan.join_key(partition, plan.topic_ids[partition[0]]), *joined)])
-    journal.execute([Propose(FactKind.JOIN, plan.join_key(("raw", 2), "id of raw"), 7, 1)])
+        journal.execute([Propose(FactKind.JOIN, plan.own_key(partition, plan.topic_ids[partition[0]]), *joined)])
+    journal.execute([Propose(FactKind.JOIN, plan.own_key(("raw", 2), "id of raw"), 7, 1)])
     assert read_joins(plan, journal, FOUNDERS) == JOINED
     assert read_joins(plan, journal, [*FOUNDERS, *JOINED]) == {}
-    other = plan.join_key(("raw", 2), "another id")
+    other = plan.own_key(("raw", 2), "another id")
     assert journal.dump(other) == []
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from ingest.journal.skip_book import KnownSkips
 from ingest.offsets import Join, Offset, PlannedPosition
+from ingest.skips import Skip
 from ingest.start.decide import Action, decide
 from ingest.start.resume import Resumption
 from ingest.start.survey import Survey
 from ordering.errors import RefusedError
-from ordering.ticks import NEVER
+from ordering.ticks import DAY_US, NEVER
 from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
 from tidegate.kafka.admin import Topic
 from tidegate.settings.load import Settings, load
@@ -103,6 +105,32 @@ def test_a_checkpoint_whose_last_batch_cannot_be_read_is_not_refused_for_what_it
     decide(SETTINGS, "raw", running(done=None, first_offsets={("raw", 0): 99, ("raw", 1): 99}))
 
 
+LOST = running(first_offsets={("raw", 0): 60, ("raw", 1): 0})
+
+
+@pytest.mark.parametrize(
+    ("survey", "changes", "gaps"),
+    [
+        (LOST, {"on_lost_records": "gap"}, [(40, 60)]),
+        (replace(LOST, skips=KnownSkips(asked=(Skip("raw", 0, 40, 60),))), {}, []),
+        (replace(LOST, skips=KnownSkips((Skip("raw", 0, 40, 50),), (Skip("raw", 0, 50, 60),))), {}, []),
+        (replace(LOST, skips=KnownSkips((Skip("raw", 0, 40, 50),))), {"on_lost_records": "gap"}, [(50, 60)]),
+    ],
+)
+def test_lost_records_are_a_gap_if_the_user_says_so(survey: Survey, changes: dict[str, str], gaps: list[tuple[int, int]]) -> None:
+    """By a skip that was asked for, or by the setting; what is skipped already is not missed."""
+    decision = decide(settings_of(**changes), "raw", survey)
+    assert [gap.span for gap in decision.gaps] == gaps
+
+
+def test_a_skip_that_ends_before_the_records_that_are_left_is_not_enough() -> None:
+    """The error says what is still missing."""
+    survey = replace(LOST, skips=KnownSkips(asked=(Skip("raw", 0, 40, 59), Skip("raw", 1, 59, 60))))
+    with pytest.raises(RefusedError) as refusal:
+        decide(SETTINGS, "raw", survey)
+    assert (refusal.value.code, refusal.value.where) == ("TG-RETENTION", "raw-0@59")
+
+
 @pytest.mark.parametrize(
     ("changes", "survey", "count"),
     [
@@ -136,6 +164,35 @@ def test_what_shapes_events_is_bound_and_may_grow() -> None:
     assert decision.binding["input_partitions"] == "4"
     assert decision.plan.record_bytes_max == 5000
     assert json.loads(decision.binding["topic_ids"]) == {"raw": "id of raw"}
+
+
+def test_how_far_ahead_a_stamp_may_lie_depends_on_who_stamps_and_is_bound() -> None:
+    """
+    Level 1: what judged the first record judges every replay.
+
+    Producers are allowed two minutes, brokers a day: no producer can push their clock, and the planner's may be wrong.
+    """
+    by_producers = (replace(RAW, config={}),)
+    assert decide(SETTINGS, "raw", NEW).binding["arrival_max_ahead"] == "1d"
+    assert decide(SETTINGS, "raw", replace(NEW, raw=by_producers)).binding["arrival_max_ahead"] == "2m"
+    assert decide(SETTINGS, "raw", running(raw=by_producers)).plan.arrival_max_ahead_us == DAY_US, "the bound value stays"
+    assert decide(settings_of(arrival_max_ahead="1h"), "raw", NEW).binding["arrival_max_ahead"] == "1h"
+    assert "arrival_max_ahead" not in decide(settings_of(arrival="ingest"), "raw", NEW).binding
+    with pytest.raises(RefusedError, match="arrival_max_ahead: 1d -> 1h"):
+        decide(settings_of(arrival_max_ahead="1h"), "raw", running())
+
+
+def test_the_longest_key_is_bound_and_a_checkpoint_without_it_has_none() -> None:
+    """Level 1: a replay judges keys as before, also of a topic that was begun before there was a limit."""
+    over = settings_of(over="k")
+    begun = decide(over, "raw", replace(NEW, ordered=ORDERED))
+    assert (begun.plan.key_bytes_max, begun.binding["key_bytes_max"]) == (4096, "4096")
+    assert decide(SETTINGS, "raw", NEW).plan.key_bytes_max is None, "without substreams there is no key to keep"
+    with pytest.raises(RefusedError, match="key_bytes_max: 4096 -> 2048"):
+        decide(settings_of(over="k", key_bytes_max="2KiB"), "raw", replace(running(), binding=begun.binding))
+    older = {name: value for name, value in begun.binding.items() if name != "key_bytes_max"}
+    plan = decide(over, "raw", replace(running(), binding=older)).plan
+    assert plan.key_bytes_max is None
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 from support.valkey_server import Server
 
-from ingest.start.output_start import refuse_other_start
 from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import INFINITY, NEVER
-from tidegate.checkpoint.output_start import BEGINNING, Start, continues_run, parse_start, read_last_stop
+from tidegate.checkpoint.output_start import BEGINNING, Start, parse_start, read_last_stop, refuse_other_start
 from tidegate.observe.progress_store import ProgressPublisher
 from tidegate.settings.tables.redis import RedisSettings
 
@@ -47,12 +46,11 @@ def test_a_start_is_a_word_or_a_time() -> None:
 )
 def test_a_run_goes_on_with_the_start_it_began_with(asked: Start | None, began: Start | None, goes: bool) -> None:
     """The same command line may be started again after a crash; any other start would mix two runs in one topic."""
-    assert continues_run(asked, began) is goes
     if goes:
-        refuse_other_start(asked, began, "flights.ordered", "folder")
+        refuse_other_start(asked, began, "flights.ordered", "flights", "delete the folder")
         return
     with pytest.raises(RefusedError) as refusal:
-        refuse_other_start(asked, began, "flights.ordered", "folder")
+        refuse_other_start(asked, began, "flights.ordered", "flights", "delete the folder")
     assert refusal.value.code == "TG-START-BOUND"
     assert "folder" in refusal.value.fix
     assert "last-stopped" in refusal.value.fix

@@ -192,6 +192,7 @@ max_events_per_batch = 60
 
 [inputs.stepped]
 topic = "{stepped}"
+arrival_max_ahead = "1d"
 timestamp_by = "at"
 late = "1s"
 early = "off"

@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from support.poison import send
+from support.stack.drawn_logs import Raw
 from support.stack.servers import Stack
 from support.stack.topics import ANY_TIME, create, fresh, records
 
@@ -221,6 +223,17 @@ def test_transactions_leave_holes_that_are_skipped(properties: dict[str, str]) -
     for start, end in [(0, 12), (0, 4), (4, 7), (3, 8), (6, 10), (11, 12), (9, 11)]:
         found = {offset: value for offset, _, _, value in rows_of(reader.read(start, end))}
         assert found == {offset: value for offset, value in wanted.items() if start <= offset < end}
+    reader.close()
+
+
+@pytest.mark.parametrize(("codec", "size"), [("none", 101_000_000), ("zstd", 150_000_000)])
+def test_a_record_larger_than_consumers_take_by_default_is_read(codec: str, size: int, properties: dict[str, str]) -> None:
+    """Nobody could pass over it: 100 MB is where librdkafka refuses an answer, or what zstd makes of it, unless told otherwise."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1, {**ANY_TIME, "max.message.bytes": "104857600"})
+    value = os.urandom(1_000) * (size // 1_000)
+    send(properties["bootstrap.servers"], topic, [Raw(0, None, value, 1)], codec)
+    reader = RangeReader(properties, topic, 0)
+    assert [read == value for _, _, _, read in rows_of(reader.read(0, 1))] == [True]
     reader.close()
 
 

@@ -68,7 +68,7 @@ def test_wrong_settings_are_refused_with_the_nearest_spelling(stack: Stack, tmp_
         misspelt = space.script("misspelt.toml", '[redis]\nurll = "redis://localhost"\n' + TABLES.format(topic="any"))
         jobs = [
             (space.start("ingest", "events", "--config", misspelt), ("redis.urll", "did you mean url?")),
-            (space.start("ingest", "events", *settings_of(inputs__events__reordr="5s")), ("reordr", "did you mean reorder?")),
+            (space.start("ingest", "events", *settings_of(inputs__events__reordr="5s")), ("reordr", "did you mean reorder,")),
             (space.start("ingest", "events", TIDEGATE_KAFKA__BOOTSTRAPS="any:1"), ("bootstraps", "did you mean bootstrap?")),
             (space.start("ingest", "event"), ("event", "did you mean events?")),
         ]

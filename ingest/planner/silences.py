@@ -1,5 +1,5 @@
 """
-Idle estimates: how far time has certainly advanced in a silent input partition.
+Silences: since when each input partition is silent, and how far time has certainly advanced there.
 
 Law (spec section 3): an estimate at position p is at most the arrival of any record appended at p or later, if the broker's stamps follow
 real time. It is the last arrival, plus the time since the partition's end was first *seen* at p, minus a margin. The clock that measures

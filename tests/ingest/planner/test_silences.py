@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from ingest.planner.idle import Silences, boot_id, boottime_us
+from ingest.planner.silences import Silences, boot_id, boottime_us
 from ordering.ticks import MILLISECOND_US, MINUTE_US, SECOND_US
 
 P = ("flights", 0)

@@ -1,0 +1,84 @@
+"""
+Skips: offsets of an input partition that are not read, because a user said so (``tidegate skip``) or because Kafka has lost them.
+
+Law (level 1): a skipped record is as if it had never been in the log: no event, no dead letter, no arrival. A skip takes effect at a start
+of the job, and only if nothing at or after its first offset has been judged for good; from then on it is a fact of the journal, carried in
+the CTIs, and every replay repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ordering.protocol.facts import Fact, FactKind
+
+# (first offset skipped, first offset read again); equal: a skip that was undone.
+Spans = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The offsets start <= offset < end of an input partition are not read."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    # Who asked for it, when (ISO-8601) and why; empty if the journal had to be rebuilt: CTIs carry only the offsets.
+    why: str = ""
+    by: str = ""
+    at: str = ""
+    # Events may have been written under a skip that was undone: a replay of its range compares.
+    is_undone: bool = False
+
+    @property
+    def input_partition(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+    @property
+    def place(self) -> str:
+        """The first offset as ``topic-partition@offset``; it identifies the skip."""
+        return f"{self.topic}-{self.partition}@{self.start}"
+
+    @property
+    def fact(self) -> Fact:
+        return Fact(FactKind.SKIP, self.start, self.end)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.start if self.is_undone else self.end
+
+    def describe(self) -> str:
+        """Return what is skipped, by whom, when and why, in words."""
+        more = f" and {self.end - self.start - 1:,} more" if self.end - self.start > 1 else ""
+        whose = ", ".join(text for text in (self.by, self.at) if text)
+        return f"{self.place}{more}: {self.why or 'why is not known'}{f' ({whose})' if whose else ''}"
+
+
+def skip_at(skips: Iterable[Skip], partition: tuple[str, int], offset: int) -> Skip | None:
+    """Return the skip that passes over an offset, if one does."""
+    return next((skip for skip in skips if skip.input_partition == partition and skip.span[0] <= offset < skip.span[1]), None)
+
+
+def first_read(position: int, spans: Iterable[tuple[int, int]]) -> int:
+    """Return the first offset from *position* on that is read."""
+    for start, end in sorted(spans):
+        if start <= position:
+            position = max(position, end)
+    return position
+
+
+def spans_within(spans: Iterable[tuple[int, int]], start: int, end: int) -> Spans:
+    """Return the spans that touch a range, sorted, whole."""
+    return tuple(span for span in sorted(spans) if span[0] < end and (span[1] > start or span[0] >= start))
+
+
+def read_parts(start: int, end: int, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the parts (half-open) of a range that are read."""
+    for skipped, resumed in sorted(spans):
+        if start < min(skipped, end):
+            yield start, min(skipped, end)
+        start = max(start, resumed)
+    if start < end:
+        yield start, end

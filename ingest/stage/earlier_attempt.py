@@ -1,0 +1,107 @@
+"""
+What earlier attempts have left in the ordered topic, compared with what a walk writes now.
+
+Law: once a record is skipped, a walk writes only if every event that an earlier attempt wrote is the same. An attempt that had not yet
+heard of the skip may have judged the record and died before its CTIs: its events, if they differ, are numbered like ours. Readers may have
+accepted them, so the skip comes too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.config import IngestPlan
+from ingest.planned_range import IngestRange
+from ordering.errors import RefusedError
+from ordering.model.events import Released
+from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.ranges import RangeReader
+from tidegate.kafka.records import Records
+from tidegate.kafka.tails import ctis_of
+from tidegate.kafka.writer import event_headers
+
+_ANSWER_S = 30.0
+_FIRST_TAIL = 5_000
+_GROWTH = 8
+
+
+# The headers of one channel's events, by seq.
+Headers = Mapping[int, bytes]
+
+
+class EarlierAttempt:
+    """The events of an input partition that earlier attempts have written, by output partition; *planned* is the range walked now."""
+
+    def __init__(self, plan: IngestPlan, planned: IngestRange, headers_by_output: Mapping[int, Headers]) -> None:
+        self._input, self._topic = plan.settings.name, plan.settings.ordered_topic
+        self._planned, self._headers_by_output = planned, headers_by_output
+
+    def check_events(self, released: Released) -> None:
+        """Raise RefusedError (TG-SKIP-PASSED) if an event about to be written differs from the one of its number that is there."""
+        for output, seq, header in zip(
+            released.output_partition.tolist(), released.seq.tolist(), event_headers(released).to_pylist(), strict=True
+        ):
+            if self._headers_by_output[output].get(seq, header) != header:
+                raise self._refusal(output, seq)
+
+    def check_end(self, next_seqs: NDArray[np.int64]) -> None:
+        """
+        Raise RefusedError (TG-SKIP-PASSED) if the range is the last that earlier attempts may have walked, and more events are there than
+        were written by now; *next_seqs*: the next number of each output partition.
+        """
+        if self._planned.end < self._planned.compare_until:
+            return
+        for output, headers in self._headers_by_output.items():
+            if max(headers, default=-1) >= next_seqs[output]:
+                raise self._refusal(output, max(headers))
+
+    def _refusal(self, output: int, seq: int) -> RefusedError:
+        place = f"{self._planned.topic}-{self._planned.partition}@{self._planned.compare_from}"
+        return RefusedError(
+            f"the record at {place} has been judged: event {seq} of {self._topic}-{output}, written by an earlier attempt, shows it",
+            code="TG-SKIP-PASSED",
+            where=place,
+            fix="undo the skip; if the job cannot go on without it, write to a new ordered topic (set ordered_topic)",
+            example=f"tidegate skip {self._input} {place} --undo",
+        )
+
+
+def read_earlier_attempt(plan: IngestPlan, planned: IngestRange) -> EarlierAttempt:
+    """Return the events of the partition that stand behind a CTI of a range before *planned*, and some before it."""
+    topic = plan.settings.ordered_topic
+    outputs = [(topic, output) for output in plan.outputs_of(planned.number)]
+    admin = Admin(plan.kafka, _ANSWER_S)
+    starts, ends = admin.starts(outputs), admin.ends(outputs)
+    return EarlierAttempt(
+        plan, planned, {output[1]: _read_tail(plan, planned, output[1], starts[output], ends[output]) for output in outputs}
+    )
+
+
+def _read_tail(plan: IngestPlan, planned: IngestRange, output: int, start: int, end: int) -> Headers:
+    topic, length = plan.settings.ordered_topic, _FIRST_TAIL
+    while True:
+        first = max(end - length, start)
+        reader = RangeReader(plan.kafka, topic, output, headers=True)
+        try:
+            pieces = list(reader.read(first, end)) if first < end else []
+        finally:
+            reader.close()
+        ctis = (cti for piece in pieces for _, cti in ctis_of(piece, topic, output))
+        if first == start or any(cti.number == planned.number and cti.next_offset <= planned.start for cti in ctis):
+            return dict(event for piece in pieces for event in _own_events(piece, planned.number))
+        length *= _GROWTH
+
+
+def _own_events(records: Records, number: int) -> Iterator[tuple[int, bytes]]:
+    assert records.header is not None, "read with headers"
+    rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)
+    headers = records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES))
+    table = decode_event_headers(headers)
+    own = np.flatnonzero(table["number"] == number)
+    return zip(table["seq"][own].tolist(), headers.take(pa.array(own)).to_pylist(), strict=True)

@@ -1,0 +1,81 @@
+"""
+Skips at a start: which take effect, and which records that Kafka has lost become gaps.
+Law: what has taken effect is in the journal and in the checkpoint's folder before any range is planned under it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ingest.config import IngestPlan, Partition
+from ingest.journal.redis_journal import RedisJournal
+from ingest.journal.skip_book import SkipBook, passed_error, passed_positions
+from ingest.offsets import Offset, PlannedPosition
+from ingest.skips import Skip, first_read
+from ingest.start.skip_file import write_file
+from ingest.start.survey import Survey
+from ordering.ticks import format_tick
+from tidegate.kafka.admin import Admin
+from tidegate.observe.logs import get_logger
+
+_log = get_logger("ingest.start")
+
+
+def find_gaps(available: Mapping[Partition, int], needed: Mapping[Partition, PlannedPosition], skips: tuple[Skip, ...]) -> tuple[Skip, ...]:
+    """Return a skip for each partition of which records that are *needed*, and not skipped, are below the first *available* offset."""
+    gaps = []
+    for partition, planned in needed.items():
+        position = first_read(planned.next_offset, [skip.span for skip in skips if skip.input_partition == partition])
+        first_offset = available.get(partition, position)
+        if first_offset > position:
+            why = "Kafka deleted the records before they were read"
+            gaps.append(Skip(*partition, position, first_offset, why, 'on_lost_records = "gap"'))
+    return tuple(gaps)
+
+
+def apply_skips(plan: IngestPlan, survey: Survey, gaps: tuple[Skip, ...], admin: Admin, journal: RedisJournal) -> IngestPlan:
+    """
+    Put requests and *gaps* in force; return the plan with all skips. A request that comes too late has no effect, and is warned of.
+    """
+    known, book = survey.skips, SkipBook.of(plan, journal)
+    done = plan.starts if survey.done is None else survey.done.partitions
+    judged = {partition: position.next_offset for partition, position in done.items()}
+    # The journal may have been rebuilt since it was surveyed.
+    in_force = {skip.place: skip for skip in (*known.in_force, *book.read().in_force)}
+    asked = [skip for skip in (*known.asked, *gaps) if skip.place not in in_force and skip.input_partition in plan.partitions]
+    passed = passed_positions(plan, admin, judged) if asked else {}
+    for skip in asked:
+        if skip.start < passed[skip.input_partition]:
+            error = passed_error(skip, passed[skip.input_partition], plan.settings.name)
+            _log.warning(f"a skip comes too late: {error.what}", code=error.code)
+            continue
+        if skip in gaps:
+            skip = replace(skip, at=format_tick(time.time_ns() // 1000))
+            book.write(skip)
+        in_force[skip.place] = skip
+        _log.warning("offsets will be skipped", skip=skip.describe(), until=skip.end)
+    taken = tuple(skip for _, skip in sorted(in_force.items()))
+    undone = tuple(skip for skip in known.undone if skip.place not in in_force and skip.input_partition in plan.partitions)
+    book.put_in_force(taken)
+    write_file(Path(plan.checkpoint), taken)
+    skips = (*taken, *undone)
+    return replace(plan, skips=skips, compared=_compared(plan, skips, judged, survey.planned, journal))
+
+
+def _compared(
+    plan: IngestPlan, skips: tuple[Skip, ...], judged: Mapping[Partition, int], planned: Offset | None, journal: RedisJournal
+) -> dict[Partition, tuple[int, int]]:
+    """Return the offsets in which earlier attempts may have written what the skips ahead would change."""
+    compared = {}
+    for partition in {skip.input_partition for skip in skips}:
+        ahead = [skip.start for skip in skips if skip.input_partition == partition and skip.start >= judged.get(partition, 0)]
+        # Whatever any job has judged is closed.
+        tried = journal.first_open(plan.journal_key(partition))
+        if planned is not None and partition in planned.partitions:
+            tried = max(tried, planned.partitions[partition].next_offset)
+        if ahead and min(ahead) < tried:
+            compared[partition] = min(ahead), tried
+    return compared

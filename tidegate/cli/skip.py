@@ -1,0 +1,176 @@
+"""
+The command ``tidegate skip``: lists the offsets of an input that ingest does not read, asks for one more, or undoes one.
+
+A request takes effect at the next start of the job, so that no range is judged half with it. Nothing that has been judged for good can be
+skipped.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ordering.errors import RefusedError, SettingError
+from ordering.ticks import format_tick
+from tidegate.observe.console import Format
+
+if TYPE_CHECKING:
+    from ingest.config import IngestPlan, Partition
+    from ingest.journal.skip_book import KnownSkips, SkipBook
+    from ingest.skips import Skip
+    from tidegate.kafka.admin import Admin
+    from tidegate.settings.load import Settings
+
+
+def skip(
+    name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
+    place: Annotated[str | None, typer.Argument(metavar="[PLACE]", help="The offset: topic-partition@offset. Default: list all.")] = None,
+    why: Annotated[str | None, typer.Option("--why", help="The reason; it is kept and told.")] = None,
+    until: Annotated[int | None, typer.Option("--until", help="First offset read again; default: the one after PLACE.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the skip that begins at PLACE, if the job has not passed it.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
+) -> None:
+    """Let ingest pass over an offset of a raw topic, in this run and in every replay; without PLACE list what is skipped."""
+    from ingest.journal.skip_book import SkipBook
+    from tidegate.cli.explain import parse_places
+    from tidegate.cli.journal import open_services, plan_for_journal
+
+    settings, admin, journal = open_services(config, assign)
+    _refuse_queries(settings, name, place or "")
+    plan = plan_for_journal(settings, name, admin)
+    book = SkipBook.of(plan, journal)
+    if place is None:
+        _print_skips(book.read(), name, format)
+        return
+    [(partition, [offset])] = parse_places([place], plan.partitions).items()
+    passed = _passed(plan, admin)
+    if undo:
+        _undo(book, settings, plan, partition, offset, passed)
+    else:
+        _ask(book, plan, admin, _requested(partition, offset, until, why, name), passed)
+    _print_skips(book.read(), name, format, place)
+
+
+def _refuse_queries(settings: Settings, name: str, place: str) -> None:
+    written = {settings.outputs[output].topic for output in settings.outputs} | {table.ordered_topic for table in settings.inputs.values()}
+    if name in settings.outputs or place.rpartition("-")[0] in written:
+        raise RefusedError(
+            "only records of raw topics can be skipped, by the ingest job that reads them",
+            code="TG-SKIP-QUERY",
+            where=place or name,
+            fix="an event on which a query fails becomes a dead letter; to keep one out, skip its record before ingest has judged it",
+        )
+
+
+def _requested(partition: Partition, offset: int, until: int | None, why: str | None, name: str) -> Skip:
+    from ingest.skips import Skip
+
+    place = f"{partition[0]}-{partition[1]}@{offset}"
+    end = offset + 1 if until is None else until
+    if not why or end <= offset:
+        raise SettingError(
+            "a skip needs a reason" if not why else f"--until {end} is not behind {place}",
+            code="TG-SETTING-FLAG",
+            where="--why" if not why else "--until",
+            example=f'tidegate skip {name} {place} --why "its batch cannot be decompressed"',
+        )
+    return Skip(*partition, offset, end, why, f"{_user()}@{socket.gethostname()}", format_tick(time.time_ns() // 1000))
+
+
+def _ask(book: SkipBook, plan: IngestPlan, admin: Admin, requested: Skip, passed: dict[Partition, int]) -> None:
+    from ingest.journal.skip_book import passed_error
+
+    partition = requested.input_partition
+    end = admin.ends([partition], committed=False)[partition]
+    if requested.end > end:
+        raise SettingError(
+            f"{requested.topic}-{requested.partition} ends at offset {end}: what is not there yet cannot be skipped",
+            code="TG-SETTING-PLACE",
+            where="--until" if requested.start < end else "PLACE",
+        )
+    if requested.start < passed[partition]:
+        raise passed_error(requested, passed[partition], plan.settings.name)
+    known = {skip.place: skip for skip in book.read().in_force}.get(requested.place)
+    if known is not None:
+        raise RefusedError(
+            f"a skip from {known.place} to {known.end} is in force already",
+            code="TG-SKIP-KNOWN",
+            where=known.place,
+            fix=f"skip from offset {known.end} on, or undo this one first",
+        )
+    book.write(requested)
+
+
+def _undo(book: SkipBook, settings: Settings, plan: IngestPlan, partition: Partition, offset: int, passed: dict[Partition, int]) -> None:
+    from ingest.journal.skip_book import passed_error
+
+    known = book.read()
+    place = f"{partition[0]}-{partition[1]}@{offset}"
+    found = next((skip for skip in (*known.in_force, *known.asked) if skip.place == place), None)
+    if found is None:
+        raise SettingError(f"no skip begins at {place}", code="TG-SETTING-PLACE", where="PLACE", fix="tidegate skip INPUT lists them")
+    if found in known.in_force:
+        if found.start < passed[partition]:
+            raise passed_error(found, passed[partition], plan.settings.name)
+        _refuse_running(settings, plan)
+    book.undo(found)
+
+
+def _refuse_running(settings: Settings, plan: IngestPlan) -> None:
+    from tidegate.observe.progress_store import ProgressStore
+
+    store = ProgressStore(settings.redis)
+    try:
+        progress = store.read(plan.settings.ordered_topic)
+    finally:
+        store.close()
+    if progress is not None and progress.job.get("state") != "stopped" and progress.is_alive(time.time_ns() // 1_000_000):
+        raise RefusedError(
+            f"a job is writing {plan.settings.ordered_topic} under this skip",
+            code="TG-SKIP-RUNNING",
+            where=plan.settings.ordered_topic,
+            fix=f"stop tidegate ingest {plan.settings.name} first",
+        )
+
+
+def _passed(plan: IngestPlan, admin: Admin) -> dict[Partition, int]:
+    from ingest.journal.skip_book import passed_positions
+    from ingest.offsets import Offset
+    from tidegate.spark.offset_log import last_batches, read_offset
+
+    folder = Path(plan.checkpoint)
+    stored = read_offset(folder, last_batches(folder)[1])
+    judged = {} if stored is None else {p: planned.next_offset for p, planned in Offset.from_json(stored).partitions.items()}
+    return passed_positions(plan, admin, judged)
+
+
+def _print_skips(known: KnownSkips, name: str, format: Format, place: str | None = None) -> None:
+    from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import print_lines
+
+    states = (("in force", known.in_force), (f"at the next start of tidegate ingest {name}", known.asked), ("undone", known.undone))
+    shown = [(state, skip) for state, skips in states for skip in skips if place in (None, skip.place)]
+    if not shown and format is Format.TEXT:
+        print_lines([f"nothing of {name} is skipped"])
+    for state, found in shown:
+        if format is Format.JSON:
+            fields = asdict(found)
+            del fields["is_undone"]
+            print_json({**fields, "state": {"in force": "in force", "undone": "undone"}.get(state, "asked")})
+        else:
+            print_lines([f"{found.describe()}: {state}"])
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "unknown"
