@@ -14,6 +14,7 @@ from tidegate.observe.console import Format, run_command
 
 # How long ``tidegate plan`` waits for a broker that it does not need.
 GLANCE_S = 2.0
+TIMES = "now, TIME (ISO-8601), last-stopped, earliest"
 
 Script = Annotated[Path, typer.Argument(help="The query: a .sql file, or the name of one that an installed package offers.")]
 Into = Annotated[str | None, typer.Option(help="Which [outputs.NAME] takes the results; may also stand in the script as INTO NAME.")]
@@ -24,10 +25,7 @@ Assign = Annotated[list[str] | None, typer.Option("--set", help="Override a sett
 def query(
     script: Script,
     into: Into = None,
-    start: Annotated[
-        str | None,
-        typer.Option(help="Results from here on: now, TIME (ISO-8601), last-stopped, earliest; default: go on, or all."),
-    ] = None,
+    start: Annotated[str | None, typer.Option(help=f"Results from here on: {TIMES}; default: go on, or all.")] = None,
     until: Annotated[str | None, typer.Option(help="Results below this time (ISO-8601), then stop: a bounded recount.")] = None,
     until_end: Annotated[bool, typer.Option("--until-end", help="Read to the present end, close every window and stop.")] = False,
     config: Config = None,
@@ -35,8 +33,6 @@ def query(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Run one query over an ordered topic; it stops by itself when its input has ended."""
-    from rich.console import Console
-
     from query import job
     from query.progress import QueryProgress
     from query.reference.forgetting import LookupFloor
@@ -44,16 +40,19 @@ def query(
     from query.start.survey import FINISHED_FILE
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.observe import logs
-    from tidegate.observe.console import live_line, print_json
+    from tidegate.observe.console import end_line, live_line, print_json
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.progress_store import ProgressPublisher
     from tidegate.observe.recovery_watch import RecoveryWatch
+    from tidegate.observe.terminal import standard_error
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
     from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
+    from tidegate.spark.launch.private_folder import keep_files_private
     from tidegate.spark.session import end_session, start_session
     from tidegate.spark.worker_log import WorkerLog
 
+    keep_files_private()
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging.format, settings.logging.level)
     plan = job.prepare(
@@ -65,7 +64,7 @@ def query(
     )
     progress = QueryProgress(plan.buckets)
     asked_from = LookupFloor(Path(plan.checkpoint), plan.buckets) if plan.references else None
-    console = Console(stderr=True)
+    terminal = standard_error()
     folder = Path(plan.checkpoint)
     name = plan.name
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
@@ -75,12 +74,13 @@ def query(
     pacing = {"over": plan.over, "pace": str(plan.outputs[0].pace())}
     log = logs.get_logger("query", output=name)
     log.info("query starts", reads=topics, partitions=len(plan.logs), writes=written, files=files, **pacing)
+    job.warn_of_absent_columns(plan)
 
     publisher = ProgressPublisher(
         settings.redis, plan.outputs[0].topic or name, query=name, reads=topics, outputs=[output.name for output in plan.outputs]
     )
     watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log)
-    with stop_on_signal() as stop, live_line(console, f"query {name}") as show, publisher, watch:
+    with stop_on_signal() as stop, live_line(terminal, f"query {name}") as show, publisher, watch:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.accept_reports(reports)
@@ -113,7 +113,7 @@ def query(
     if format is Format.JSON:
         print_json({"event": "end", **progress.summary(), "recovery": watch.catch_up.as_dict()})
     else:
-        console.print(f"query {name}: {progress.line()}", soft_wrap=True)
+        end_line(terminal, f"query {name}", progress.line())
 
 
 def _until_us(until: str | None) -> int:
@@ -128,10 +128,7 @@ def _until_us(until: str | None) -> int:
 def plan(
     script: Script,
     into: Into = None,
-    start: Annotated[
-        str | None,
-        typer.Option(help="Also what would be read from where, and for how long: now, TIME (ISO-8601), last-stopped, earliest."),
-    ] = None,
+    start: Annotated[str | None, typer.Option(help=f"Also what would be read from where, and for how long: {TIMES}.")] = None,
     config: Config = None,
     assign: Assign = None,
     format: Annotated[Format, typer.Option("--format", help="How it is printed; json: one object.")] = Format.TEXT,
@@ -144,17 +141,15 @@ def plan(
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.kafka.admin import Admin
     from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import print_lines
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
 
     settings = load(config, parse_assignments(assign or []))
     plans = job.read_plans(settings, script, into)
     requested = parse_start(start, time.time_ns() // 1_000)
-    paces = {
-        script_plan.output: str(settings.outputs[script_plan.output].pace())
-        for script_plan in plans
-        if script_plan.output in settings.outputs
-    }
+    outputs = [script_plan.output for script_plan in plans if script_plan.output in settings.outputs]
+    paces = {output: str(settings.outputs[output].pace()) for output in outputs}
     known_forecast, unknown = None, ""
     try:
         admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6 if requested else GLANCE_S)
@@ -171,8 +166,7 @@ def plan(
     if format is Format.JSON:
         print_json(shown.as_dict())
     else:
-        for line in shown.lines():
-            typer.echo(line)
+        print_lines(line for text in shown.lines() for line in text.split("\n"))
 
 
 if __name__ == "__main__":

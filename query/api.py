@@ -225,12 +225,9 @@ class Stream:
 
     def through(self, operator: str, *arguments: Operand) -> Stream:
         """
-        Return the rows of an operator: ``shift``, ``active``, or one of an installed package.
+        Return the rows of an operator: ``shift``, ``active``, or one of an installed package. Raises ValueError: the rows are filtered.
 
         Its arguments are columns (:func:`column`), constants, and lengths of time (:func:`length`).
-
-        Raises:
-            ValueError: The rows are filtered; make a step of the remaining rows first, ``.select().named("few")``.
         """
         if self.condition is not None:
             raise ValueError(f'{operator} takes all rows of a stream: name those that are left first, .select().named("few")')
@@ -331,12 +328,7 @@ class Query:
 
     @property
     def sql(self) -> str:
-        """
-        The script.
-
-        Raises:
-            ValueError: Two steps have the same name.
-        """
+        """The script. Raises ValueError: two steps have the same name."""
         steps: dict[str, Step] = {}
         for name, step in (pair for _, last_step in self.outputs for pair in last_step.below()):
             if steps.setdefault(name, step) is not step:

@@ -16,6 +16,7 @@ from query.plan.nodes import UNBOUNDED, Plan
 from query.reference.tables import ReferenceTable
 from tidegate.expressions.tree import Expr
 from tidegate.payloads.formats import JSON, PayloadFormat
+from tidegate.settings.tables.base import LETTER_BYTES_MAX
 from tidegate.settings.tables.outputs import OutputSettings
 from tidegate.settings.tables.references import ReferenceSettings
 
@@ -89,8 +90,14 @@ class QueryPlan:
     until_end: bool
     # Most events one batch reads.
     events_per_batch: int
+    # Most pairs of one key that a join makes at one instant.
+    join_pairs_max: int
     # Name under which workers keep this job's state in memory.
     checkpoint: str
+    # For each output the largest result: key and value together; larger ones are dead letters. None: an output to files alone.
+    result_bytes_max: tuple[int | None, ...] = ()
+    # Size that dead letters are cut to.
+    letter_bytes_max: int = LETTER_BYTES_MAX
     # The exchange of rows between buckets by key: each bucket then reads all partitions. None: no exchange.
     exchange: Exchange | None = None
     # The tables of reference data that are looked up, by name, with the versions that the run was begun with.
@@ -158,7 +165,8 @@ class QueryPlan:
         return f"{self.outputs[0].topic or self.outputs[0].name}.dead"
 
     def program(self) -> Program:
-        return Program(self.plans, {feed.input: feed.payloads for feed in self.feeds}, references=self.references)
+        payloads = {feed.input: feed.payloads for feed in self.feeds}
+        return Program(self.plans, payloads, references=self.references, join_pairs_max=self.join_pairs_max)
 
 
 def _first_needed_us(output: OutputSettings, promise: Promise | None, start_us: int | None) -> int | None:

@@ -29,6 +29,7 @@ from ordering.errors import QueryError
 from query.plan import operator_extensions as operators
 from query.plan.operator_extensions import OperatorExtension
 from query.sql.operator_calls import BUILT_IN_OPERATORS
+from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.functions import column_functions, extension_aggregates
 from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, wrong_kinds
 from tidegate.expressions.functions.extension_aggregates import ExtensionAggregate, RowNumbers
@@ -59,12 +60,7 @@ class ScalarFunction:
     gives: str
 
     def column_function(self, name: str) -> ColumnFunction:
-        """
-        Return the function for expressions.
-
-        Raises:
-            QueryError: It names an unknown type (TG-QUERY-EXTENSION).
-        """
+        """Return the function for expressions. Raises QueryError: it names an unknown type (TG-QUERY-EXTENSION)."""
         called = f"{PREFIX}{name}"
         kinds = tuple(_kind(called, spelled) for spelled in self.takes)
         gives = _kind(called, self.gives)
@@ -109,12 +105,7 @@ class AggregateFunction:
     gives: str
 
     def extension_aggregate(self, name: str) -> ExtensionAggregate:
-        """
-        Return the aggregate for queries.
-
-        Raises:
-            QueryError: It takes nothing, or names an unknown type (TG-QUERY-EXTENSION).
-        """
+        """Return the aggregate for queries. Raises QueryError: it takes nothing, or names an unknown type (TG-QUERY-EXTENSION)."""
         called = f"{AGGREGATE_PREFIX}{name}"
         if not self.takes:
             message, fix = f"{called} takes no argument", "let it take one: COUNT(*) counts rows"
@@ -157,7 +148,7 @@ def _compute_isolated(
             values.append(_check_values(compute_one(number), gives, 1, noun))
         except Exception as error:
             values.append(pa.nulls(1, gives.arrow))
-            failures.append(Failure(np.array([number]), f"{called} failed: {type(error).__name__}: {error}"))
+            failures.append(Failure(np.array([number]), QueryReason.CALL.text(called, f"{type(error).__name__}: {error}")))
     return pa.concat_arrays(values), failures
 
 
@@ -174,12 +165,8 @@ def _check_values(returned: Any, gives: Kind, length: int, noun: str) -> pa.Arra
 def _kind(name: str, spelled: str) -> Kind:
     kind = DECLARABLE.get(spelled.lower())
     if kind is None:
-        raise QueryError(
-            f"{name} has a type {spelled!r}, which there is not",
-            code="TG-QUERY-EXTENSION",
-            where=name,
-            fix=suggest(spelled, DECLARABLE, f"types are {', '.join(DECLARABLE)}"),
-        )
+        fix = suggest(spelled, DECLARABLE, f"types are {', '.join(DECLARABLE)}")
+        raise QueryError(f"{name} has a type {spelled!r}, which there is not", code="TG-QUERY-EXTENSION", where=name, fix=fix)
     return kind
 
 
@@ -187,8 +174,7 @@ def register(name: str, extension: ScalarFunction | AggregateFunction | Operator
     """
     Register a function as ``udf.name``, an aggregate as ``uda.name``, an operator as ``name``. Packages need not call it.
 
-    Raises:
-        QueryError: It cannot be used, or is named like an operator of Tidegate (TG-QUERY-EXTENSION).
+    Raises QueryError: it cannot be used, or is named like an operator of Tidegate (TG-QUERY-EXTENSION).
     """
     if isinstance(extension, OperatorExtension):
         if name.lower() in BUILT_IN_OPERATORS:
@@ -203,12 +189,7 @@ def register(name: str, extension: ScalarFunction | AggregateFunction | Operator
 
 @cache
 def load() -> None:
-    """
-    Register what all installed packages add to the language; once in a process.
-
-    Raises:
-        QueryError: Something cannot be imported, or is not what its entry point says (TG-QUERY-EXTENSION).
-    """
+    """Register what installed packages add to the language, once in a process; QueryError (TG-QUERY-EXTENSION): something is unusable."""
     for group, wanted in ((FUNCTIONS, ScalarFunction), (AGGREGATES, AggregateFunction), (OPERATORS, OperatorExtension)):
         for entry in entry_points(group=group):
             extension = _load_entry(entry)
@@ -218,20 +199,12 @@ def load() -> None:
 
 
 def find_query(name: str) -> Any:
-    """
-    Return the query that a package provides under *name*: the result of its entry point.
-
-    Raises:
-        QueryError: There is none (TG-QUERY-FILE), or it cannot be imported (TG-QUERY-EXTENSION).
-    """
+    """Return the result of a package's entry point. Raises QueryError: there is none (TG-QUERY-FILE), or no import (TG-QUERY-EXTENSION)."""
     known = {entry.name: entry for entry in entry_points(group=QUERIES)}
     if name not in known:
-        raise QueryError(
-            f"there is no file {name}, and no installed package offers a query of that name",
-            code="TG-QUERY-FILE",
-            where=name,
-            fix=suggest(name, known, f"packages offer {', '.join(sorted(known))}" if known else "give the path of a script"),
-        )
+        message = f"there is no file {name}, and no installed package offers a query of that name"
+        fix = suggest(name, known, f"packages offer {', '.join(sorted(known))}" if known else "give the path of a script")
+        raise QueryError(message, code="TG-QUERY-FILE", where=name, fix=fix)
     return _load_entry(known[name])()
 
 
@@ -243,9 +216,5 @@ def _load_entry(entry: EntryPoint) -> Any:
 
 
 def _unusable(entry: EntryPoint, why: str) -> QueryError:
-    return QueryError(
-        f"the extension {entry.name} ({entry.value}) cannot be used: {why}",
-        code="TG-QUERY-EXTENSION",
-        where=f"{entry.group}: {entry.name}",
-        fix="mend or remove the package that offers it",
-    )
+    message, fix = f"the extension {entry.name} ({entry.value}) cannot be used: {why}", "mend or remove the package that offers it"
+    return QueryError(message, code="TG-QUERY-EXTENSION", where=f"{entry.group}: {entry.name}", fix=fix)

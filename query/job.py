@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ordering.ticks import INFINITY
+from query.absent_columns import CODE, absent_in_topics
 from query.config import Partition, QueryPlan
 from query.plan.nodes import Plan
 from query.reference.files import load_references
@@ -37,6 +38,7 @@ from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.kafka.admin import Admin
+from tidegate.observe.logs import get_logger
 from tidegate.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.settings.load import Settings
 from tidegate.spark.data_source import make_source
@@ -48,6 +50,8 @@ from tidegate.spark.state_store import StageProcessor
 # How long a running job waits for the brokers' answers.
 ANSWER_S = 5.0
 
+_log = get_logger("query")
+
 
 def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan, ...]:
     """
@@ -56,7 +60,10 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
     wrong, or cannot be read. RefusedError: reference data that it names cannot be read.
     """
     parsed = read_script(script)
-    inputs = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
+    inputs = [
+        InputSchema(name, table.timestamp_by, table.over, table.fields, is_stamped=table.arrival == "ingest")
+        for name, table in settings.inputs.items()
+    ]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
     references = [table.schema for table in load_references(settings.references, names_in(parsed)).values()]
     plans = bind_outputs(parsed, [*inputs, *results, *references], into=into, window_us_max=settings.query.window_max_us)
@@ -81,20 +88,19 @@ def prepare(
     return apply(decision, topics, admin)
 
 
+def warn_of_absent_columns(plan: QueryPlan) -> None:
+    """Log which columns have no value in the newest records that the query reads: they are probably misspelled."""
+    for what, fix in absent_in_topics(plan, Admin(plan.kafka, ANSWER_S)):
+        _log.warning(what, code=CODE, fix=fix)
+
+
 def recovery(plan: QueryPlan) -> Recovery:
     """Return where the job continues, and how much of its input lies ahead."""
     folder = Path(plan.checkpoint)
     planned, done = last_batches(folder)
     ends = Admin(plan.kafka).ends(list(plan.partitions))
-    how = (
-        RecoveryKind.CHECKPOINT
-        if planned >= 0
-        else RecoveryKind.CTIS
-        if any(plan.promises)
-        else RecoveryKind.NEW
-        if plan.start_us is None
-        else RecoveryKind.START
-    )
+    without_checkpoint = RecoveryKind.CTIS if any(plan.promises) else RecoveryKind.NEW if plan.start_us is None else RecoveryKind.START
+    how = RecoveryKind.CHECKPOINT if planned >= 0 else without_checkpoint
     positions = {**plan.starts, **finished_positions(plan)}
     return Recovery(how, positions, ends, batch=done if planned >= 0 else None, repeats_batch=planned > done, start_us=plan.start_us)
 

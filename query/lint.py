@@ -9,14 +9,16 @@ the script and the settings alone. A script without findings may still be wrong,
 ``TG-LINT-FLOAT``       floats compared by ``=`` or ``<>``
 ``TG-LINT-KEY``         a grouping key that is not selected: rows of different groups look alike
 ``TG-LINT-ALIAS``       a column without a name of its own
-``TG-LINT-OVER``        OVER without PartitionId, which Stream Analytics demands
 ``TG-LINT-PARTITION``   a function that looks back on the events of all keys
+``TG-LINT-SPREAD``      PARTITION BY after an input, which changes nothing here
 ``TG-LINT-RETENTION``   a topic keeps its events for less time than a restart reads back
+``TG-LINT-EARLY``       an input with early off: one event with a wrong time moves the times of all later ones
 ``TG-LINT-LIKE``        LIKE without a wildcard
 ``TG-LINT-NULL``        a comparison with NULL, which never holds
 ``TG-LINT-QUOTES``      a field in double quotes, where a text may be meant
 ``TG-LINT-PREFIX``      a name before a point that is no input's, and looks like one
 ``TG-LINT-WHERE``       a name in WHERE by which SELECT calls something else
+``TG-LINT-START``       the start of a window is computed, and the window does not include it
 ``TG-LINT-HOP``         windows further apart than they are long
 ``TG-LINT-LOOKBACK``    a restart must read from the beginning
 ======================  ================================================================================================
@@ -25,9 +27,8 @@ the script and the settings alone. A script without findings may still be wrong,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from dataclasses import fields as fields_of
 from typing import Any
 
 from sqlglot import exp
@@ -35,23 +36,41 @@ from sqlglot import exp
 from ordering.errors import QueryError
 from ordering.ticks import format_duration
 from query.lint_names import foreign_prefixes, names_of_columns
-from query.plan.nodes import UNBOUNDED, Column, Node, Plan, WindowedAggregate, lookback_of, walk
+from query.plan.nodes import UNBOUNDED, Node, Plan, WindowedAggregate, exprs_in, lookback_of, walk
+from query.plan.windows import Window
 from query.sql.bind import bind_outputs
 from query.sql.input_clauses import named_table, spelled_name
-from query.sql.misused_names import is_quoted
+from query.sql.misused_names import is_quoted, text_or_field
 from tidegate.expressions.binding.declarations import apply_declarations
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.dialect import OVER
+from tidegate.expressions.syntax.dialect import PARTITION_BY
 from tidegate.expressions.syntax.errors import offset_of
 from tidegate.expressions.syntax.parse import Script
-from tidegate.expressions.tree import Analytic, Call, Expr, Key, Literal
+from tidegate.expressions.tree import (
+    UNITS_US,
+    Aggregate,
+    Analytic,
+    Call,
+    DatePart,
+    Expr,
+    Field,
+    Key,
+    Leaf,
+    Literal,
+    Payload,
+    Slot,
+    Total,
+    WindowEnd,
+)
 
 _UNNAMED = re.compile(r"Column\d+")
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 # Findings of a script that selects no rows, or other rows than meant: reported whenever a script runs.
 MISTAKES = frozenset({"TG-LINT-NULL", "TG-LINT-QUOTES", "TG-LINT-PREFIX", "TG-LINT-WHERE"})
+# Aggregates that keep the values of single rows.
+_KEEPING = frozenset({"topone", "min", "max", "collect", "collecttop"})
 _WILDCARDS = re.compile(r"[%_\[]")
 
 
@@ -81,6 +100,8 @@ class LintContext:
     references: Sequence[str] = ()
     # How long the topic of each input keeps its events, microseconds; topics that keep them for ever are left out.
     retentions_us: Mapping[str, int] = field(default_factory=dict)
+    # The inputs with ``early = "off"``.
+    early_off: frozenset[str] = frozenset()
     # The outputs that are topics, so that others may read them.
     topics: frozenset[str] = frozenset()
     # Further arguments of :func:`query.sql.bind.bind_outputs`.
@@ -101,14 +122,11 @@ class _Bound:
         return Finding(code, self.script.source.location(offset), message, fix)
 
     def exprs(self) -> Iterator[Expr]:
-        """Yield every expression of the plans, and every part of it."""
-        for node in self.nodes:
-            for node_field in fields_of(node):  # type: ignore[arg-type]
-                for expr in _exprs_in(getattr(node, node_field.name)):
-                    yield from expr.walk()
+        """Return every expression of the plans, and every part of it."""
+        return (expr for node in self.nodes for expr in exprs_in(node))
 
 
-def lint(script: Script, context: LintContext) -> list[Finding]:
+def lint_script(script: Script, context: LintContext) -> list[Finding]:
     """Return the findings of a script in the order of places; if it cannot be run, only its first error."""
     schemas = context.schemas if context.schemas is not None else _undeclared_inputs(script, context.references)
     try:
@@ -128,26 +146,12 @@ def error_finding(error: QueryError) -> Finding:
 
 def _undeclared_inputs(script: Script, references: Sequence[str]) -> list[InputSchema]:
     """Return a schema for each name in FROM and JOIN that is no step."""
-    trees = script.statements
-    steps = {str(step.alias).lower() for tree in trees for step in tree.find_all(exp.CTE)}
-    names = {name.lower(): name for tree in trees for table in tree.find_all(exp.Table) if (name := _source_name(table))}
+    steps = {str(step.alias).lower() for tree in script.statements for step in tree.find_all(exp.CTE)}
+    sources = [table for tree in script.statements for table in tree.find_all(exp.Table) if not isinstance(table.parent, exp.Into)]
+    names = {name.lower(): name for table in sources if (name := spelled_name(named_table(table)))}
     tables = {name.lower() for name in references}
     streams = [InputSchema(name, is_free=True) for lower, name in names.items() if lower not in steps | tables]
     return streams + [InputSchema(name, is_reference=True) for name in references]
-
-
-def _source_name(table: exp.Table) -> str:
-    return "" if isinstance(table.parent, exp.Into) else spelled_name(named_table(table))
-
-
-def _exprs_in(value: object) -> Iterator[Expr]:
-    if isinstance(value, Expr):
-        yield value
-    elif isinstance(value, Column):
-        yield value.expr
-    elif isinstance(value, tuple):
-        for element in value:
-            yield from _exprs_in(element)
 
 
 def _line_and_column(where: str) -> tuple[int, int]:
@@ -164,12 +168,8 @@ def _star(bound: _Bound) -> Iterator[Finding]:
         for query, name in read_by_others:
             star = next((expr for expr in getattr(query, "expressions", []) if isinstance(expr, exp.Star)), None)
             if star is not None:
-                message = f"{name} passes on whatever its input has"
-                yield bound.warning("TG-LINT-STAR", message, _offset_of_star(star, query), "name the columns that others read")
-
-
-def _offset_of_star(star: exp.Expr, query: exp.Expr) -> int:
-    return offset_of(star) if offset_of(star) >= 0 else offset_of(query)
+                message, place = f"{name} passes on whatever its input has", star if offset_of(star) >= 0 else query
+                yield bound.warning("TG-LINT-STAR", message, offset_of(place), "name the columns that others read")
 
 
 def _float(bound: _Bound) -> Iterator[Finding]:
@@ -182,11 +182,21 @@ def _float(bound: _Bound) -> Iterator[Finding]:
 def _key(bound: _Bound) -> Iterator[Finding]:
     for node in bound.nodes:
         if isinstance(node, WindowedAggregate):
-            selected = {part.index for column in node.columns for part in column.expr.walk() if isinstance(part, Key)}
+            parts = [part for column in node.columns for part in column.expr.walk()]
+            selected = {part.index for part in parts if isinstance(part, Key)}
+            totals = [node.totals[part.index] for part in parts if isinstance(part, Total)]
             for number, key in enumerate(node.keys):
-                if number not in selected:
+                if number not in selected and not any(_shows(total, key) for total in totals):
                     message = f"{key} is grouped by and not selected: rows of different groups look alike"
                     yield bound.warning("TG-LINT-KEY", message, key.offset, f"select {key}, or leave it out of GROUP BY")
+
+
+def _shows(total: Aggregate, key: Expr) -> bool:
+    """Return whether a group's rows differ in *total* if they differ in *key*: it is the key of any row, or holds a whole row."""
+    if total.function not in _KEEPING or total.arg is None:
+        return False
+    of_row = all(isinstance(part, (Field, Slot)) for part in key.walk() if isinstance(part, Leaf))
+    return (of_row and isinstance(total.arg, Payload)) or key in total.arg.walk()
 
 
 def _alias(bound: _Bound) -> Iterator[Finding]:
@@ -194,16 +204,6 @@ def _alias(bound: _Bound) -> Iterator[Finding]:
         for column in getattr(node, "columns", ()):
             if _UNNAMED.fullmatch(column.name) and str(column.expr).lower() != column.name.lower():
                 yield bound.warning("TG-LINT-ALIAS", f"{column.expr} is called {column.name}", column.expr.offset, "give it a name with AS")
-
-
-def _over(bound: _Bound) -> Iterator[Finding]:
-    for tree in bound.script.statements:
-        for table in tree.find_all(exp.Table):
-            keys = table.args.get(OVER) or []
-            if keys and not any(key.name.lower() == "partitionid" for key in keys):
-                message = "OVER without PartitionId: a key has a timeline of its own in each partition all the same"
-                fix = "add PartitionId, which Stream Analytics demands"
-                yield bound.warning("TG-LINT-OVER", message, offset_of(keys[0]), fix)
 
 
 def _partition(bound: _Bound) -> Iterator[Finding]:
@@ -214,6 +214,15 @@ def _partition(bound: _Bound) -> Iterator[Finding]:
             yield bound.warning("TG-LINT-PARTITION", message, part.offset, "add PARTITION BY, where each key is meant for itself")
 
 
+def _spread(bound: _Bound) -> Iterator[Finding]:
+    for tree in bound.script.statements:
+        for table in tree.find_all(exp.Table):
+            if keys := table.args.get(PARTITION_BY):
+                message = "PARTITION BY after an input changes nothing: the query's own keys spread its work"
+                fix = "leave it out; tidegate plan shows how the work is spread"
+                yield bound.warning("TG-LINT-SPREAD", message, offset_of(keys[0]), fix)
+
+
 def _retention(bound: _Bound) -> Iterator[Finding]:
     for plan in bound.plans:
         for scan in plan.scans:
@@ -221,6 +230,15 @@ def _retention(bound: _Bound) -> Iterator[Finding]:
             if kept_us is not None and kept_us < plan.lookback_us < UNBOUNDED:
                 message = f"{plan.output} looks {format_duration(plan.lookback_us)} back, {scan.input} keeps {format_duration(kept_us)}"
                 yield bound.warning("TG-LINT-RETENTION", message, _place(plan), "keep events longer (retention), or shorten the window")
+
+
+def _early(bound: _Bound) -> Iterator[Finding]:
+    for plan in bound.plans:
+        for name in sorted({scan.input for scan in plan.scans} & bound.around.early_off):
+            message = (
+                f'{name} has early = "off": one event with a wrong time in the future makes all later events of its timeline out of order'
+            )
+            yield bound.warning("TG-LINT-EARLY", message, _place(plan), "set early to how far event times may lie ahead of their arrival")
 
 
 def _like(bound: _Bound) -> Iterator[Finding]:
@@ -244,8 +262,8 @@ def _quotes(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
         for column in tree.find_all(exp.Column):
             if is_quoted(column, bound.script.source):
-                fix = f"write '{column.name}' for the text, [{column.name}] for the field"
-                yield bound.warning("TG-LINT-QUOTES", f'"{column.name}" is a field, not a text', offset_of(column), fix)
+                message = f'"{column.name}" is a field, not a text'
+                yield bound.warning("TG-LINT-QUOTES", message, offset_of(column), text_or_field(column.name))
 
 
 def _prefix(bound: _Bound) -> Iterator[Finding]:
@@ -258,6 +276,26 @@ def _where(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
         for doubt in names_of_columns(tree, bound.schemas):
             yield bound.warning("TG-LINT-WHERE", doubt.message, doubt.offset, doubt.fix)
+
+
+def _start(bound: _Bound) -> Iterator[Finding]:
+    for node in bound.nodes:
+        if isinstance(node, WindowedAggregate) and isinstance(node.window, Window) and node.window.offset_us == 0:
+            for part in (part for column in node.columns for part in column.expr.walk()):
+                if isinstance(part, Call) and _is_start(part, node.window.size_us):
+                    message = f"{part} is the window's start, and an event exactly there is in the window before: windows are (start, end]"
+                    yield bound.warning(
+                        "TG-LINT-START", message, part.offset, "for [start, end) shift the windows by Offset(microsecond, -1)"
+                    )
+
+
+def _is_start(call: Call, size_us: int) -> bool:
+    """Return whether *call* subtracts the length of a window from its end."""
+    if call.name != "dateadd" or not isinstance(call.args[2], WindowEnd):
+        return False
+    unit, number = call.args[:2]
+    length_us = UNITS_US.get(unit.unit) if isinstance(unit, DatePart) else None
+    return length_us is not None and isinstance(number, Literal) and number.kind is Kind.BIGINT and number.value == -size_us / length_us
 
 
 def _hop(bound: _Bound) -> Iterator[Finding]:
@@ -283,19 +321,21 @@ def _place(plan: Plan) -> int:
     return next((expr.offset for expr in exprs if expr.offset >= 0), -1)
 
 
-RULES: tuple[Callable[[_Bound], Iterator[Finding]], ...] = (
+RULES = (
     _star,
     _float,
     _key,
     _alias,
-    _over,
     _partition,
+    _spread,
     _retention,
+    _early,
     _like,
     _null,
     _quotes,
     _prefix,
     _where,
+    _start,
     _hop,
     _lookback,
 )

@@ -14,10 +14,7 @@ def read_script(script: Path, name: str | None = None) -> Script:
     """
     Read and parse a script, a file or the name of a query that an installed package provides; register installed functions first.
 
-    *name* is what errors call the script; by default the path.
-
-    Raises:
-        QueryError: It cannot be read, or is no SQL of this dialect.
+    *name* is what errors call the script, by default the path. Raises QueryError: it cannot be read, or is no SQL of this dialect.
     """
     text = _read_text(script)
     extensions.load()
@@ -31,6 +28,5 @@ def _read_text(script: Path) -> str:
     try:
         return script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise QueryError(
-            f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(script), fix="give the path of a text file in UTF-8"
-        ) from None
+        message, fix = f"the script cannot be read: {error}", "give the path of a text file in UTF-8"
+        raise QueryError(message, code="TG-QUERY-FILE", where=str(script), fix=fix) from None

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from ordering.ticks import format_tick
 from sinks.base import sort_rows
+from tidegate.visible_text import visible
 
 
 class ConsoleSink:
@@ -23,5 +24,5 @@ class ConsoleSink:
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
         before = f"{self._name}  " if self._name else ""
         for row in sort_rows(rows, span_start_us, self._span_us):
-            self._stream.write(f"{before}{format_tick(row.system_us)}  {row.value.decode('utf-8', 'replace')}\n")
+            self._stream.write(visible(f"{before}{format_tick(row.system_us)}  {row.value.decode('utf-8', 'replace')}") + "\n")
         self._stream.flush()

@@ -22,13 +22,8 @@ from ordering.ticks import MILLISECOND_US, SECOND_US, format_tick
 from sinks.base import Row, SinkError, sort_rows
 
 # Columns of a Parquet file without a declared schema: the value stays JSON text, because a type is never guessed from rows.
-RAW_SCHEMA = pa.schema(
-    [
-        pa.field("system_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("value", pa.string(), nullable=False),
-    ]
-)
+_RAW_TYPES = {"system_timestamp": pa.timestamp("us", tz="UTC"), "key": pa.binary(), "value": pa.string()}
+RAW_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _RAW_TYPES.items()])
 
 _RENAME_ATTEMPTS = 20
 _ROW_GROUP_ROWS = 1 << 20
@@ -64,12 +59,9 @@ class FileSink:
             self._folder.mkdir(parents=True, exist_ok=True)
             _write_file(target, content)
         except OSError as error:
-            raise SinkError(
-                f"{target} cannot be written: {error.strerror or error}",
-                code="TG-SINK-FILE",
-                where=str(target),
-                fix="make room, or make the folder writable; then start the job again, it writes this file anew",
-            ) from error
+            what = f"{target} cannot be written: {error.strerror or error}"
+            fix = "make room, or make the folder writable; then start the job again, it writes this file anew"
+            raise SinkError(what, code="TG-SINK-FILE", where=str(target), fix=fix) from error
 
     def path(self, span_start_us: int, partition: int) -> Path:
         """Return the file of the sheet of *partition* and the span that starts at *span_start_us*, microseconds."""
@@ -85,20 +77,10 @@ class FileSink:
         table = _raw_table(rows) if self._schema is None else _typed_table(rows, self._schema, target)
         out = io.BytesIO()
         # Every option that a later pyarrow could choose differently is given.
-        pa.parquet.write_table(
-            table,
-            out,
-            version="2.6",
-            data_page_version="1.0",
-            data_page_size=1 << 20,
-            row_group_size=_ROW_GROUP_ROWS,
-            use_dictionary=True,
-            dictionary_pagesize_limit=1 << 20,
-            compression="zstd",
-            compression_level=3,
-            write_statistics=True,
-            store_schema=True,
-        )
+        pages = {"data_page_version": "1.0", "data_page_size": 1 << 20, "use_dictionary": True, "dictionary_pagesize_limit": 1 << 20}
+        footer = {"version": "2.6", "write_statistics": True, "store_schema": True}
+        compression = {"compression": "zstd", "compression_level": 3}
+        pa.parquet.write_table(table, out, row_group_size=_ROW_GROUP_ROWS, **pages, **compression, **footer)
         return out.getvalue()
 
 
@@ -122,12 +104,8 @@ def _typed_table(rows: list[Row], schema: pa.Schema, target: Path) -> pa.Table:
         )
         return table.select(schema.names).cast(schema)
     except pa.ArrowException as error:
-        raise SinkError(
-            f"a result does not fit the declared columns: {error}",
-            code="TG-SINK-TYPE",
-            where=str(target),
-            fix="cast the column in the query to the declared type, or write ndjson, which has no columns",
-        ) from error
+        fix = "cast the column in the query to the declared type, or write ndjson, which has no columns"
+        raise SinkError(f"a result does not fit the declared columns: {error}", code="TG-SINK-TYPE", where=str(target), fix=fix) from error
 
 
 def _write_file(target: Path, content: bytes) -> None:

@@ -14,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.ticks import MILLISECOND_US
 from sinks.base import SinkError, sort_rows
 
 _ANSWER_S = 60.0
+_BATCH_BYTES = 1_000_000
+_COORDINATOR_ERRORS = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 class PlainTopicSink:
@@ -29,10 +32,13 @@ class PlainTopicSink:
     Args:
         topic: The topic; it has at least as many partitions as there are sheets of a span.
         span_us: Length of a span, microseconds. Another length changes the numbers of spans: use a new topic for it.
+        row_bytes_max: Most bytes of a row; the topic takes batches of this size.
     """
 
-    def __init__(self, properties: Mapping[str, str], topic: str, span_us: int) -> None:
+    def __init__(self, properties: Mapping[str, str], topic: str, span_us: int, row_bytes_max: int | None = None) -> None:
         self._properties, self._topic, self._span_us = dict(properties), topic, span_us
+        # The topic's limit is one of batches.
+        self._batch_bytes = str(max(min(row_bytes_max or _BATCH_BYTES, _BATCH_BYTES), 1))
         self._producers: dict[int, Producer] = {}
 
     @property
@@ -65,12 +71,9 @@ class PlainTopicSink:
         except KafkaException as error:
             # The next producer finds out whether the transaction was committed.
             self._producers.pop(partition, None)
-            raise SinkError(
-                f"{self._topic} does not take results: {error.args[0].str()}",
-                code="TG-SINK-TOPIC",
-                where=f"{self._topic}-{partition}",
-                fix="see whether the topic is there, has enough partitions, and whether this client may write transactions to it",
-            ) from error
+            what = f"{self._topic} does not take results: {error.args[0].str()}"
+            fix = "see whether the topic is there, has enough partitions, and whether this client may write transactions to it"
+            raise SinkError(what, code="TG-SINK-TOPIC", where=f"{self._topic}-{partition}", fix=fix) from error
 
     def close(self) -> None:
         self._producers.clear()
@@ -81,7 +84,14 @@ class PlainTopicSink:
     def _producer(self, partition: int) -> Producer:
         producer = self._producers.get(partition)
         if producer is None:
-            own = {"transactional.id": f"{self._topic}-{partition}", "partitioner": "murmur2", "compression.type": "lz4", "log_level": 2}
+            own = {
+                "transactional.id": f"{self._topic}-{partition}",
+                "partitioner": "murmur2",
+                "compression.type": "lz4",
+                "message.max.bytes": "1000000000",
+                "batch.size": self._batch_bytes,
+                "log_level": 2,
+            }
             producer = Producer({**self._properties, **own})
             # Fences off an earlier writer of this partition, and ends its open transaction.
             producer.init_transactions(_ANSWER_S)
@@ -90,7 +100,9 @@ class PlainTopicSink:
 
     def _first_unpublished(self, partition: int) -> int:
         """Return the number of the first span that is not published yet."""
-        (committed,) = self._consumer.committed([TopicPartition(self._topic, partition)], _ANSWER_S)
+        # A busy broker makes the group's coordinator only now, or moves it.
+        retry = Retrying(retry=retry_if_exception(_is_passing), stop=stop_after_delay(_ANSWER_S), wait=wait_fixed(0.2), reraise=True)
+        (committed,) = retry(self._consumer.committed, [TopicPartition(self._topic, partition)], _ANSWER_S)
         return max(int(committed.offset), 0)
 
     def _queue(self, producer: Producer, key: bytes, value: bytes, stamp_ms: int) -> None:
@@ -101,3 +113,7 @@ class PlainTopicSink:
             except BufferError:
                 # The local queue is full: wait for deliveries.
                 producer.poll(0.1)
+
+
+def _is_passing(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _COORDINATOR_ERRORS

@@ -35,36 +35,31 @@ class SinkContext:
     kafka: Mapping[str, str]
 
 
-def make_sinks(output: OutputSettings, kafka: Mapping[str, str]) -> list[Sink]:
-    """Return the sinks of an output beside its ordered topic; raise SinkError (TG-SINK-UNKNOWN) if no package has a sink of that name."""
+def make_sinks(output: OutputSettings, kafka: Mapping[str, str], result_bytes_max: int | None = None) -> list[Sink]:
+    """
+    Return the sinks of an output beside its ordered topic, whose results have at most *result_bytes_max* bytes if it has topics. Raises
+    SinkError (TG-SINK-UNKNOWN): no package has a sink of that name.
+    """
     sinks: list[Sink] = []
     if output.files is not None:
         sinks.append(FileSink(output.files, output.file_format, output.file_span_us))
     if output.plain_topic is not None:
-        sinks.append(PlainTopicSink(kafka, output.plain_topic, output.file_span_us))
+        sinks.append(PlainTopicSink(kafka, output.plain_topic, output.file_span_us, result_bytes_max))
     if output.sink is not None:
-        sinks.append(_make_extension(output.sink, SinkContext(output.name, output.file_span_us, output.sink_options, kafka)))
+        sinks.append(_make_named_sink(output.sink, SinkContext(output.name, output.file_span_us, output.sink_options, kafka)))
     return sinks
 
 
-def _console(context: SinkContext) -> Sink:
-    return ConsoleSink(context.span_us, context.output)
+_BUILT_IN: dict[str, Callable[[SinkContext], Sink]] = {"console": lambda context: ConsoleSink(context.span_us, context.output)}
 
 
-_BUILT_IN: dict[str, Callable[[SinkContext], Sink]] = {"console": _console}
-
-
-def _make_extension(name: str, context: SinkContext) -> Sink:
+def _make_named_sink(name: str, context: SinkContext) -> Sink:
     extensions: dict[str, Any] = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
     if name in _BUILT_IN:
         return _BUILT_IN[name](context)
     if name not in extensions:
         known = [*_BUILT_IN, *sorted(extensions)]
-        raise SinkError(
-            f"there is no sink {name}",
-            code="TG-SINK-UNKNOWN",
-            where=f"outputs.{context.output}.sink",
-            fix=suggest(name, known, f"there are {', '.join(known)}; others come with packages that offer them"),
-        )
+        fix = suggest(name, known, f"there are {', '.join(known)}; others come with packages that offer them")
+        raise SinkError(f"there is no sink {name}", code="TG-SINK-UNKNOWN", where=f"outputs.{context.output}.sink", fix=fix)
     sink: Sink = extensions[name].load()(context)
     return sink

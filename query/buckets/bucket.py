@@ -32,14 +32,14 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ordering.columns.payload_columns import rows_above
 from ordering.errors import ProtocolError
 from ordering.model.state import Delta
 from ordering.model.step import Released
@@ -50,7 +50,7 @@ from ordering.ticks import INFINITY, NEVER
 from query.buckets.cti_pacing import CtiPacing
 from query.buckets.result_channel import FullSpan, ResultChannel
 from query.columns.decode import DecodedRange
-from query.columns.events import NO_EVENTS, for_operators, take_events
+from query.columns.events import NO_EVENTS, Ints, for_operators, take_events
 from query.config import Promise
 from query.engine.lead import shift_slices
 from query.engine.pending_events import sort_by_time
@@ -58,8 +58,8 @@ from query.engine.program import Program
 from query.engine.retention import Retention, encode_table
 from query.plan.row_tables import RESULT_SCHEMA
 from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
-
-Ints = NDArray[np.int64]
+from tidegate.dead_letter_reasons import QueryReason
+from tidegate.expressions.evaluation.value_sizes import TOO_MUCH
 
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
 BUCKET_STATE_VERSION = 1
@@ -96,13 +96,15 @@ class BucketConfig:
     pace: Pace = EACH_CTI
     # For each output what another run has promised in its channel; empty: all channels are new.
     promises: Sequence[Promise | None] = ()
+    # For each output the largest result, bytes of key and value; None: any. Empty: no output has a limit.
+    result_bytes_max: Sequence[int | None] = ()
     # E: no result from here on, and nothing to do once the frontier has reached it.
     until_us: int = INFINITY
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that the query could not evaluate."""
+    """A row that the query could not evaluate, or a result that its topic does not take."""
 
     reason: str
     # Key and payload of the event; of a row between two operators its columns as JSON.
@@ -113,6 +115,8 @@ class BadRow:
     # Roster number of the event's input partition, and its offset there.
     partition_id: int = -1
     offset: int = -1
+    # Of a result: number of its output, and System.Timestamp in microseconds.
+    result: tuple[int, int] | None = None
 
 
 class Bucket(ABC):
@@ -137,6 +141,7 @@ class Bucket(ABC):
         self._channels = [ResultChannel(output, self._number, config.roster, spans_us[output], promises[output]) for output in outputs]
         for channel, promise in zip(self._channels, promises, strict=True):
             channel.begin(promise, self._retention)
+        self._result_bytes_max = config.result_bytes_max or [None for _ in outputs]
         self._next_offset = dict.fromkeys(self.readers, 0)
         self._position = 0
         self._ended = False
@@ -267,19 +272,33 @@ class Bucket(ABC):
 
     def _prepare(self, source_index: int, events: pa.Table, sub: Ints) -> None:
         """Evaluate events; retain the rows that later results need."""
+        for _ in self._prepare_in_parts(source_index, events, sub):
+            pass
+
+    def _prepare_in_parts(self, source_index: int, events: pa.Table, sub: Ints) -> Iterator[None]:
+        """Do the same, part after part if the values of all events might be too large for memory; yield after each part."""
         position = np.arange(self._position, self._position + events.num_rows)
+        try:
+            prepared, bad = self._program.prepare(self._sources[source_index].input, for_operators(events.combine_chunks(), sub, position))
+        except TOO_MUCH:
+            half = events.num_rows // 2
+            if not half:
+                raise
+            yield from self._prepare_in_parts(source_index, events.slice(0, half), sub[:half])
+            yield from self._prepare_in_parts(source_index, events.slice(half), sub[half:])
+            return
         self._position += events.num_rows
-        prepared, bad = self._program.prepare(self._sources[source_index].input, for_operators(events.combine_chunks(), sub, position))
         for name, rows in prepared:
             self._retention.add(name, rows)
         for row, reason in zip(np.searchsorted(position, bad["position"].to_numpy()).tolist(), bad["reason"].to_pylist(), strict=True):
             self._add_bad_row(events, row, source_index, reason)
         self._count("bad_rows", bad.num_rows)
+        yield
 
-    def _prepare_by_time(self, source_index: int, due: pa.Table) -> None:
-        """Evaluate events that were pending, with their substreams (``sub``), in the order of time."""
+    def _prepare_by_time(self, source_index: int, due: pa.Table) -> Iterator[None]:
+        """Evaluate events that were pending, with their substreams (``sub``), in the order of time; yield after each part."""
         for part in sort_by_time(due):
-            self._prepare(source_index, part, part["sub"].to_numpy())
+            yield from self._prepare_in_parts(source_index, part, part["sub"].to_numpy())
 
     def _add_bad_row(self, events: pa.Table, row: int, source_index: int, reason: str) -> None:
         key, value, partition_id, offset = (events[name][row].as_py() for name in ("key", "value", "partition_id", "offset"))
@@ -288,24 +307,52 @@ class Bucket(ABC):
     def _finish(self, closing: pa.Table) -> list[pa.Table]:
         """Return each output's results in *closing* (sub, from_us, to_us), unordered between substreams."""
         results = self._program.finish(self._retention, closing)
+        self._observe_finished(closing)
+        return results
+
+    def _finish_in_slices(self, closing: pa.Table) -> Iterator[list[pa.Table]]:
+        """Yield the same in tables that follow one another."""
+        for tables in self._program.finish_in_slices(self._retention, closing):
+            self._take_failures()
+            yield tables
+        self._observe_finished(closing)
+
+    def _no_results(self) -> list[pa.Table]:
+        return [RESULT_SCHEMA.empty_table()] * len(self._channels)
+
+    def _observe_finished(self, closing: pa.Table) -> None:
+        self._take_failures()
         self._lookup.observe_finished(shift_slices(closing, self._program.looked_up_ahead_us))
+
+    def _take_failures(self) -> None:
         self._bad_rows += [BadRow(reason, b"", value) for _, value, reason in self._program.bad]
         self._count("bad_rows", len(self._program.bad))
         self._program.bad = []
-        return results
 
     def _partition_ids_of(self, results: pa.Table) -> Ints:
         """Return the input partition of each result's substream; 0 if one timeline serves all partitions."""
         return np.zeros(results.num_rows, dtype=np.int64)
 
     def _release(self, results: Sequence[pa.Table] | None) -> list[Released]:
-        tables = results or [RESULT_SCHEMA.empty_table()] * len(self._channels)
-        released = [
-            channel.number_results(table, self._partition_ids_of(table), self._retention)
-            for channel, table in zip(self._channels, tables, strict=True)
-        ]
+        tables = results or self._no_results()
+        tables = [self._drop_oversized(output, table) for output, table in enumerate(tables)]
+        pairs = zip(self._channels, tables, strict=True)
+        released = [channel.number_results(table, self._partition_ids_of(table), self._retention) for channel, table in pairs]
         self._count("results", sum(map(len, released)))
         return released
+
+    def _drop_oversized(self, output: int, results: pa.Table) -> pa.Table:
+        """Return the results that the output's topic takes; the others become dead letters and get no number."""
+        bytes_max = self._result_bytes_max[output]
+        if bytes_max is None or results.nbytes <= bytes_max:
+            return results
+        oversized = rows_above(bytes_max, results["key"], results["value"])
+        for row in self._channels[output].numbering.drop_resumed(results.filter(pa.array(oversized))).to_pylist():
+            size_bytes = len(row["key"] or b"") + len(row["value"])
+            reason = QueryReason.RESULT_TOO_LARGE.text(size_bytes, bytes_max)
+            self._bad_rows.append(BadRow(reason, row["key"], row["value"], result=(output, row["system_us"])))
+            self._count("results_too_large", 1)
+        return results.filter(pa.array(~oversized))
 
     def _count(self, name: str, count: int) -> None:
         if count:
@@ -335,25 +382,15 @@ class Bucket(ABC):
         return Delta(json.dumps(head, sort_keys=True).encode(), changes.put, changes.delete)
 
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> None:
-        """
-        Become the bucket that was saved.
-
-        Raises:
-            ProtocolError: It was saved by a newer version.
-        """
+        """Become the bucket that was saved. Raises ProtocolError: it was saved by a newer version."""
         fields = json.loads(head)
         if fields["version"] > BUCKET_STATE_VERSION:
-            raise ProtocolError(
-                f"a bucket's saved state has version {fields['version']}, this program reads version {BUCKET_STATE_VERSION}",
-                fix="run the version that saved it",
-            )
+            reason = f"a bucket's saved state has version {fields['version']}, this program reads version {BUCKET_STATE_VERSION}"
+            raise ProtocolError(reason, fix="run the version that saved it")
         for source, pacing, saved in zip(self._sources, self._pacing, fields["pacing"], strict=True):
-            restored = {
-                partition: PartitionReader.restore(fields["readers"][str(log)].encode(), partition, source.partitions)
-                for log, partition in source.logs.items()
-            }
-            self.readers |= {log: restored[partition] for log, partition in source.logs.items()}
-            pacing.restore(saved, restored)
+            for log, partition in source.logs.items():
+                self.readers[log] = PartitionReader.restore(fields["readers"][str(log)].encode(), partition, source.partitions)
+            pacing.restore(saved, [self.readers[log] for log in source.logs])
         for log, text in fields["carried"].items():
             self._carried[int(log)] = pa.ipc.open_stream(b64decode(text)).read_all()
         self._next_offset = {int(log): offset for log, offset in fields["next_offset"].items()}

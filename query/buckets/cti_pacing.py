@@ -7,19 +7,17 @@ partition's log alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ordering.protocol.frontier import Frontier, Pace, PacedStream, Rises
 from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted, PartitionReader
-from query.columns.events import end_edges
+from query.columns.events import Ints, end_edges
 
-Ints = NDArray[np.int64]
 # (ordered partition, roster number of the input partition).
 Channel = tuple[int, int]
 # (log offset, roster number, c) of rises, in log order.
@@ -47,15 +45,7 @@ class CtiPacing:
         return self._frontier.c((partition, number))
 
     def accept_progress(self, partition: int, roster: Roster | None, events: pa.Table, accepted: Accepted) -> Progress:
-        """
-        Accept a range of a partition's log; return the rises that pass.
-
-        Args:
-            partition: The ordered partition.
-            roster: The newest roster of its CTIs.
-            events: The accepted events, in the order of their acceptance.
-            accepted: The result of the reader's rule for the range.
-        """
+        """Accept a range of an ordered partition, its newest *roster* and accepted *events*, in order; return the rises that pass."""
         self._join_roster(roster)
         rises: dict[int, Rises] = {}
         for offset, number, c in accepted.progress:
@@ -86,8 +76,8 @@ class CtiPacing:
         paced = [[*channel, paced.last_c, paced.events_since] for channel, paced in sorted(self._paced.items())]
         return {"frontier": self._frontier.value, "paced": paced}
 
-    def restore(self, saved: dict[str, Any], readers: Mapping[int, PartitionReader]) -> None:
-        for reader in readers.values():
+    def restore(self, saved: dict[str, Any], readers: Iterable[PartitionReader]) -> None:
+        for reader in readers:
             self._join_roster(reader.roster)
         self._paced = {(partition, number): PacedStream.restore(self._pace, c, events) for partition, number, c, events in saved["paced"]}
         passed = {channel: paced.last_c for channel, paced in self._paced.items()}

@@ -8,38 +8,55 @@ substreams have been forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ordering.columns.segments import first_above, running_max, stable_order
 from ordering.ticks import INFINITY
+from query.columns.events import Ints
 from query.columns.large_tables import take_rows
 
-Ints = NDArray[np.int64]
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Moves of substreams: which, in which of its channels, to which instant (microseconds), at the place of which record."""
+
+    sub: Ints
+    # A number of the bucket's; 0 if a substream has one channel.
+    member: Ints
+    to_us: Ints
+    place: Ints
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> Moves:
+        return cls(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
+
+    def __add__(self, other: Moves) -> Moves:
+        return Moves(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in ("sub", "member", "to_us", "place")))
+
+    def take(self, rows: Ints) -> Moves:
+        return Moves(self.sub[rows], self.member[rows], self.to_us[rows], self.place[rows])
+
+    def sort_by_place(self) -> Moves:
+        return self.take(np.argsort(self.place, kind="stable"))
 
 
-def first_move(sub: Ints, to_us: Ints, place: Ints, subs: int, ends: Ints, owner: Ints) -> Ints:
+def first_move(moves: Moves, subs: int, ends: Ints, owner: Ints) -> Ints:
     """
     Return the place of the first move of each result's substream beyond the result's end, ``INFINITY`` if there is none.
 
-    Args:
-        sub: The substream of each move.
-        to_us: The instant to which it moves, microseconds.
-        place: The place of the record that moves it; rising.
-        subs: The number of substreams.
-        ends: The end of each result, microseconds.
-        owner: The substream of each result.
+    The places of *moves* rise; *subs* is the number of substreams, *ends* and *owner* are the end of each result and its substream.
     """
     places = np.full(len(ends), INFINITY, dtype=np.int64)
-    if not len(sub):
+    if not len(moves.sub):
         return places
-    order = stable_order(sub, subs)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(sub, minlength=subs))])
-    first = first_above(running_max(to_us[order], sub[order]), sub[order], starts, ends, owner)
+    order = stable_order(moves.sub, subs)
+    sub, starts = moves.sub[order], np.concatenate([[0], np.cumsum(np.bincount(moves.sub, minlength=subs))])
+    first = first_above(running_max(moves.to_us[order], sub), sub, starts, ends, owner)
     has_moved = first < starts[owner + 1]
-    places[has_moved] = place[order][first[has_moved]]
+    places[has_moved] = moves.place[order][first[has_moved]]
     return places
 
 
@@ -60,11 +77,7 @@ def sort_by_emission(
     """
     Return results under their substream's key, in the order (record, s, key bytes, input partition, fixed row order).
 
-    Args:
-        results: The results, with ``sub``.
-        final_by: The place of the record that made each final.
-        key_of: Returns the key of a substream.
-        number_of: Returns the input partitions of substreams; None if a key is one substream.
+    *final_by* is the place of the record that made each final; *number_of* gives the input partitions of substreams, None if a key is one.
     """
     coded = results["sub"].combine_chunks().dictionary_encode()
     place, subs = coded.indices.to_numpy(), coded.dictionary.to_numpy()

@@ -23,48 +23,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.bucket import Bucket, BucketConfig
-from query.buckets.emission_order import first_move, first_rise, sort_by_emission
+from query.buckets.emission_order import Moves, first_move, first_rise, sort_by_emission
 from query.buckets.log_walk import CtiEntry, WalkedLog, is_due, walk_places
 from query.buckets.substream_table import SubstreamTable
-from query.columns.events import NO_EVENTS
+from query.columns.events import NO_EVENTS, Bools, Ints
 from query.columns.large_tables import combine_column
 from query.engine.exchange import key_bytes
 from query.engine.program import Program
 from query.engine.retention import Retained
+from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.tree import Expr
 
-Ints = NDArray[np.int64]
 # A channel: the number of the source, and the roster number of the input partition.
 Member = tuple[int, int]
 
 _NO_PLACES: Ints = np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class _Moves:
-    """Moves of timelines: substream, member, to which instant (microseconds), at which place of the walk."""
-
-    sub: Ints
-    member: Ints
-    to_us: Ints
-    place: Ints
-
-    @classmethod
-    def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> _Moves:
-        return cls(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
-
-    def sort_by_place(self) -> _Moves:
-        order = np.argsort(self.place, kind="stable")
-        return _Moves(self.sub[order], self.member[order], self.to_us[order], self.place[order])
-
-    def __add__(self, other: _Moves) -> _Moves:
-        return _Moves(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in ("sub", "member", "to_us", "place")))
 
 
 @dataclass(slots=True)
@@ -97,19 +75,16 @@ class _Before:
 
 
 class KeyedBucket(Bucket):
-    """
-    One partition of each ordered topic; see the module.
-
-    If a source is the result of a query, *overs* holds its substream key, which its records must have; else None.
-    """
+    """One partition of each ordered topic; see the module."""
 
     def __init__(self, program: Program, config: BucketConfig, overs: Sequence[Expr | None]) -> None:
         super().__init__(program, config)
+        # For each source that is the result of a query its substream key, which its records must have; else None.
         self._overs = tuple(overs)
         self._subs: SubstreamTable[bytes] = SubstreamTable()
         self._members: dict[Member, int] = {}
         self._walked = [WalkedLog() for _ in self._sources]
-        self._is_joined: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+        self._is_joined: Bools = np.empty(0, dtype=np.bool_)
         self._is_moving: list[bool] = [True] * len(self._sources)
         self._channels_us: Ints = np.empty(0, dtype=np.int64)
         # A row per substream, a column per member; NEVER if it has not moved.
@@ -141,7 +116,7 @@ class KeyedBucket(Bucket):
         is_same = pc.equal(key_bytes([over], events), pc.fill_null(combine_column(events["key"]), b""))
         is_fine = pc.fill_null(is_same, False).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(~is_fine).tolist():
-            self._add_bad_row(events, row, source_index, f"the result's key is not {over}, which OVER names")
+            self._add_bad_row(events, row, source_index, QueryReason.FOREIGN_KEY.text(over))
         self._count("bad_rows", int(np.count_nonzero(~is_fine)))
         # Almost always all are fine: then nothing is copied.
         if not is_fine.all():
@@ -201,7 +176,7 @@ class KeyedBucket(Bucket):
             if entry.roster is not None:
                 self._join(source_index, entry.roster)
         subs = [self._find(events) for events, _ in stretch.events]
-        moves = self._moves(stretch, subs).sort_by_place()
+        moves = self._moves(stretch, entries, subs).sort_by_place()
         rises = [(self._member((source_index, entry.number)), entry.us, place) for source_index, entry, place in entries if entry.is_rise]
         for source_index, ((events, _), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if events.num_rows:
@@ -264,27 +239,18 @@ class KeyedBucket(Bucket):
             self._timelines_us = np.vstack([self._timelines_us, np.full((len(fresh), self._timelines_us.shape[1]), NEVER, dtype=np.int64)])
         return subs
 
-    def _moves(self, stretch: _Stretch, subs: Sequence[Ints]) -> _Moves:
+    def _moves(self, stretch: _Stretch, entries: Sequence[tuple[int, CtiEntry, int]], subs: Sequence[Ints]) -> Moves:
         """Return the moves by events and by the lists of CTIs. A list can precede another input's first event of its substream."""
-        moves = _Moves.of([])
+        moves = Moves.of([])
         for source_index, ((events, place), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if self._is_moving[source_index] and events.num_rows:
                 numbers = events["partition_id"].to_numpy()
                 members = {number: self._member((source_index, number)) for number in np.unique(numbers).tolist()}
                 member = np.array([members[number] for number in numbers.tolist()], dtype=np.int64)
-                moves += _Moves(sub, member, events["system_us"].to_numpy(), place)
-        listed = [
-            (entry.key, source_index, entry, place)
-            for source_index, of_source in enumerate(stretch.entries)
-            for entry, place in of_source
-            if entry.key is not None
-        ]
+                moves += Moves(sub, member, events["system_us"].to_numpy(), place)
+        listed = [(entry.key, (index, entry.number), entry.us, place) for index, entry, place in entries if entry.key is not None]
         named = self._number_keys([key for key, *_ in listed]).tolist()
-        rows = [
-            (sub, self._member((source_index, entry.number)), entry.us, place)
-            for sub, (_, source_index, entry, place) in zip(named, listed, strict=True)
-        ]
-        return moves + _Moves.of(rows)
+        return moves + Moves.of([(sub, self._member(member), us, place) for sub, (_, member, us, place) in zip(named, listed, strict=True)])
 
     def _substream_frontiers(self) -> Ints:
         """Return how far each substream has come: as far as the slowest of its timelines."""
@@ -302,32 +268,26 @@ class KeyedBucket(Bucket):
         due = waiting.filter(pa.array(self._is_past(waiting)))
         self._drop_past(name)
         if due.num_rows:
-            self._prepare_by_time(source_index, due)
+            for _ in self._prepare_by_time(source_index, due):
+                pass
         return due
 
-    def _is_past(self, rows: pa.Table) -> NDArray[np.bool_]:
-        is_past: NDArray[np.bool_] = rows["system_us"].to_numpy() < self._subs.progress_us[rows["sub"].to_numpy()]
+    def _is_past(self, rows: pa.Table) -> Bools:
+        is_past: Bools = rows["system_us"].to_numpy() < self._subs.progress_us[rows["sub"].to_numpy()]
         return is_past
 
     def _drop_past(self, name: str) -> None:
         self._retention.reduce(name, lambda table: table.filter(pa.array(~self._is_past(table))))
 
-    def _final_by(self, owner: Ints, ends: Ints, first: int, moves: _Moves, rises: Sequence[tuple[int, int, int]], before: _Before) -> Ints:
+    def _final_by(self, owner: Ints, ends: Ints, first: int, moves: Moves, rises: Sequence[tuple[int, int, int]], before: _Before) -> Ints:
         """
         Return the place of the record that made each result final, not before the *first* place of the stretch.
 
-        Args:
-            owner: The substream of each result.
-            ends: The instant that its substream had to pass, microseconds.
-            first: The first place of the stretch.
-            moves: The moves of timelines in it.
-            rises: The rises of channels in it: member, c, place.
-            before: How far both had come before it.
+        *owner* is each result's substream, *ends* the instant that it had to pass, microseconds; *rises* are member, c and place.
         """
         final_by = np.full(len(ends), first, dtype=np.int64)
         for member in np.flatnonzero(self._is_joined).tolist():
-            of_member = moves.member == member
-            by_event = first_move(moves.sub[of_member], moves.to_us[of_member], moves.place[of_member], len(self._subs), ends, owner)
+            by_event = first_move(moves.take(np.flatnonzero(moves.member == member)), len(self._subs), ends, owner)
             by_channel = first_rise(sorted((place, us) for number, us, place in rises if number == member), ends)
             had_passed = np.maximum(before.timelines[owner, member], before.channels[member]) > ends
             final_by = np.maximum(final_by, np.where(had_passed, first, np.minimum(by_event, by_channel)))

@@ -17,13 +17,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ordering.protocol.punctuation import Roster, Spread
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
-
-Ints = NDArray[np.int64]
+from query.columns.events import Ints
 
 
 @dataclass(frozen=True, slots=True)

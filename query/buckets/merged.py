@@ -8,6 +8,7 @@ alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from query.engine.pending_events import find_pending_step_end
 from query.engine.program import Program
 from query.engine.retention import Retained
 
+# A settle returns about this many bytes of results, if they come in slices.
+_RETURNED_BYTES = 2**26
+
 
 class MergedBucket(Bucket):
     """All logs merged into one sequence; see the module."""
@@ -27,36 +31,55 @@ class MergedBucket(Bucket):
     def __init__(self, program: Program, config: BucketConfig) -> None:
         super().__init__(program, config)
         self._closed_us = NEVER
+        # The results below that instant that have not been returned yet.
+        self._slices: Iterator[list[pa.Table]] | None = None
 
     def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> None:
         self._retention.add(Retained.PENDING.of(source_index), events)
 
     @property
     def is_settled(self) -> bool:
-        return self._closed_us >= self.frontier_us
+        return self._slices is None and self._closed_us >= self.frontier_us
 
     def _close_due(self) -> list[pa.Table] | None:
         if self.is_settled:
             return None
+        if self._slices is None:
+            self._slices = self._close_step()
+        parts, size = [self._no_results()], 0
+        for tables in self._slices:
+            parts.append(tables)
+            size += sum(table.nbytes for table in tables)
+            if size >= _RETURNED_BYTES:
+                break
+        else:
+            self._slices = None
+        return [pa.concat_tables(tables) for tables in zip(*parts, strict=True)]
+
+    def _close_step(self) -> Iterator[list[pa.Table]]:
+        """Evaluate the next events that are due; yield the results of the time up to them."""
         frontier_us = self.frontier_us
         pending = [piece for index in range(len(self._sources)) for piece in self._retention.pieces(Retained.PENDING.of(index))]
         due_us = find_pending_step_end([piece.rows() for piece in pending if piece.low_us < frontier_us], frontier_us)
         # Two bounds of one step: the memory for the pending events, and for the retained rows.
         until_us = self._program.find_step_end(self._retention, self._closed_us, due_us)
-        for source_index in range(len(self._sources)):
-            self._prepare_until(source_index, until_us)
         closing = pa.table({"sub": [0], "from_us": [self._closed_us], "to_us": [until_us]})
         self._closed_us = until_us
-        return self._finish(closing)
+        for source_index in range(len(self._sources)):
+            for _ in self._prepare_until(source_index, until_us):
+                if self._program.is_streamed:
+                    # No result needs the events that are still to come, so the results of these need not be kept.
+                    yield from self._finish_in_slices(closing)
+        yield from self._finish_in_slices(closing)
 
-    def _prepare_until(self, source_index: int, until_us: int) -> None:
-        """Evaluate the events of a source that lie below an instant; they are no longer pending."""
+    def _prepare_until(self, source_index: int, until_us: int) -> Iterator[None]:
+        """Evaluate the events of a source that lie below an instant, in parts; they are no longer pending."""
         name = Retained.PENDING.of(source_index)
         pieces = [piece for piece in self._retention.pieces(name) if piece.low_us < until_us]
         if pieces:
             due = pa.concat_tables([_split_at(piece.rows(), until_us)[0] for piece in pieces])
             self._drop_pending(source_index, until_us)
-            self._prepare_by_time(source_index, due.append_column("sub", pa.array(np.zeros(due.num_rows, dtype=np.int64))))
+            yield from self._prepare_by_time(source_index, due.append_column("sub", pa.array(np.zeros(due.num_rows, dtype=np.int64))))
 
     def _drop_pending(self, source_index: int, until_us: int) -> None:
         self._retention.reduce(Retained.PENDING.of(source_index), lambda table: _split_at(table, until_us)[1])

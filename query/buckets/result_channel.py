@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ordering.model.step import Released
 from ordering.protocol.punctuation import Cause, Cti, Roster
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
+from query.columns.events import Bools, Ints
 from query.columns.large_tables import combine_column, take_rows
 from query.config import Promise
 from query.engine.retention import Retained, Retention
-
-Ints = NDArray[np.int64]
 
 _AHEAD_SCHEMA = pa.schema([("system_us", pa.int64())])
 
@@ -62,17 +60,20 @@ class ChannelNumbering:
             return replace(numbering, skipped=promise.ahead)
         return replace(numbering, keys={key: len(times) for key, times in promise.by_key.items()})
 
+    def drop_resumed(self, results: pa.Table) -> pa.Table:
+        """Return the results that do not lie below the CTI with which another run has left the channel."""
+        return results if self.resumed_us == NEVER else results.filter(pc.greater_equal(results["system_us"], self.resumed_us))
+
     def split_written(self, results: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the results that the channel lacks, and those that it has and whose times this run did not know."""
-        if self.resumed_us > NEVER:
-            results = results.filter(pc.greater_equal(results["system_us"], self.resumed_us))
+        results = self.drop_resumed(results)
         if self.keys:
             return results.filter(pa.array(~self._is_written(results))), results.slice(0, 0)
         count = min(self.skipped, results.num_rows)
         self.skipped -= count
         return results.slice(count), results.slice(0, count)
 
-    def _is_written(self, results: pa.Table) -> NDArray[np.bool_]:
+    def _is_written(self, results: pa.Table) -> Bools:
         """Return which results are the first ones of a key, and so in the channel already."""
         is_written = np.zeros(results.num_rows, dtype=np.bool_)
         keys = pc.fill_null(results["key"], b"")
@@ -98,14 +99,10 @@ class ChannelNumbering:
 
 class ResultChannel:
     """
-    The channel of one output.
+    The channel of one output; the number of *bucket* is its roster number and its partition of the result topic.
 
-    Args:
-        output: The output's number.
-        bucket: The bucket's number, which is the channel's roster number and its partition of the result topic.
-        roster: The result topic's roster.
-        span_us: The span of System.Timestamp of a result file; None without files.
-        promise: What another run has promised in this channel; None: it is new.
+    *span_us* is the span of System.Timestamp of a result file, None without files. *promise* is what another run has promised in it, None
+    if it is new.
     """
 
     def __init__(self, output: int, bucket: int, roster: Roster, span_us: int | None, promise: Promise | None) -> None:
@@ -119,11 +116,7 @@ class ResultChannel:
             self._keep_ahead([us for times in promise.by_key.values() for us in times], retention)
 
     def number_results(self, results: pa.Table, partition_ids: Ints, retention: Retention) -> Released:
-        """
-        Number results (in emission order, ``RESULT_SCHEMA``); keep the rows that files and the next CTI need.
-
-        *partition_ids* holds the input partition of each result.
-        """
+        """Number results (``RESULT_SCHEMA``) in emission order, by input partitions; keep the rows that files and the next CTI need."""
         numbering = self.numbering
         if self._span_us and results.num_rows:
             rows = results.select(["system_us", "key", "value"]).append_column("number", pa.array(partition_ids))
@@ -133,10 +126,13 @@ class ResultChannel:
             retention.add(self._rows_name, rows)
         results, written = numbering.split_written(results)
         self._keep_ahead(written["system_us"], retention)
-        system_us = results["system_us"].to_numpy()
-        released = _make_released(self._bucket, numbering.seq, system_us, *(combine_column(results[name]) for name in ("key", "value")))
-        if len(released):
-            numbering.seq += len(released)
+        count, system_us = results.num_rows, results["system_us"].to_numpy()
+        bucket, seqs = np.full(count, self._bucket, dtype=np.int32), np.arange(numbering.seq, numbering.seq + count)
+        flags = np.zeros(count, dtype=np.uint16)
+        key, value = (combine_column(results[name]) for name in ("key", "value"))
+        released = Released(self._bucket, bucket, seqs, system_us, system_us, system_us, seqs, flags, key, value)
+        if count:
+            numbering.seq += count
             numbering.largest_us = max(numbering.largest_us, int(system_us.max()))
             self._keep_ahead(system_us, retention)
         return released
@@ -210,10 +206,3 @@ def _drop_below(retention: Retention, name: str, until_us: int) -> None:
 def _first_open_span(c: int, span_us: int) -> int:
     """Return the start of the first span that a CTI at *c* leaves open."""
     return c // span_us * span_us if c < INFINITY else INFINITY
-
-
-def _make_released(number: int, seq: int, system_us: Ints, key: pa.Array, value: pa.Array) -> Released:
-    count = len(system_us)
-    numbers = np.arange(seq, seq + count)
-    flags = np.zeros(count, dtype=np.uint16)
-    return Released(number, np.full(count, number, dtype=np.int32), numbers, system_us, system_us, system_us, numbers, flags, key, value)

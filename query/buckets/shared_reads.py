@@ -29,16 +29,9 @@ def share_range(
     job: str, log: int, start: int, end: int, bucket: int, siblings: range, read: Callable[[], Iterator[DecodedRange]]
 ) -> Iterator[DecodedRange]:
     """
-    Yield the pieces of a range.
+    Yield the pieces of the range [*start*, *end*) of a log, which *read* reads.
 
-    Args:
-        job: Name of the job, unique on this machine: its checkpoint.
-        log: The log.
-        start: The first offset of the range.
-        end: The first offset beyond it.
-        bucket: The bucket that asks.
-        siblings: The buckets that ask in the same task.
-        read: Reads the range.
+    *job* is a name of the job that is unique on this machine, its checkpoint; *siblings* are the buckets that ask in the same task.
     """
     shared = _shared.get((job, log))
     if shared is not None and (shared.start, shared.end) == (start, end) and bucket in shared.waiting:

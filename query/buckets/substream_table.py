@@ -12,16 +12,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ordering.ticks import NEVER
+from query.columns.events import Bools, Ints
 from query.engine.retention import Retained, Retention
 
 # Fewer substreams are not pruned: forgetting costs a pass over all retained rows.
 SUBS_MIN = 1024
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 Name = TypeVar("Name")
 
 
@@ -57,9 +55,6 @@ class SubstreamTable(Generic[Name]):
         """Mark substreams as changed: the next :meth:`save` saves them."""
         self._touched.append(subs)
 
-    def touch_all(self) -> None:
-        self._touched = [np.arange(len(self.names))]
-
     def slices_since(self, before: Ints, first_us: Ints) -> pa.Table | None:
         """
         Return the slices of time that have become final since *before* (``sub``, ``from_us``, ``to_us``); None if no substream has moved.
@@ -80,11 +75,7 @@ class SubstreamTable(Generic[Name]):
     # State
 
     def save(self, retention: Retention, columns_of: Callable[[Ints], dict[str, Any]]) -> None:
-        """
-        Retain an entry for each touched substream.
-
-        *columns_of* returns the columns beside number and progress, from which :meth:`restore` reads the names.
-        """
+        """Retain an entry for each touched substream, with the columns that *columns_of* adds, from which :meth:`restore` reads names."""
         subs = np.unique(np.concatenate(self._touched)) if self._touched else np.empty(0, dtype=np.int64)
         self._touched = []
         if len(subs):
@@ -93,11 +84,7 @@ class SubstreamTable(Generic[Name]):
             retention.add(Retained.PROGRESS, pa.table({"sub": subs, "progress_us": self.progress_us[subs], **columns_of(subs)}))
 
     def restore(self, retention: Retention, count: int, names_of: Callable[[pa.Table], Sequence[Name]]) -> list[tuple[Ints, pa.Table]]:
-        """
-        Become the table of *count* substreams that was saved; return all retained entries, older ones first.
-
-        *names_of* returns the name of each entry.
-        """
+        """Become the saved table of *count* substreams; return all retained entries, older ones first. *names_of* reads their names."""
         self.progress_us = np.full(count, NEVER, dtype=np.int64)
         names: dict[int, Name] = {}
         tables = [(table["sub"].to_numpy(), table) for table in retention.tables(Retained.PROGRESS)]
@@ -119,15 +106,10 @@ class SubstreamTable(Generic[Name]):
 
     def prune(self, needed: Bools, retention: Retention, retained_names: Sequence[str]) -> Bools | None:
         """
-        Forget the substreams that are not needed, if they are at least half of all.
+        Forget the substreams that are not needed, if they are at least half of all; return which stay, None if all do.
 
-        Args:
-            needed: Which ones are needed even without rows; those with rows are marked, too.
-            retention: The retained rows, which get the new numbers.
-            retained_names: The names of the retained rows with ``sub``.
-
-        Returns:
-            Which ones stay, in the order of their new numbers; None if all do.
+        *needed* are those needed even without rows; those with rows are marked in it, too. *retained_names* name the rows with ``sub``,
+        which get the new numbers; these keep the order.
         """
         for name in retained_names:
             for table in retention.tables(name):
@@ -141,7 +123,7 @@ class SubstreamTable(Generic[Name]):
         self.names = [self.names[sub] for sub in np.flatnonzero(needed).tolist()]
         self._numbers = {name: sub for sub, name in enumerate(self.names)}
         self.progress_us = self.progress_us[needed]
-        self.touch_all()
+        self._touched = [np.arange(len(self.names))]
         return needed
 
 

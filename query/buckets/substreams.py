@@ -14,35 +14,23 @@ declared kind, a name in another case), the result still has the key of its even
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY
 from query.buckets.bucket import Bucket, BucketConfig
 from query.buckets.cti_pacing import Progress
-from query.buckets.emission_order import first_move, first_rise, sort_by_emission
+from query.buckets.emission_order import Moves, first_move, first_rise, sort_by_emission
 from query.buckets.substream_table import SubstreamTable
+from query.columns.events import Ints
 from query.columns.large_tables import combine_column
 from query.engine.program import Program
 
-Ints = NDArray[np.int64]
-
 # Roster number of the input partition, and key; an empty key may come back from a broker as None.
 _Name = tuple[int, bytes | None]
-
-
-@dataclass(slots=True)
-class _Moves:
-    """Moves of single substreams, in log order: which, to which instant (microseconds), at which log offset."""
-
-    sub: Ints
-    to_us: Ints
-    position: Ints
 
 
 class SubstreamBucket(Bucket):
@@ -73,16 +61,12 @@ class SubstreamBucket(Bucket):
             for results, ahead_us in zip(results_by_output, ahead, strict=True)
         ]
 
-    def _moves(self, sub: Ints, system_us: Ints, accepted: Accepted) -> _Moves:
-        """Return the moves by the accepted events, and by the lists of CTIs about known substreams."""
-        entries = ((offset, self._find_listed(number, key), w) for offset, number, key, w in accepted.listed)
-        listed = [entry for entry in entries if entry[1] >= 0]
-        if not listed:
-            return _Moves(sub, system_us, accepted.position)
-        offset, owner, w = np.array(listed, dtype=np.int64).T
-        position = np.concatenate([accepted.position, offset])
-        order = np.argsort(position, kind="stable")
-        return _Moves(np.concatenate([sub, owner])[order], np.concatenate([system_us, w])[order], position[order])
+    def _moves(self, sub: Ints, system_us: Ints, accepted: Accepted) -> Moves:
+        """Return the moves by the accepted events, and by the lists of CTIs about known substreams, by log offset."""
+        moves = Moves(sub, np.zeros_like(sub), system_us, accepted.position)
+        entries = ((self._find_listed(number, key), 0, w, offset) for offset, number, key, w in accepted.listed)
+        listed = [entry for entry in entries if entry[0] >= 0]
+        return (moves + Moves.of(listed)).sort_by_place() if listed else moves
 
     def _find_listed(self, number: int, key: bytes) -> int:
         """Return the dense number of a substream that a list names, -1 if it has none."""
@@ -121,10 +105,10 @@ class SubstreamBucket(Bucket):
         closing = self._subs.slices_since(before, first_us)
         return None if closing is None else self._finish(closing)
 
-    def _final_by(self, results: pa.Table, ahead_us: int, moves: _Moves, progress: Progress) -> Ints:
+    def _final_by(self, results: pa.Table, ahead_us: int, moves: Moves, progress: Progress) -> Ints:
         """Return the log offset of the record that made each result final, *ahead_us* before its time."""
         ends, owner = results["system_us"].to_numpy() - ahead_us, results["sub"].to_numpy()
-        final_by = first_move(moves.sub, moves.to_us, moves.position, len(self._subs), ends, owner)
+        final_by = first_move(moves, len(self._subs), ends, owner)
         numbers = self._number_of[owner]
         for number in np.unique(numbers).tolist():
             rises = [(offset, c) for offset, channel, c in progress if channel == number]
@@ -173,6 +157,6 @@ def _distinct_names(number: Ints, key: pa.Array) -> tuple[list[_Name], Ints]:
     code, keys = coded.indices.to_numpy(), coded.dictionary.to_pylist()
     first = int(number[0]) if len(number) else 0
     if (number == first).all():
-        return [(first, each) for each in keys], code
+        return [(first, known_key) for known_key in keys], code
     pairs = pa.array(number.astype(np.int64) * len(keys) + code).dictionary_encode()
     return [(pair // len(keys), keys[pair % len(keys)]) for pair in pairs.dictionary.to_pylist()], pairs.indices.to_numpy()

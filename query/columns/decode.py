@@ -39,10 +39,8 @@ class DecodedRange:
 
 def decode(records: Records, topic: str, partition: int) -> DecodedRange:
     """
-    Split records into the numbers that the reader's rule needs and the events themselves.
-
-    Raises:
-        ProtocolError: A record is neither an event nor a CTI of a version that this program reads; the error names the record.
+    Split records into the numbers that the reader's rule needs and the events themselves. ProtocolError names a record that is neither an
+    event nor a CTI of a version that this program reads.
     """
     assert records.header is not None, "an ordered topic is read with its headers"
     header = records.header.fill_null(b"") if records.header.null_count else records.header
@@ -99,11 +97,8 @@ def _first_unreadable(records: Records, headers: list[bytes], topic: str, partit
             elif len(header) == CTI_HEADER_BYTES:
                 decode_cti(header, records.value[row].as_py(), partition)
             else:
-                return ProtocolError(
-                    "a record has no tidegate header",
-                    where=where,
-                    fix="only tidegate may write to an ordered topic: is another producer using it?",
-                )
+                fix = "only tidegate may write to an ordered topic: is another producer using it?"
+                return ProtocolError("a record has no tidegate header", where=where, fix=fix)
         except ProtocolError as error:
             return ProtocolError(error.what, code=error.code, where=where, fix=error.fix)
     return None

@@ -40,15 +40,13 @@ _IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), ord('"'), ord("\\")])
 
 def encode_objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
     """Encode *length* rows as JSON objects (binary); for a column named ``*`` see :mod:`query.columns.splicing`."""
-    return (
-        splice_objects(names, columns, length, _encode_plain_objects, _write_strings)
-        if STAR in names
-        else _encode_plain_objects(names, columns, length)
-    )
+    if STAR in names:
+        return splice_objects(names, columns, length, _encode_plain_objects, _write_strings)
+    return _encode_plain_objects(names, columns, length)
 
 
 def _encode_plain_objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
-    prefixes = [("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":" for at, name in enumerate(names)]
+    prefixes = [("," if place else "{") + json.dumps(name, ensure_ascii=False) + ":" for place, name in enumerate(names)]
     return _join_rows(prefixes, columns, "}", length)
 
 
@@ -58,7 +56,7 @@ def encode_keys(columns: Sequence[Variant], length: int) -> pa.Array:
         return pa.array([b""] * length, pa.binary())
     if len(columns) == 1:
         return pc.fill_null(_first_text(_key_texts(columns[0]), length), "").cast(pa.binary())
-    return _join_rows(["," if at else "[" for at in range(len(columns))], columns, "]", length)
+    return _join_rows(["," if place else "[" for place in range(len(columns))], columns, "]", length)
 
 
 def json_values(column: Variant) -> pa.Array:
@@ -69,11 +67,10 @@ def json_values(column: Variant) -> pa.Array:
 
 def canonicalize(column: Variant) -> Variant:
     """Return the column with records and arrays written canonically: members sorted by name, no spaces."""
-    if not {Kind.RECORD, Kind.ARRAY} & set(column.kinds):
+    nested = {Kind.RECORD, Kind.ARRAY}
+    if not nested & set(column.kinds):
         return column
-    parts = {
-        kind: _map_distinct(part, keys.canonical) if kind in (Kind.RECORD, Kind.ARRAY) else part for kind, part in column.parts.items()
-    }
+    parts = {kind: _map_distinct(part, keys.canonical) if kind in nested else part for kind, part in column.parts.items()}
     return Variant.of(column.length, parts)
 
 
@@ -89,7 +86,7 @@ def _join_rows(prefixes: Sequence[str], columns: Sequence[Variant], suffix: str,
         json_columns = [
             json_rows.JsonColumn(text.encode(), *_cheapest_form(column)) for text, column in zip(prefixes, columns, strict=True)
         ]
-        written = json_rows.write_rows(native, json_columns, suffix.encode(), length, lambda at: json_values(columns[at]))
+        written = json_rows.write_rows(native, json_columns, suffix.encode(), length, lambda place: json_values(columns[place]))
         if written is not None:
             return written
     pieces: list[pa.Array | pa.Scalar] = []
@@ -122,16 +119,19 @@ def _first_text(texts: Sequence[pa.Array], length: int) -> pa.Array:
     return pc.coalesce(*texts) if texts else pa.nulls(length, pa.string())
 
 
-def _map_distinct(part: pa.Array, write: Callable[[str], str]) -> pa.Array:
+def _map_distinct(part: pa.Array, write: Callable[..., str]) -> pa.Array:
     distinct = part.dictionary_encode()
-    return pa.array([write(text) for text in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
+    return pa.array([write(value) for value in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
 
 
 def _write_strings(part: pa.Array) -> pa.Array:
-    quoted = pc.binary_join_element_wise(pa.scalar('"'), part, pa.scalar('"'), pa.scalar(""))
     if _IS_ESCAPED[_utf8_bytes(part)].any():
-        return _map_distinct(part, _json_string)
-    return quoted
+        return _map_distinct(part, lambda text: json.dumps(text, ensure_ascii=False))
+    return _quote(part)
+
+
+def _quote(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar('"'), texts, pa.scalar('"'), pa.scalar(""))
 
 
 def _utf8_bytes(part: pa.Array) -> NDArray[np.uint8]:
@@ -143,10 +143,6 @@ def _utf8_bytes(part: pa.Array) -> NDArray[np.uint8]:
     return np.frombuffer(octets, dtype=np.uint8)[edges[0] : edges[-1]]
 
 
-def _json_string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _write_floats(part: pa.Array) -> pa.Array:
     if len(part) < _PYTHON_FLOATS_MAX:
         return pa.array([None if value is None else repr(value) for value in part.to_pylist()], pa.string())
@@ -155,8 +151,7 @@ def _write_floats(part: pa.Array) -> pa.Array:
 
 
 def _write_datetimes(part: pa.Array) -> pa.Array:
-    distinct = part.dictionary_encode()
-    return pa.array([_format_iso8601(tick) for tick in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
+    return _map_distinct(part, _format_iso8601)
 
 
 def _format_iso8601(tick: int) -> str:
@@ -168,15 +163,11 @@ def _format_iso8601(tick: int) -> str:
     return f"{int(text[:4]) - 400 * years:04}{text[4:]}"
 
 
-def _write_quoted_datetimes(part: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(pa.scalar('"'), _write_datetimes(part), pa.scalar('"'), pa.scalar(""))
-
-
 _WRITERS: dict[Kind, Callable[[pa.Array], pa.Array]] = {
     Kind.BIT: lambda part: part.cast(pa.string()),
     Kind.BIGINT: lambda part: part.cast(pa.string()),
     Kind.FLOAT: _write_floats,
-    Kind.DATETIME: _write_quoted_datetimes,
+    Kind.DATETIME: lambda part: _quote(_write_datetimes(part)),
     Kind.NVARCHAR: _write_strings,
     Kind.RECORD: lambda part: part,
     Kind.ARRAY: lambda part: part,

@@ -45,16 +45,9 @@ NO_EVENTS = DECODED_SCHEMA.empty_table()
 
 
 def for_operators(events: pa.Table, sub: Ints | None = None, position: Ints | None = None) -> pa.Table:
-    """
-    Return events (``DECODED_SCHEMA``) as operators take them (``EVENTS_SCHEMA``); no column is copied.
-
-    By default all are of substream 0, and their positions are 0, 1, ...
-    """
+    """Return events as operators take them (``EVENTS_SCHEMA``), no column copied; by default of substream 0, at positions 0, 1, ..."""
     count = events.num_rows
-    added = {
-        "position": np.arange(count) if position is None else position,
-        "sub": np.zeros(count, dtype=np.int64) if sub is None else sub,
-    }
+    added = {"position": np.arange(count) if position is None else position, "sub": np.zeros(count, dtype=np.int64) if sub is None else sub}
     # The record's key is left out: operators would take a column of that name for the key of a result.
     columns = [pa.array(added[name]) if name in added else events[name] for name in EVENTS_SCHEMA.names]
     return pa.Table.from_arrays(columns, schema=EVENTS_SCHEMA)

@@ -11,11 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from ordering.columns.payload_columns import BYTES_MAX, concat_columns, to_arrow
-
-Ints = NDArray[np.int64]
+from ordering.columns.payload_columns import BYTES_MAX, Ints, concat_columns, to_arrow
 
 # This many bytes of payload are evaluated at once; more than a whole batch of small events has.
 AT_ONCE_BYTES = 2**28

@@ -30,11 +30,7 @@ Write = Callable[[Sequence[str], Sequence[Variant], int], pa.Array]
 def splice_objects(
     names: Sequence[str], columns: Sequence[Variant], length: int, write: Write, quote: Callable[[pa.Array], pa.Array]
 ) -> pa.Array:
-    """
-    Encode *length* rows as JSON objects (binary); ``*`` is among the names of columns.
-
-    *write* encodes objects without stars, *quote* writes texts as JSON strings.
-    """
+    """Encode rows with ``*`` among their columns as JSON objects (binary); *write* encodes them without stars, *quote* JSON strings."""
     stars = _resolve_names([columns[index] for index, name in enumerate(names) if name == STAR], [n for n in names if n != STAR], quote)
     segments: Segments = []
     start = 0
@@ -63,11 +59,11 @@ def _resolve_names(stars: Sequence[Variant], names: Sequence[str], quote: Callab
     members = [_Members(text, rows, quote) for text, rows in zip(texts, conflicting_rows, strict=True)]
     column_names = pc.utf8_lower(pa.array(names, pa.string()))
     segments: Segments = []
-    for index, (text, own) in enumerate(zip(texts, members, strict=True)):
-        is_overridden = pc.is_in(own.folded, value_set=column_names).to_numpy(zero_copy_only=False)
+    for index, (text, of_star) in enumerate(zip(texts, members, strict=True)):
+        is_overridden = pc.is_in(of_star.folded, value_set=column_names).to_numpy(zero_copy_only=False)
         for later in members[index + 1 :]:
-            is_overridden |= own.is_named_in(later)
-        segments.append(own.replace_in(_members_of(text), is_overridden))
+            is_overridden |= of_star.is_named_in(later)
+        segments.append(of_star.replace_in(_members_of(text), is_overridden))
     return segments
 
 
@@ -77,8 +73,8 @@ def _may_conflict(texts: pa.Array, names: Sequence[str], *, alone: bool) -> npt.
         return valid_mask(texts)
     # A search is cheaper than parsing. An escape could hide a name from it, so rows with an escape are included.
     pattern = "(?i)" + "|".join([*(re.escape(f'"{name}"') for name in names), r"\\"])
-    found: npt.NDArray[np.bool_] = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
-    return found
+    has_match: npt.NDArray[np.bool_] = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
+    return has_match
 
 
 def _hides_from_pattern(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from query.operators.analytic.analysis import Analysis
+from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.operators.joins.reference_join import ReferenceTableJoin
 from query.operators.joins.temporal_join import TemporalJoin
 from query.operators.rows.apply import Expansion
@@ -18,19 +19,25 @@ from tidegate.payloads.formats import JSON, PayloadFormat
 
 
 def make_operator(
-    node: Rows, payloads: PayloadFormat = JSON, *, is_last: bool = False, references: Mapping[str, ReferenceTable] = NO_REFERENCES
+    node: Rows,
+    payloads: PayloadFormat = JSON,
+    *,
+    is_last: bool = False,
+    references: Mapping[str, ReferenceTable] = NO_REFERENCES,
+    join_pairs_max: int = JOIN_PAIRS_MAX,
 ) -> Operator:
     """
     Return the operator that computes a node.
 
-    *payloads* is the payload format if the node takes events; *is_last* means that it takes events and only its encoded results are needed.
+    *payloads* is the payload format if the node takes events; *is_last* means that it takes events and only its encoded results are needed;
+    *join_pairs_max*: most pairs of one key that a join makes at one instant.
     """
     if isinstance(node, WindowedAggregate):
         return WindowAggregation(node, payloads)
     if isinstance(node, Union):
         return UnionOfRows(node)
     if isinstance(node, Join):
-        return TemporalJoin(node)
+        return TemporalJoin(node, join_pairs_max)
     if isinstance(node, ReferenceJoin):
         return ReferenceTableJoin(node, references[node.name])
     if isinstance(node, Analyze):

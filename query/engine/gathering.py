@@ -101,17 +101,18 @@ def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int
 
 def combine_pieces(pieces: Sequence[Piece]) -> pa.Table | None:
     """Return the pieces as one table with rows numbered in their order; None if there are none."""
-    return _number_rows([piece.rows() for piece in pieces]) if pieces else None
+    return number_rows([piece.rows() for piece in pieces]) if pieces else None
 
 
-def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> pa.Table:
-    """Return an operator's results in *closing*, from the pieces of each side."""
+def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> Iterator[pa.Table]:
+    """Yield an operator's results in *closing*, from the pieces of each side, in tables that follow one another."""
     count = -(-sum(piece.num_rows for side in pieces for piece in side) // ROWS_AT_ONCE)
     if count > 1 and operator.can_take_portions:
-        return operator.rows_of_portions(_split_into_portions(operator, pieces[0], min(count, _PORTIONS_MAX)), closing)
-    if operator.can_look_up:
-        return operator.rows(_select_by_keys(operator, pieces, closing), closing)
-    return operator.rows([combine_pieces(side) for side in pieces], closing)
+        yield operator.rows_of_portions(_split_into_portions(operator, pieces[0], min(count, _PORTIONS_MAX)), closing)
+    elif operator.can_look_up:
+        yield from operator.slices(_select_by_keys(operator, pieces, closing), closing)
+    else:
+        yield from operator.slices([combine_pieces(side) for side in pieces], closing)
 
 
 def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
@@ -132,7 +133,7 @@ def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closi
                 index = piece.index(lambda rows, side=side: KeyHashes.of(operator.lookup_keys(rows, side)))  # type: ignore[misc]
                 parts[side][piece] = piece.take_rows(index.matching_rows(wanted)) if index.is_comparable_to(wanted) else piece.rows()
     selected = [[parts[side][piece] for piece in of_side if piece in parts[side]] for side, of_side in enumerate(pieces)]
-    return [_number_rows(tables) if any(rows.num_rows for rows in tables) else None for tables in selected]
+    return [number_rows(tables) if any(rows.num_rows for rows in tables) else None for tables in selected]
 
 
 def _split_into_portions(operator: Operator, pieces: Sequence[Piece], count: int) -> Iterator[pa.Table]:
@@ -141,9 +142,10 @@ def _split_into_portions(operator: Operator, pieces: Sequence[Piece], count: int
     for number in range(count):
         chosen = [piece.filter_rows(pa.array(portion == number)) for piece, portion in zip(pieces, portions, strict=True)]
         if any(rows.num_rows for rows in chosen):
-            yield _number_rows(chosen)
+            yield number_rows(chosen)
 
 
-def _number_rows(parts: Sequence[pa.Table]) -> pa.Table:
+def number_rows(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return rows in one table, numbered in their order."""
     rows = concat_rows(list(parts))
     return rows.add_column(0, "position", pa.array(np.arange(rows.num_rows)))

@@ -8,7 +8,7 @@ depend on the events, not on how time was cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -19,15 +19,18 @@ import pyarrow.compute as pc
 from ordering.ticks import INFINITY, NEVER
 from query.columns.encode import encode_objects
 from query.engine.compile import make_operator
-from query.engine.gathering import combine_pieces, compute_rows, expiring_rows, find_step_end, select_pieces
+from query.engine.gathering import combine_pieces, compute_rows, expiring_rows, find_step_end, number_rows, select_pieces
 from query.engine.lead import ahead_of, shift_slices
 from query.engine.retention import Retained, Retention
+from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
+from query.operators.rows.instant_rows import InstantRows
 from query.operators.rows.project import EncodedProjection
-from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, lookback_of, scan_of, source_of
+from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, scan_of, source_of
 from query.plan.operator import Operator
 from query.plan.operator_extensions import check_rows_in_slice
 from query.plan.row_tables import RESULT_SCHEMA, encode_rows, first_reasons, split_failed
 from query.reference.tables import ReferenceTable
+from tidegate.expressions.evaluation.value_sizes import TOO_MUCH
 from tidegate.expressions.variant import from_columns
 from tidegate.payloads.formats import JSON, PayloadFormat
 
@@ -64,21 +67,17 @@ class Program:
     until_us: int = INFINITY
     # The tables of reference data that are looked up, by name.
     references: Mapping[str, ReferenceTable] = field(default_factory=dict)
+    # Most pairs of one key that a join makes at one instant.
+    join_pairs_max: int = JOIN_PAIRS_MAX
 
     def __post_init__(self) -> None:
         self._steps: list[Step] = []
         self._number: dict[tuple[Node, bool], int] = {}
         self.outputs = tuple(self._add_step(plan.root, is_last=True) for plan in self.plans)
-        self._operators = {name: (operator, side) for operator, side, name in self._retained_sides}
         self._rows_left: dict[str, int] = {}
         self._is_one_timeline = all(plan.over is None for plan in self.plans)
         # System timestamp, JSON and reason of operators' rows on which an expression failed; the caller clears it.
         self.bad: list[tuple[int, bytes, str]] = []
-
-    @property
-    def lookback_us(self) -> int:
-        """How long before an output instant events can still count for it, microseconds."""
-        return max(lookback_of(plan.root) for plan in self.plans)
 
     def ahead_us(self, output: int) -> int:
         """Return how far beyond the finished instants an output's results reach, microseconds."""
@@ -93,6 +92,11 @@ class Program:
     def retained_names(self) -> tuple[str, ...]:
         return tuple(name for step in self._steps for name in step.names)
 
+    @property
+    def is_streamed(self) -> bool:
+        """Whether no result depends on several events."""
+        return all(_is_streamed(step) or (step.input is not None and isinstance(step.operator, InstantRows)) for step in self._steps)
+
     def _add_step(self, node: Rows, *, is_last: bool = False) -> int:
         """Return the number of the step that computes *node*; add the step if it is new."""
         scan = scan_of(node)
@@ -101,7 +105,7 @@ class Program:
         if kind not in self._number:
             below = () if scan is not None else tuple(self._add_step(child) for child in _nodes_below(node))
             payloads = self.payloads.get(scan.input, JSON) if scan else JSON
-            operator = make_operator(node, payloads, is_last=kind[1], references=self.references)
+            operator = make_operator(node, payloads, is_last=kind[1], references=self.references, join_pairs_max=self.join_pairs_max)
             number = len(self._steps)
             names = tuple(Retained.ROWS.of(number, side) for side in range(operator.sides))
             self._steps.append(Step(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
@@ -114,12 +118,9 @@ class Program:
         for number, step in enumerate(self._steps):
             if isinstance(step.node, ReferenceJoin):
                 self._steps[number] = replace(step, operator=make_operator(step.node, references=references))
-        self._operators = {name: (operator, side) for operator, side, name in self._retained_sides}
 
     def prepare(self, input: str, events: pa.Table) -> tuple[Prepared, pa.Table]:
-        """
-        Evaluate events (``EVENTS_SCHEMA``) of one input, in order; return the rows to retain, and each failed row once (``BAD_SCHEMA``).
-        """
+        """Evaluate events (``EVENTS_SCHEMA``) of an input in order; return rows to retain, and each failed row once (``BAD_SCHEMA``)."""
         prepared: Prepared = []
         failed = []
         for step in self._steps:
@@ -133,24 +134,24 @@ class Program:
         """
         Compute the results of a finished slice of time; return them for each output (``RESULT_SCHEMA``), of each substream in order.
 
-        Args:
-            retention: The retained rows; the rows that operators keep of each other's results are added to it.
-            closing: ``sub``, ``from_us``, ``to_us``, a row per substream (without OVER one row, sub 0): from_us <= System.Timestamp < to_us
-                has become final.
+        In *closing* (``sub``, ``from_us``, ``to_us``; without OVER one row, sub 0) from_us <= System.Timestamp < to_us has become final.
+        The rows that operators keep of each other's results are added to *retention*.
+        """
+        parts = [self._results_of(), *self.finish_in_slices(retention, closing)]
+        return [pa.concat_tables(tables) for tables in zip(*parts, strict=True)]
+
+    def finish_in_slices(self, retention: Retention, closing: pa.Table) -> Iterator[list[pa.Table]]:
+        """
+        Yield what :meth:`finish` returns, in tables that follow one another: joins make their pairs in slices.
+
+        The retention must not be used for anything else before the last one is taken.
         """
         if not closing.num_rows:
-            return [RESULT_SCHEMA.empty_table() for _ in self.outputs]
-        rows_by_step: list[pa.Table | None] = []
-        results: list[pa.Table | None] = []
+            return
         for number, step in enumerate(self._steps):
-            self._prepare_rows_below(step, rows_by_step, retention)
-            is_taken = any(number in other.below for other in self._steps)
-            slices = shift_slices(closing, step.ahead_us, self.until_us)
-            rows, encoded = self._compute_step(step, retention, slices, is_output=number in self.outputs, is_taken=is_taken)
-            rows_by_step.append(rows)
-            results.append(encoded)
+            if not _is_streamed(step):
+                yield from self._finish_step(number, retention, closing)
         self.forget(retention, closing.select(["sub", "to_us"]))
-        return [RESULT_SCHEMA.empty_table() if (found := results[number]) is None else found for number in self.outputs]
 
     def find_step_end(self, retention: Retention, from_us: int, to_us: int) -> int:
         """
@@ -161,71 +162,102 @@ class Program:
         rows = (part for step in self._steps for part in expiring_rows(step.operator, retention, step.names, step.ahead_us))
         return find_step_end(rows, from_us, to_us)
 
-    def _prepare_rows_below(self, step: Step, rows_by_step: Sequence[pa.Table | None], retention: Retention) -> None:
-        for side, (below, name) in enumerate(zip(step.below, step.names, strict=False)):
-            rows = rows_by_step[below]
-            if rows is not None and rows.num_rows:
-                numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
-                kept, bad = step.operator.prepare(numbered, side)
-                retention.add(name, _drop_positions(kept))
-                self._record_failures(self._steps[below].node, rows.take(bad["position"]), bad["reason"])
-
     def _record_failures(self, node: Rows, failed: pa.Table, reasons: pa.ChunkedArray) -> None:
         if not failed.num_rows:
             return
         names = [column.name for column in node.columns]
-        values = encode_objects(names, [from_columns(failed, f"s{at}") for at in range(len(names))], failed.num_rows)
+        values = encode_objects(names, [from_columns(failed, f"s{number}") for number in range(len(names))], failed.num_rows)
         self.bad += zip(failed["system_us"].to_pylist(), values.to_pylist(), reasons.to_pylist(), strict=True)
 
-    def _compute_step(
-        self, step: Step, retention: Retention, closing: pa.Table, *, is_output: bool, is_taken: bool
-    ) -> tuple[pa.Table | None, pa.Table | None]:
-        """Return the step's rows if other steps take them, and its encoded results if it is an output."""
-        from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
+    def _finish_step(self, number: int, retention: Retention, closing: pa.Table) -> Iterator[list[pa.Table]]:
+        """Compute a step from its retained rows; yield the results that follow, of it and of the steps that its rows stream through."""
+        step = self._steps[number]
+        slices = shift_slices(closing, step.ahead_us, self.until_us)
+        from_us, to_us = int(pc.min(slices["from_us"]).as_py()), int(pc.max(slices["to_us"]).as_py())
         pieces_by_side = select_pieces(step.operator, retention, step.names, from_us, to_us)
         if not any(pieces_by_side):
-            return None, None
+            return
         # There are no results beyond the reach of the last row. So an end at infinity becomes a finite one, up to which windows can be
         # counted.
         latest_us = max(piece.high_us for pieces in pieces_by_side for piece in pieces)
         last_us = pa.scalar(latest_us + step.operator.reach_us + 1, pa.int64())
-        clipped = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], last_us))
-        from_start = clipped.set_column(1, "from_us", pc.max_element_wise(closing["from_us"], pa.scalar(self.start_us, pa.int64())))
+        clipped = slices.set_column(2, "to_us", pc.min_element_wise(slices["to_us"], last_us))
         if isinstance(step.operator, EncodedProjection):
-            return None, step.operator.encoded([combine_pieces(pieces) for pieces in pieces_by_side], from_start)
-        # Other steps need rows from before the first instant that leaves the query.
-        asked = clipped if is_taken else from_start
-        rows, failed = split_failed(compute_rows(step.operator, pieces_by_side, asked))
-        if isinstance(step.node, Custom):
-            check_rows_in_slice(step.node.name, rows, asked)
-        results, failed = (self._drop_before_start(each) if is_taken else each for each in (rows, failed))
-        if failed.num_rows:
-            self._record_failures(step.node, failed, failed["reason"])
-        return rows, encode_rows(results, [column.name for column in step.node.columns]) if is_output else None
+            encoded = step.operator.encoded([combine_pieces(pieces) for pieces in pieces_by_side], self._from_start(clipped))
+            yield self._results_of(number, encoded)
+            return
+        asked = self._asked(number, clipped)
+        yield from self._pass_on(number, compute_rows(step.operator, pieces_by_side, asked), asked, retention, closing)
+
+    def _pass_on(
+        self, number: int, tables: Iterable[pa.Table], asked: pa.Table, retention: Retention, closing: pa.Table
+    ) -> Iterator[list[pa.Table]]:
+        """Give a step's rows to the steps that take them; yield the results that follow."""
+        step, takers = self._steps[number], self._takers(number)
+        for table in tables:
+            rows, failed = split_failed(table)
+            if isinstance(step.node, Custom):
+                check_rows_in_slice(step.node.name, rows, asked)
+            results, failed = (self._drop_before_start(each) if takers else each for each in (rows, failed))
+            if failed.num_rows:
+                self._record_failures(step.node, failed, failed["reason"])
+            if number in self.outputs:
+                yield self._results_of(number, encode_rows(results, [column.name for column in step.node.columns]))
+            for taker, side in takers if rows.num_rows else ():
+                for kept in self._prepare_rows(number, rows, taker, side):
+                    if _is_streamed(self._steps[taker]):
+                        of_taker = self._asked(taker, shift_slices(closing, self._steps[taker].ahead_us, self.until_us))
+                        finished = self._steps[taker].operator.slices([number_rows([kept])], of_taker)
+                        yield from self._pass_on(taker, finished, of_taker, retention, closing)
+                    else:
+                        retention.add(self._steps[taker].names[side], kept)
+
+    def _prepare_rows(self, number: int, rows: pa.Table, taker: int, side: int) -> Iterator[pa.Table]:
+        """Yield the rows of a step as another one retains them, in parts if they might be too large for memory."""
+        numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
+        try:
+            kept, bad = self._steps[taker].operator.prepare(numbered, side)
+        except TOO_MUCH:
+            half = rows.num_rows // 2
+            if not half:
+                raise
+            yield from self._prepare_rows(number, rows.slice(0, half), taker, side)
+            yield from self._prepare_rows(number, rows.slice(half), taker, side)
+            return
+        self._record_failures(self._steps[number].node, rows.take(bad["position"]), bad["reason"])
+        yield _drop_positions(kept)
+
+    def _takers(self, number: int) -> list[tuple[int, int]]:
+        """Return the steps that take a step's rows, each with the side that does."""
+        return [(taker, side) for taker, step in enumerate(self._steps) for side, below in enumerate(step.below) if below == number]
+
+    def _asked(self, number: int, closing: pa.Table) -> pa.Table:
+        """Return the slice to compute of a step: other steps need rows from before the first instant that leaves the query."""
+        return closing if self._takers(number) else self._from_start(closing)
+
+    def _from_start(self, closing: pa.Table) -> pa.Table:
+        return closing.set_column(1, "from_us", pc.max_element_wise(closing["from_us"], pa.scalar(self.start_us, pa.int64())))
+
+    def _results_of(self, number: int = -1, encoded: pa.Table | None = None) -> list[pa.Table]:
+        """Return the results of each output: of one step as given, of the others none."""
+        return [encoded if output == number and encoded is not None else RESULT_SCHEMA.empty_table() for output in self.outputs]
 
     def _drop_before_start(self, rows: pa.Table) -> pa.Table:
         return rows if self.start_us == NEVER else rows.filter(pc.greater_equal(rows["system_us"], self.start_us))
 
     def forget(self, retention: Retention, horizon: pa.Table) -> None:
-        """
-        Drop retained rows that no later result can need.
-
-        *horizon* has ``sub`` and ``to_us``: all instants below to_us are finished. Other substreams keep their rows.
-        """
+        """Drop retained rows that no later result can need: in *horizon*, each ``sub`` is finished below ``to_us``. Others keep theirs."""
         if not horizon.num_rows:
             return
         for step in self._steps:
             # An operator that is ahead has finished later instants, up to which its rows can be dropped.
-            own = shift_slices(horizon, step.ahead_us, self.until_us)
+            finished = shift_slices(horizon, step.ahead_us, self.until_us)
+            to_us = int(pc.max(finished["to_us"]).as_py())
             for side, name in enumerate(step.names):
-                self._forget(step.operator, side, name, retention, own)
-
-    def _forget(self, operator: Operator, side: int, name: str, retention: Retention, horizon: pa.Table) -> None:
-        expire = partial(operator.expire, horizon=horizon, side=side)
-        span = partial(operator.span_us, side=side)
-        retention.expire(name, expire, span, int(pc.max(horizon["to_us"]).as_py()), is_one_timeline=self._is_one_timeline)
-        if operator.can_condense:
-            self._condense(operator, retention, name, horizon, side)
+                expire, span = partial(step.operator.expire, horizon=finished, side=side), partial(step.operator.span_us, side=side)
+                retention.expire(name, expire, span, to_us, is_one_timeline=self._is_one_timeline)
+                if step.operator.can_condense:
+                    self._condense(step.operator, retention, name, finished, side)
 
     def _condense(self, operator: Operator, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
         """Let an operator drop needless rows once there are twice as many as were left last time, so not in every batch."""
@@ -238,14 +270,13 @@ class Program:
 
     def compact_rows(self, name: str, rows: pa.Table) -> pa.Table:
         """Return fewer rows that stand for those retained as *name*, if their operator can merge them."""
-        if name not in self._operators:
-            return rows
-        operator, side = self._operators[name]
-        return operator.compact(rows, side)
+        step = next((step for step in self._steps if name in step.names), None)
+        return rows if step is None else step.operator.compact(rows, step.names.index(name))
 
-    @property
-    def _retained_sides(self) -> Iterator[tuple[Operator, int, str]]:
-        return ((step.operator, side, name) for step in self._steps for side, name in enumerate(step.names))
+
+def _is_streamed(step: Step) -> bool:
+    """Return whether rows of another step pass through at once: each counts at its own instant alone, and none waits for others."""
+    return bool(step.below) and len(step.names) == 1 and isinstance(step.operator, InstantRows) and not isinstance(step.node, Custom)
 
 
 def _nodes_below(node: Rows) -> Sequence[Rows]:

@@ -61,36 +61,31 @@ class Retained(StrEnum):
 
 
 class Piece:
-    """Rows kept together, perhaps packed, with their least and greatest instant."""
+    """Rows kept together, *stored* perhaps packed, with their least and greatest instant."""
 
-    __slots__ = ("_blocks", "_index", "_patience_us", "_spans", "_summary", "_table", "_waiting_us", "high_us", "low_us")
+    __slots__ = ("_blocks", "_index", "_next_look_us", "_patience_us", "_spans", "_summary", "ends_us", "high_us", "low_us", "stored")
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self.low_us, self.high_us = _time_bounds(table)
+    def __init__(self, stored: pa.Table) -> None:
+        self.stored = stored
+        self.ends_us = self.low_us, self.high_us = _time_bounds(stored)
         self._spans: tuple[Span, Span] | None = None
         self._index: KeyHashes | None = None
         self._summary: Piece | None = None
         self._blocks: list[Piece] = []
-        self._patience_us = self._waiting_us = 0
+        self._patience_us = self._next_look_us = 0
 
     @property
     def num_rows(self) -> int:
-        return int(self._table.num_rows)
-
-    @property
-    def stored(self) -> pa.Table:
-        """The rows as they are kept, perhaps packed."""
-        return self._table
+        return int(self.stored.num_rows)
 
     def rows(self) -> pa.Table:
-        return unpack_table(self._table)
+        return unpack_table(self.stored)
 
     def filter_rows(self, mask: pa.Array) -> pa.Table:
-        return unpack_table(self._table.filter(mask))
+        return unpack_table(self.stored.filter(mask))
 
     def take_rows(self, rows: pa.Array) -> pa.Table:
-        return unpack_table(self._table.take(rows))
+        return unpack_table(self.stored.take(rows))
 
     def index(self, make: Callable[[pa.Table], KeyHashes]) -> KeyHashes:
         """Return the hashes of the rows' keys, computed once."""
@@ -108,12 +103,8 @@ class Piece:
     def blocks(self, rows_max: int) -> list[Piece]:
         """Return the rows in their order as pieces of at most *rows_max*, made once."""
         if not self._blocks:
-            self._blocks = [Piece(self._table.slice(at, rows_max)) for at in range(0, self.num_rows, rows_max)]
+            self._blocks = [Piece(self.stored.slice(first, rows_max)) for first in range(0, self.num_rows, rows_max)]
         return self._blocks
-
-    @property
-    def ends_us(self) -> Span:
-        return self.low_us, self.high_us
 
     def may_count_between(self, span: SpanOf, from_us: int, to_us: int) -> bool:
         """Return whether a row can count for results with ``from_us <= System.Timestamp < to_us``."""
@@ -143,14 +134,14 @@ class Piece:
         early_us, last_us = self.last_results_us(span)
         if not self._patience_us:
             self._patience_us = (last_us - early_us) // 2 + 1
-            self._waiting_us = early_us + self._patience_us
-        return to_us >= self._waiting_us
+            self._next_look_us = early_us + self._patience_us
+        return to_us >= self._next_look_us
 
-    def pass_patience_to(self, remaining: Piece, to_us: int) -> None:
-        """Pass the time to wait before the next look on to the piece that remains of this one."""
-        in_vain = 2 * remaining.num_rows > self.num_rows
-        remaining._patience_us = self._patience_us * (2 if in_vain else 1)
-        remaining._waiting_us = to_us + remaining._patience_us
+    def postpone_look(self, before: Piece, to_us: int) -> None:
+        """Set when the next look at this piece is due, which the look at *to_us* has left of the piece *before*."""
+        was_in_vain = 2 * self.num_rows > before.num_rows
+        self._patience_us = before._patience_us * (2 if was_in_vain else 1)
+        self._next_look_us = to_us + self._patience_us
 
     def _end_spans(self, span: SpanOf) -> tuple[Span, Span]:
         if self._spans is None:
@@ -221,12 +212,8 @@ class Retention:
         """
         Drop rows of *name* that no result from *to_us* on can need: whole pieces by their bounds, single rows if a look pays.
 
-        Args:
-            name: Which rows.
-            keep: Returns the rows of a piece that later results can need.
-            span: Which results a row can count for.
-            to_us: The latest instant up to which any substream is finished.
-            is_one_timeline: Whether there is one substream, so that *to_us* holds for all rows.
+        *keep* returns the rows of a piece that later results can need. *to_us* is the latest instant up to which any substream is finished;
+        it holds for all rows if there is one substream (*is_one_timeline*).
         """
         for piece_map in self._piece_maps():
             piece = piece_map.get(name)
@@ -238,7 +225,7 @@ class Retention:
             elif piece_map is self._open or piece.is_worth_expiring(span, to_us):
                 _replace(piece_map, name, keep)
                 if name in piece_map:
-                    piece.pass_patience_to(piece_map[name], to_us)
+                    piece_map[name].postpone_look(piece, to_us)
 
     def save(self, compact: Compact = lambda _, rows: rows) -> Changes:
         """
@@ -315,12 +302,7 @@ class Retention:
 
     @classmethod
     def restore(cls, head: list[list[int]], chunks: Mapping[int, bytes]) -> Retention:
-        """
-        Return the retention that was saved.
-
-        Raises:
-            ProtocolError: A chunk was saved by a newer version.
-        """
+        """Return the retention that was saved. Raises ProtocolError: a chunk was saved by a newer version."""
         retention = cls()
         for number, level in head:
             pieces = {name: Piece(table) for name, table in _decode_tables(chunks[number]).items()}

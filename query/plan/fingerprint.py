@@ -6,11 +6,10 @@ Law: two scripts whose plans print alike and that agree in this part compute the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 
-from query.plan.nodes import Column, Plan, walk
-from tidegate.expressions.tree import Call, Cast, Expr
+from query.plan.nodes import Plan, exprs_in, walk
+from tidegate.expressions.tree import Call, Cast
 
 # The function that folds the case of texts before they are compared.
 FOLD = "fold"
@@ -19,18 +18,7 @@ FOLD = "fold"
 def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:
     """Return both parts as text, under the names by which a checkpoint records them."""
     nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root))
-    exprs = [expr for node in nodes for field in fields(node) for expr in _parts(getattr(node, field.name))]  # type: ignore[arg-type]
+    exprs = [expr for node in nodes for expr in exprs_in(node)]
     types = dict.fromkeys(f"{expr.arg} {expr.kind.asa_name}" for expr in exprs if isinstance(expr, Cast) and expr.declared)
     folds = any(isinstance(expr, Call) and expr.name == FOLD for expr in exprs)
     return {"types": ", ".join(types), "case": "ignored" if folds else "distinguished"}
-
-
-def _parts(value: object) -> Iterator[Expr]:
-    """Yield every expression in the value of a node's field, and every part of it."""
-    if isinstance(value, Column):
-        value = value.expr
-    if isinstance(value, Expr):
-        yield from value.walk()
-    elif isinstance(value, tuple):
-        for element in value:
-            yield from _parts(element)

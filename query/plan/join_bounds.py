@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
 
-Ticks = npt.NDArray[np.int64]
+from query.plan.row_tables import Ticks
+
 # First instant, and the first instant after the last, microseconds.
 Range = tuple[Ticks, Ticks]
 

@@ -12,7 +12,7 @@ is ``UNBOUNDED`` if the query must be read from the beginning.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from ordering.ticks import INFINITY, format_duration
@@ -56,7 +56,6 @@ class Node(Protocol):
 
     def describe(self) -> str:
         """Describe the node in one line; a checkpoint is bound to it."""
-        ...
 
 
 class SingleInputNode(Node, Protocol):
@@ -76,20 +75,16 @@ class Rows(Node, Protocol):
     @property
     def columns(self) -> tuple[Column, ...]:
         """Name of each column, and an expression whose kind is the column's."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Scan(Node):
-    """
-    Reads one input in order.
-
-    *timestamp_by* is the event time of TIMESTAMP BY; None: arrival time, or a result's system timestamp. *over* is the substream key; None:
-    the watermark follows the floor.
-    """
+    """Reads one input in order."""
 
     input: str
+    # The event time of TIMESTAMP BY; None: arrival time, or a result's system timestamp.
     timestamp_by: Expr | None = None
+    # The substream key; None: the watermark follows the floor.
     over: Expr | None = None
 
     def describe(self) -> str:
@@ -149,13 +144,10 @@ class WindowedAggregate(SingleInputNode):
 
 @dataclass(frozen=True, slots=True)
 class Union(Node):
-    """
-    The rows of all parts, duplicates kept; rows of one instant are in the order of the parts.
-
-    All parts have as many columns. *columns* has the names of the first part, and a kind if all parts agree in it.
-    """
+    """The rows of all parts, duplicates kept; rows of one instant are in the order of the parts."""
 
     parts: tuple[Rows, ...]
+    # As many as each part has, with the names of the first, and a kind if all parts agree in it.
     columns: tuple[Column, ...]
 
     @property
@@ -168,16 +160,14 @@ class Union(Node):
 
 @dataclass(frozen=True, slots=True)
 class Apply(SingleInputNode):
-    """
-    Each row below with each element of an array, or each member of a record, that it holds, in their order.
-
-    *value* is the array or record, as a call of ``array`` or ``record``; with *outer* a row without elements gives one row, with NULL;
-    *name* is the script's name of the elements.
-    """
+    """Each row below with each element of an array, or each member of a record, that it holds, in their order."""
 
     child: Rows
+    # The array or record, as a call of ``array`` or ``record``.
     value: Call
+    # Whether a row without elements gives one row, with NULL.
     outer: bool
+    # The script's name of the elements.
     name: str
 
     @property
@@ -343,6 +333,17 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         yield (top := stack.pop())
         stack.extend(reversed(top.children))
+
+
+def exprs_in(node: Node) -> Iterator[Expr]:
+    """Yield every expression in the fields of a node, and every part of it."""
+    values: list[object] = [getattr(node, node_field.name) for node_field in fields(node)]  # type: ignore[arg-type]
+    while values:
+        value = values.pop(0)
+        if isinstance(value, tuple):
+            values[:0] = value
+        elif isinstance(value, (Column, Expr)):
+            yield from (value.expr if isinstance(value, Column) else value).walk()
 
 
 def lookback_of(node: Node) -> int:

@@ -12,7 +12,7 @@ gives what preparing all rows at once gives, and finishing in many steps gives w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +80,10 @@ class Operator(ABC):
                 as rows that have expired or rows of later times.
             closing: ``sub``, ``from_us``, ``to_us``.
         """
+
+    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
+        """Yield what :meth:`rows` returns, in its order, in tables of limited size: for operators whose results outnumber their rows."""
+        yield self.rows(retained, closing)
 
     @abstractmethod
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:

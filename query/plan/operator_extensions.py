@@ -87,21 +87,12 @@ def operator_names() -> tuple[str, ...]:
 
 
 def check_rows_in_slice(name: str, rows: pa.Table, closing: pa.Table) -> None:
-    """
-    Check that each row lies in the slice of time that was asked for, and is not before the row of its substream that precedes it.
-
-    Raises:
-        QueryError: A row does not (TG-QUERY-EXTENSION).
-    """
+    """Raise QueryError (TG-QUERY-EXTENSION) if a row is outside the slice of time asked for, or before a preceding row of its substream."""
     subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
     is_outside = ~in_slice(subs, system_us, closing)
     order = np.argsort(subs, kind="stable")
     is_out_of_order = (np.diff(system_us[order]) < 0) & (np.diff(subs[order]) == 0)
     if is_outside.any() or is_out_of_order.any():
         problem = "outside of the slice of time that it was asked for" if is_outside.any() else "out of the order of time"
-        raise QueryError(
-            f"the operator {name} gave rows {problem}: they are not final",
-            code="TG-QUERY-EXTENSION",
-            where=name,
-            fix="mend or remove the package that offers it",
-        )
+        message, fix = f"the operator {name} gave rows {problem}: they are not final", "mend or remove the package that offers it"
+        raise QueryError(message, code="TG-QUERY-EXTENSION", where=name, fix=fix)

@@ -12,7 +12,7 @@ comes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from query.plan.nodes import (
     Analyze,
@@ -29,7 +29,7 @@ from query.plan.nodes import (
     WindowedAggregate,
     source_of,
 )
-from tidegate.expressions.tree import Expr, Key, Slot
+from tidegate.expressions.tree import Expr, Key, Slot, replace_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _of_joined(node: Join, expr: Expr, slots: Sequence[Slot]) -> Origins:
         return origins(node.left, expr)
     if any(on_left) or node.outer:
         return (None,)
-    return origins(node.right, _renumber(expr, width))
+    return origins(node.right, renumber_columns(expr, width))
 
 
 def _node_with_same_columns(node: Node) -> Rows | None:
@@ -94,13 +94,9 @@ def _node_with_same_columns(node: Node) -> Rows | None:
 
 def _substitute(expr: Expr, values: Sequence[Expr]) -> Expr:
     """Replace each numbered column in an expression by the expression in *values*."""
-    if isinstance(expr, (Slot, Key)):
-        return values[expr.index]
-    return expr.with_parts(tuple(_substitute(part, values) for part in expr.parts))
+    return replace_parts(expr, lambda part: values[part.index] if isinstance(part, (Slot, Key)) else None)
 
 
-def _renumber(expr: Expr, by: int) -> Expr:
+def renumber_columns(expr: Expr, by: int) -> Expr:
     """Renumber the columns of an expression: number *by* becomes 0."""
-    if isinstance(expr, Slot):
-        return Slot(expr.index - by, expr.title, expr.kind)
-    return expr.with_parts(tuple(_renumber(part, by) for part in expr.parts))
+    return replace_parts(expr, lambda part: replace(part, index=part.index - by) if isinstance(part, Slot) else None)

@@ -39,10 +39,7 @@ def decide_spreading(plans: Sequence[Plan], overs: Mapping[str, Expr | None], pa
     """
     Decide how a query without OVER is spread.
 
-    Args:
-        plans: The plans of the query.
-        overs: The substream key of each input, None if its topic has no substreams.
-        partitions: The number of partitions of the ordered topic of each input.
+    *overs* holds the substream key of each input, None if its topic has no substreams; *partitions* how many partitions its topic has.
     """
     obstacle = _not_by_partition(plans, overs, partitions)
     keys = common_keys(plans)

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from math import gcd
 
 import numpy as np
-import numpy.typing as npt
 
 from ordering.ticks import TICK_MIN, format_duration
+from query.plan.row_tables import Ticks
 
-Ticks = npt.NDArray[np.int64]
 # For each event the first and the last instant of its results; the last lies before the first if there are none.
 Span = tuple[Ticks, Ticks]
 
@@ -141,13 +140,10 @@ AnyWindow = Window | Sliding | Session
 
 @dataclass(frozen=True, slots=True)
 class WindowSet:
-    """
-    Several windows side by side, in the order of the script; each gives the results that it would give alone.
-
-    *ids* are the values of System.Window().Id in their results; empty: NULL.
-    """
+    """Several windows side by side, in the order of the script; each gives the results that it would give alone."""
 
     windows: tuple[AnyWindow, ...]
+    # The values of System.Window().Id in their results; empty: NULL.
     ids: tuple[str, ...] = ()
 
     @property

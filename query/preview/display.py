@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ordering.ticks import NEVER, format_duration, format_tick
+from query.absent_columns import CODE
 from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, ReferenceJoin, WindowedAggregate, walk
 from query.preview.forecast import Forecast
 from query.reference.files import versions_of
@@ -44,7 +45,11 @@ class PlanReport:
         yield from map(_reference_in_words, self.references)
         if self.forecast is not None and self.forecast.reading is not None:
             yield from self.forecast.reading.lines()
-        yield from (f"warning {RETENTION}: {warning}; {KEEP_LONGER}" for warning in self.warnings)
+        yield from (f"warning {code}: {what}; {fix}" for code, what, fix in self._warnings())
+
+    def _warnings(self) -> list[tuple[str, str, str]]:
+        absent = self.forecast.absent if self.forecast else ()
+        return [(RETENTION, what, KEEP_LONGER) for what in self.warnings] + [(CODE, *warning) for warning in absent]
 
     def _state(self) -> list[str]:
         if self.forecast is not None:
@@ -71,7 +76,7 @@ class PlanReport:
                 for table in self.references
             ],
             "unknown": self.unknown or None,
-            "warnings": [{"code": RETENTION, "what": warning, "fix": KEEP_LONGER} for warning in self.warnings],
+            "warnings": [{"code": code, "what": what, "fix": fix} for code, what, fix in self._warnings()],
         }
 
 

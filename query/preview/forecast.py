@@ -14,6 +14,7 @@ from typing import Any
 from ordering.errors import TidegateError
 from ordering.ticks import MILLISECOND_US, format_duration, format_tick
 from query import extensions, job
+from query.absent_columns import absent_in_topics
 from query.columns.decode import decode
 from query.columns.events import for_operators
 from query.config import Feed, Partition, QueryPlan
@@ -126,6 +127,8 @@ class Forecast:
     warnings: tuple[str, ...]
     # What a start will read; None where none was asked for.
     reading: PlannedRead | None
+    # (warning, fix) for each column without a value in the newest records.
+    absent: tuple[tuple[str, str], ...] = ()
 
 
 def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: Start | None) -> Forecast:
@@ -135,7 +138,13 @@ def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: S
     layout = plan_layout(settings, plans, topics)
     kept = tuple(_estimate_kept(admin, layout, feed) for feed in layout.feeds)
     reading = None if start is None else _plan_read(settings, layout, topics, admin, start)
-    return Forecast(layout.buckets, kept, tuple(retention_warnings(plans, _retentions_us(topics.ordered))), reading)
+    return Forecast(
+        layout.buckets,
+        kept,
+        tuple(retention_warnings(plans, _retentions_us(topics.ordered))),
+        reading,
+        tuple(absent_in_topics(layout, admin)),
+    )
 
 
 def retention_warnings(plans: Sequence[Plan], retentions_us: Mapping[str, int]) -> list[str]:
@@ -158,10 +167,8 @@ def _plan_read(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
     planned = locate(decision, admin)
     recovery = job.recovery(planned)
     replay = _measured_replay(settings, layout.outputs[0].topic or layout.name)
-    goes_on = recovery.batch is not None
-    return PlannedRead(
-        decision.start.text, recovery, None if goes_on else planned.read_from_us, replay or ASSUMED_REPLAY, replay is not None
-    )
+    read_from_us = planned.read_from_us if recovery.batch is None else None
+    return PlannedRead(decision.start.text, recovery, read_from_us, replay or ASSUMED_REPLAY, replay is not None)
 
 
 def _measured_replay(settings: Settings, published_as: str) -> Replay | None:

@@ -70,9 +70,8 @@ def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]
     schema = InputSchema(settings.name, fields=fields, is_closed=closed, is_reference=True)
     for read in reads:
         _check_types(schema, settings.fields, read)
-    return ReferenceTable(
-        schema, tuple(Version(begins, read.texts.cast(pa.binary())) for (begins, _), read in zip(files, reads, strict=True))
-    )
+    versions = [Version(begins, read.texts.cast(pa.binary())) for (begins, _), read in zip(files, reads, strict=True)]
+    return ReferenceTable(schema, tuple(versions))
 
 
 def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
@@ -120,12 +119,9 @@ def _read(settings: ReferenceSettings, path: Path) -> _Read:
         if kind == "csv":
             return _read_csv(path, settings)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        reason = f"the reference data cannot be read: {error}"
-        raise RefusedError(
-            reason, code="TG-REFERENCE-FILE", where=str(path), fix="give the path of a file that is there and whole"
-        ) from None
-    fix = f"set references.{settings.name}.format"
-    reason = f"nobody can tell from its name what {path.name} is written in"
+        reason, fix = f"the reference data cannot be read: {error}", "give the path of a file that is there and whole"
+        raise RefusedError(reason, code="TG-REFERENCE-FILE", where=str(path), fix=fix) from None
+    reason, fix = f"nobody can tell from its name what {path.name} is written in", f"set references.{settings.name}.format"
     raise RefusedError(reason, code="TG-REFERENCE-FILE", where=str(path), fix=fix, example='format = "csv"')
 
 

@@ -70,9 +70,8 @@ class TakenVersions:
         if not file.exists():
             return None
         fields = json.loads(file.read_text())
-        return cls(
-            file.parent, tuple(ReferenceVersion(**taken) for taken in fields["versions"]), fields["initial_count"], fields["kept_from"]
-        )
+        versions = tuple(ReferenceVersion(**taken) for taken in fields["versions"])
+        return cls(file.parent, versions, fields["initial_count"], fields["kept_from"])
 
     @property
     def added(self) -> tuple[ReferenceVersion, ...]:
@@ -94,11 +93,8 @@ class TakenVersions:
         return replace(self, versions=(*self.versions, version))
 
     def save(self) -> None:
-        fields = {
-            "initial_count": self.initial_count,
-            "kept_from": dict(self.kept_from),
-            "versions": [asdict(taken) for taken in self.versions],
-        }
+        versions = [asdict(taken) for taken in self.versions]
+        fields = {"initial_count": self.initial_count, "kept_from": dict(self.kept_from), "versions": versions}
         replace_text(self.folder / LIST_FILE, json.dumps(fields, indent=1))
 
     def tables(self, settings: ReferenceTables, added: int) -> dict[str, ReferenceTable]:
@@ -207,8 +203,8 @@ class ReferenceWatch:
                 self._seen[table, effective_us] = stamp
                 version = self._versions.version(table, effective_us)
                 if version is not None:
-                    if not is_settled and self._versions.is_kept(version):
-                        self._compare(version, path, stamp)
+                    if not is_settled and self._versions.is_kept(version) and _hash(path) != version.sha256:
+                        self._report_once(path, stamp, _changed_error(version, path, self._versions.folder.parent))
                 elif is_settled and (path, stamp) not in self._reported:
                     self._take_up(table, effective_us, path)
             except TidegateError as error:
@@ -224,10 +220,6 @@ class ReferenceWatch:
         versions.save()
         self._versions = versions
         _log.info("reference data taken up", table=table, file=str(path), valid_from=format_tick(effective_us))
-
-    def _compare(self, version: ReferenceVersion, path: Path, stamp: Stamp) -> None:
-        if _hash(path) != version.sha256:
-            self._report_once(path, stamp, _changed_error(version, path, self._versions.folder.parent))
 
     def _report_once(self, path: Path, stamp: Stamp, error: TidegateError) -> None:
         if (path, stamp) not in self._reported:

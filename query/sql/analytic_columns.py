@@ -26,12 +26,9 @@ def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: in
     """Raise QueryError if a function looks back further than the longest window."""
     for analytic in analytics:
         if analytic.limit_us > window_us_max:
-            raise source.error(
-                "WINDOW",
-                analytic.offset,
-                f"{analytic.function.upper()} over {format_duration(analytic.limit_us)} looks back beyond {format_duration(window_us_max)}",
-                fix="shorten it, or raise query.window_max in the settings",
-            )
+            function, limit = analytic.function.upper(), format_duration(analytic.limit_us)
+            message = f"{function} over {limit} looks back beyond {format_duration(window_us_max)}"
+            raise source.error("WINDOW", analytic.offset, message, fix="shorten it, or raise query.window_max in the settings")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.errors import Source, offset_of
 from tidegate.expressions.syntax.parse import Script
 
+# The output of a statement without INTO, as in Stream Analytics.
+DEFAULT_OUTPUT = "output"
 # Most operators in the plan of one statement.
 OPERATORS_MAX = 400
 # Deepest chain of operators.
@@ -31,7 +33,8 @@ def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | No
     """
     Bind a script of one output to the configured inputs.
 
-    If *into* names the output, INTO may be absent, or must agree. Raises QueryError: the script is wrong; with file, line, column and fix.
+    *into* is the output of a statement without INTO, by default ``output``. Raises QueryError: the script is wrong; with file, line, column
+    and fix.
     """
     plans = bind_outputs(script, inputs, into=into, window_us_max=window_us_max)
     if len(plans) == 1:
@@ -45,12 +48,13 @@ def bind_outputs(
 ) -> tuple[Plan, ...]:
     """Bind a script; return a plan for each of its outputs, in the order of the script. See :func:`bind_script`."""
     inputs = apply_declarations(script.source, script.declarations, inputs)
-    binding = _ScriptBinder(script.source, inputs, into, window_us_max)
+    binding = _ScriptBinder(script.source, inputs, into, window_us_max, all(map(_into_of, script.statements)))
     plans = tuple(binding.statement(statement) for statement in script.statements)
     for number, plan in enumerate(plans):
         if plan.output in [previous.output for previous in plans[:number]]:
             message = f"two statements write INTO {plan.output}"
-            raise script.source.error("OUTPUT", script.statements[number], message, fix="name another output, or join the two by UNION")
+            fix, example = "name another output, or join the two by UNION", f"SELECT ... INTO {plan.output} FROM a UNION SELECT ... FROM b"
+            raise script.source.error("OUTPUT", script.statements[number], message, fix=fix, example=example)
     return plans
 
 
@@ -60,6 +64,8 @@ class _ScriptBinder:
     inputs: Sequence[InputSchema]
     into: str | None
     window_us_max: int
+    # Whether each statement has an INTO of its own.
+    names_outputs: bool
     steps: dict[str, tuple[str, Rows]] = field(default_factory=dict)
     _sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By the identity of nodes: they are equal by their contents, which takes as long to find out as there are operators."""
@@ -107,17 +113,23 @@ class _ScriptBinder:
             self.steps[name.lower()] = name, self._rows(step.this)
 
     def _output(self, statement: exp.Expr) -> str:
-        first = statement
-        while isinstance(first, exp.SetOperation):
-            first = first.this
-        into = first.args.get("into")
+        into = _into_of(statement)
         if (second := next((into_clause for into_clause in statement.find_all(exp.Into) if into_clause is not into), None)) is not None:
-            fix = "write INTO once, in the first SELECT of the UNION; for two outputs write two statements"
-            raise self.source.error("OUTPUT", second, "INTO in a later SELECT of a UNION", fix=fix)
-        name = ".".join(part.name for part in into.this.parts) if into is not None else None
-        if name is None and self.into is None:
-            message = "the query has no output"
-            raise self.source.error("OUTPUT", statement, message, fix="write INTO name after SELECT, or give --into", example="INTO out")
-        if into is not None and self.into is not None and name != self.into:
+            message, fix = "INTO in a later SELECT of a UNION", "write INTO once, in the first SELECT; for two outputs write two statements"
+            if second.find_ancestor(exp.From, exp.Join):
+                message, fix = "INTO in a subquery", "write INTO in the outermost SELECT"
+            raise self.source.error("OUTPUT", second, message, fix=fix)
+        if into is None:
+            return self.into or DEFAULT_OUTPUT
+        if not isinstance(into.this, exp.Table):
+            raise self.source.error("OUTPUT", into, "INTO names no output", fix="write one name after INTO", example="INTO out")
+        name = ".".join(part.name for part in into.this.parts)
+        if self.names_outputs and self.into not in (None, name):
             raise self.source.error("OUTPUT", into, f"INTO {name} contradicts --into {self.into}", fix="give the name once")
-        return name or self.into or ""
+        return name
+
+
+def _into_of(statement: exp.Expr) -> exp.Into | None:
+    while isinstance(statement, exp.SetOperation):
+        statement = statement.this
+    return statement.args.get("into")

@@ -71,7 +71,8 @@ def _relation_of(named: Expr) -> int:
     return leaf.index
 
 
-def _over_own_rows(named: Expr) -> Expr:
+def over_own_rows(named: Expr) -> Expr:
+    """Return an expression over one relation as one over the rows of that relation."""
     return replace_parts(named, lambda part: part.leaf if isinstance(part, RelationLeaf) else None)
 
 
@@ -79,11 +80,11 @@ def _lay_out_relation(index: int, relation: Relation, named: Sequence[Expr]) -> 
     if relation.schema is not None:
         # A projection without columns would pass whole payloads on.
         naming = named or [RelationLeaf(index, "System.Timestamp()", None, SystemTimestamp())]
-        return Project(relation.rows, tuple(Column(str(part), _over_own_rows(part)) for part in naming)), naming
+        return Project(relation.rows, tuple(Column(str(part), over_own_rows(part)) for part in naming)), naming
     assert not isinstance(relation.rows, (Scan, Filter))
     own_leaves = [leaf for _, leaf in relation.all_columns(index)]
-    added = [part for part in named if not isinstance(_over_own_rows(part), Slot)]
+    added = [part for part in named if not isinstance(over_own_rows(part), Slot)]
     if not added:
         return relation.rows, own_leaves
     everything = [Column(column.name, slot(relation.rows, place)) for place, column in enumerate(relation.rows.columns)]
-    return Project(relation.rows, (*everything, *(Column(str(part), _over_own_rows(part)) for part in added))), [*own_leaves, *added]
+    return Project(relation.rows, (*everything, *(Column(str(part), over_own_rows(part)) for part in added))), [*own_leaves, *added]

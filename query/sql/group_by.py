@@ -10,6 +10,7 @@ from query.plan.windows import SNAPSHOT, AnyWindow, WindowSet
 from query.sql.window_functions import NAMES, WINDOW_US_MAX, WindowBinder, is_timestamp, is_window
 from tidegate.expressions.binding.scalar_binder import ScalarBinder, is_window_id
 from tidegate.expressions.evaluation.static_kinds import static_kind
+from tidegate.expressions.syntax.counterparts import COUNTERPARTS
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.tree import (
     Aggregate,
@@ -62,7 +63,7 @@ class GroupByBinder:
             raise self.source.error("GROUP", node, message, fix="name the field", example=WINDOW_EXAMPLE)
         if isinstance(node, exp.Anonymous) and (name := str(node.name).lower()).endswith("window"):
             raise self.source.error("WINDOW", node, f"there is no window {node.name}", fix=suggest(name, NAMES), example=WINDOW_EXAMPLE)
-        return binder.bind(node, aggregates="GROUP BY")
+        return binder.bind(node, event_clause="GROUP BY")
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ class GroupedExpressions:
         if alias and str(expr).lower() != alias.lower() and alias.lower() in [str(key).lower() for key in self.keys]:
             fix = f"GROUP BY {alias} takes the input's {alias}, not what SELECT calls so: repeat the expression there"
             return self.source.error("GROUP", expr.offset, message, fix=fix)
+        if isinstance(expr, Field) and (counterpart := COUNTERPARTS.get(str(expr).lower())):
+            return self.source.error("GROUP", expr.offset, message, fix=counterpart[0], example=counterpart[1])
         grouped = [str(key) for key in self.keys if isinstance(key, (Field, Cast, Slot))]
         fix = suggest(str(expr), grouped, f"add {expr} to GROUP BY, or aggregate it")
         return self.source.error("GROUP", expr.offset, message, fix=fix, example=f"MAX({expr})")

@@ -20,7 +20,7 @@ from tidegate.expressions.binding.setting_expressions import bind_setting
 from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.syntax.parse import Script
-from tidegate.expressions.tree import Expr, PartitionId, SystemTimestamp
+from tidegate.expressions.tree import Arrival, Expr, PartitionId, SystemTimestamp
 
 # Key in the meta of the table that replaces an operator call: the call's text, shortened.
 _SPELLED_CALL = "called"
@@ -39,7 +39,10 @@ class InputBinder:
         schema = next((schema for schema in self.inputs if schema.name.lower() == spelled.lower()), None)
         if schema is None:
             known = [*(schema.name for schema in self.inputs), *steps]
-            fix = suggest(spelled, known, f"inputs are {', '.join(known)}" if known else without_inputs(spelled))
+            others = f"inputs are {', '.join(known)}" if known else without_inputs(spelled)
+            if known and all(schema.is_free or schema.is_reference for schema in self.inputs):
+                others += f"; name its file by --input {spelled}=FILE, or a table without times by --reference {spelled}=FILE"
+            fix = suggest(spelled, known, others)
             if any(str(step.alias).lower() == spelled.lower() for step in table.root().find_all(exp.CTE)):
                 fix = f"a step can be read by what follows it: write {spelled} before this place"
             raise self.source.error("INPUT", table, f"there is no input {spelled}", fix=fix)
@@ -59,12 +62,15 @@ class InputBinder:
 
     def _timestamp_by(self, table: exp.Table, schema: InputSchema, binder: ScalarBinder, names: InputNames) -> Expr | None:
         node = table.args.get(TIMESTAMP_BY)
-        written = binder.bind(node, aggregates="TIMESTAMP BY") if node is not None else None
+        written = binder.bind(node, event_clause="TIMESTAMP BY") if node is not None else None
         if schema.is_result:
             if written is not None and not isinstance(written, SystemTimestamp):
                 message = f"{schema.name} is the result of a query: its event time is System.Timestamp(), not {written}"
                 raise self.source.error("TIMESTAMP", node or table, message, fix="leave TIMESTAMP BY out")
             return None
+        if isinstance(written, Arrival) and schema.timestamp_by is None:
+            # Arrival order is what an input has without TIMESTAMP BY.
+            written = None
         if schema.is_free:
             return written
         configured = self._configured(schema, "timestamp_by", schema.timestamp_by, names)
@@ -84,20 +90,18 @@ class InputBinder:
 
     def _over(self, table: exp.Table, schema: InputSchema, binder: ScalarBinder, names: InputNames) -> Expr | None:
         nodes = table.args.get(OVER) or []
-        written = [(node, bound) for node in nodes if not isinstance(bound := binder.bind(node, aggregates="OVER"), PartitionId)]
+        written = [(node, bound) for node in nodes if not isinstance(bound := binder.bind(node, event_clause="OVER"), PartitionId)]
         if not written:
             return None
         if len(written) > 1:
-            raise self.source.not_yet(written[1][0], "OVER with several keys is")
+            fix = "let the producer write one field that joins them, and name it in OVER"
+            raise self.source.not_yet(written[1][0], "OVER with several keys is", fix=fix)
         node, over = written[0]
         configured = self._configured(schema, "over", schema.over, names)
         if over != configured and not schema.is_free and not (schema.is_result and configured is None):
-            message = f"{schema.name} is ordered over {configured}, not over {over}" if configured else f"{schema.name} has no substreams"
-            fix = (
-                f"write OVER {configured}, or leave OVER out"
-                if configured
-                else "leave OVER out, or set over of the input and order it anew"
-            )
+            message, fix = f"{schema.name} has no substreams", "leave OVER out, or set over of the input and order it anew"
+            if configured:
+                message, fix = f"{schema.name} is ordered over {configured}, not over {over}", f"write OVER {configured}, or leave OVER out"
             raise self.source.error("OVER", node, message, fix=fix)
         return over
 

@@ -19,13 +19,14 @@ from sqlglot import exp
 from ordering.ticks import format_duration
 from query.plan.join_bounds import Bound, Bounds
 from query.plan.nodes import Column, Filter, Join, Project, ReferenceJoin, Rows, Scan, walk
-from query.sql.column_layout import Layout
+from query.plan.origins import renumber_columns
+from query.sql.column_layout import Layout, over_own_rows
 from query.sql.scopes import Relation, RelationLeaf, ScopeNames, slot
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.functions.dates import fixed_unit
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, offset_of, suggest
-from tidegate.expressions.tree import Call, DatePart, Expr, Literal, Slot, SystemTimestamp, replace_parts
+from tidegate.expressions.tree import Call, DatePart, Expr, Literal, SystemTimestamp
 
 _EXAMPLE = "FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 10 AND a.k = b.k"
 _INSTEAD = {
@@ -75,23 +76,16 @@ def name_sides(relations: Sequence[Relation], joins: Sequence[exp.Join], source:
 
 @dataclass(frozen=True)
 class OnCondition:
-    """
-    The condition of one ON, for the relation that its JOIN adds.
-
-    Args:
-        is_outer: Whether earlier rows without a match are kept.
-        bounds: The allowed distance in time; None for reference data.
-        time_of: The relation from whose row *bounds* counts; 0 for reference data.
-        keys: Pairs that must be equal: over the earlier relations, and over the new one.
-        other_conditions: The other conditions on pairs of rows.
-        conditions_before: Conditions on one relation alone, by its number; they are checked before the join.
-    """
+    """The condition of one ON, for the relation that its JOIN adds; *is_outer*: earlier rows without a match are kept."""
 
     is_outer: bool
+    # The allowed distance in time, None for reference data; and the relation from whose row it counts, 0 for reference data.
     bounds: Bounds | None
     time_of: int
+    # Pairs that must be equal: over the earlier relations, and over the new one.
     keys: tuple[tuple[Expr, Expr], ...]
     other_conditions: tuple[Expr, ...]
+    # Conditions on one relation alone, by its number; they are checked before the join.
     conditions_before: Mapping[int, tuple[Expr, ...]]
 
     @property
@@ -118,7 +112,7 @@ class Joins:
         width = len(joined.columns)
         spreads = [0]
         for number, (on, right) in enumerate(zip(self.on_conditions, right_sides, strict=True)):
-            keys = tuple((layout.over_columns(left), _shift_columns(layout.over_columns(right), -width)) for left, right in on.keys)
+            keys = tuple((layout.over_columns(left), renumber_columns(layout.over_columns(right), width)) for left, right in on.keys)
             width += len(right.columns)
             residual = _all_of([layout.over_columns(part) for part in on.other_conditions])
             if on.bounds is None:
@@ -156,9 +150,8 @@ class OnBinder:
         parts = self._conditions(condition, relations) if condition is not None else []
         merged, time_of, rest = None, 0, parts
         if not _is_reference(relations[new]):
-            merged, time_of, used = self._bounds(
-                parts, relations, "ON does not limit" if condition is not None else "no ON limits", join_offset
-            )
+            missing = "ON does not limit" if condition is not None else "no ON limits"
+            merged, time_of, used = self._bounds(parts, relations, missing, join_offset)
             rest = [part for part in parts if not any(part is other for other in used)]
         keys = [(part, key) for part in rest if (key := _key(part, new)) is not None]
         rest = [part for part in rest if not any(part is other for other, _ in keys)]
@@ -225,13 +218,9 @@ class OnBinder:
         merged_bounds = Bounds(tuple(merged.values()))
         latest = min(bound.high * bound.unit_us for bound in merged_bounds.parts if bound.high is not None)
         earliest = min(-bound.low * bound.unit_us for bound in merged_bounds.parts if bound.low is not None)
-        if max(latest, earliest) > self.window_us_max:
-            raise self.source.error(
-                "JOIN",
-                offset,
-                f"rows that match may be {format_duration(max(latest, earliest))} apart, more than {format_duration(self.window_us_max)}",
-                fix="shorten it, or raise query.window_max in the settings",
-            )
+        if (apart_us := max(latest, earliest)) > self.window_us_max:
+            message = f"rows that match may be {format_duration(apart_us)} apart, more than {format_duration(self.window_us_max)}"
+            raise self.source.error("JOIN", offset, message, fix="shorten it, or raise query.window_max in the settings")
         return merged_bounds
 
     def _without_bounds(
@@ -242,6 +231,9 @@ class OnBinder:
         fix = "say in whole numbers how far apart in time rows may be that match"
         if of_fields and not bounds:
             fix = f"name {first.name} and {new.name} themselves in DATEDIFF, each once"
+        elif not bounds and new.schema is not None and isinstance(new.rows, Scan) and not (new.rows.timestamp_by or new.schema.is_result):
+            table = new.schema.name
+            fix += f"; if {table} is a table without times, name it as one: --reference {table}=FILE, or [references.{table}]"
         return self.source.error("JOIN", offset, message, fix=fix, example=f"JOIN {new.name} ON {_between(first, new)}")
 
     # OVER
@@ -249,7 +241,7 @@ class OnBinder:
     def _check_over(self, joins: Sequence[exp.Join], relations: Sequence[Relation]) -> None:
         if not joins:
             return
-        overs = [_overs(relation.rows) for relation in relations]
+        overs = [{node.over for node in walk(relation.rows) if isinstance(node, Scan)} for relation in relations]
         for join, relation, own_keys in zip(joins, relations[1:], overs[1:], strict=True):
             if len(overs[0] | own_keys) > 1:
                 over, other_key = (next(iter(keys - {None}), None) for keys in (overs[0], own_keys))
@@ -371,9 +363,7 @@ def _filter(relation: Relation, conditions: Sequence[Expr]) -> Relation:
         return relation
     rows = relation.rows
     for condition in conditions:
-        rows = Filter(
-            rows, Call("condition", (replace_parts(condition, lambda part: part.leaf if isinstance(part, RelationLeaf) else None),))
-        )
+        rows = Filter(rows, Call("condition", (over_own_rows(condition),)))
     if relation.schema is not None:
         return replace(relation, rows=rows)
     assert not isinstance(relation.rows, (Scan, Filter))
@@ -387,17 +377,8 @@ def _all_of(conditions: Sequence[Expr]) -> Expr | None:
     return Call("condition", (conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions)),))
 
 
-def _shift_columns(expr: Expr, by: int) -> Expr:
-    """Renumber the columns of *expr* from joined rows to their right part alone."""
-    return replace_parts(expr, lambda part: replace(part, index=part.index + by) if isinstance(part, Slot) else None)
-
-
 def _is_reference(relation: Relation) -> bool:
     return relation.schema is not None and relation.schema.is_reference
-
-
-def _overs(rows: Scan | Filter | Rows) -> set[Expr | None]:
-    return {node.over for node in walk(rows) if isinstance(node, Scan)}
 
 
 def _over_text(over: Expr | None) -> str:

@@ -22,12 +22,17 @@ def refuse_misused_names(select: exp.Select, relations: Sequence[Relation], sour
     known = {name.lower() for relation in relations for name in relation.known_columns}
     for name in _right_sides(select):
         if is_quoted(name, source) and name.name.lower() not in known:
-            message, fix = f'"{name.name}" is a name, not a text', f"write '{name.name}' for the text, [{name.name}] for the field"
+            message, fix = f'"{name.name}" is a name, not a text', text_or_field(name.name)
             raise source.error("FIELD", name, message, fix=fix)
     for name in named_by_select(select):
         if not any(relation.may_have((name.name,)) for relation in relations):
             message = f"{name.name} is what SELECT calls a column, and WHERE is asked before SELECT"
             raise source.error("FIELD", name, message, fix="repeat the expression there, or name it in a step")
+
+
+def text_or_field(name: str) -> str:
+    """Return the fix for a name in double quotes: the text in single ones, or the field in brackets."""
+    return f"write '{name}' for the text, [{name.replace(']', ']]')}] for the field"
 
 
 def is_quoted(column: exp.Column, source: Source) -> bool:

@@ -138,7 +138,7 @@ class _OperatorCall:
             if remaining and _is_unit(node) and _is_number(remaining[0]):
                 yield self._length(node, remaining.pop(0))
             elif isinstance(node, (exp.Column, exp.Literal, exp.National, exp.Neg, exp.Null, exp.Boolean)):
-                yield ScalarBinder(self.source, scope).bind(node, aggregates="FROM")
+                yield ScalarBinder(self.source, scope).bind(node, event_clause="FROM")
             else:
                 raise self._unfit(offset_of(node))
 

@@ -29,21 +29,16 @@ class RelationLeaf(Numbered):
 
 @dataclass(frozen=True)
 class Relation:
-    """
-    One name after FROM or JOIN.
-
-    Args:
-        names: The qualifiers that may stand before its columns, in lower case.
-        schema: The fields of an input; None for a step.
-        is_applied: Whether APPLY adds it.
-        star: The possible members of a step's column ``*``; None without such a column.
-    """
+    """One name after FROM or JOIN, or one that APPLY adds."""
 
     name: str
+    # The qualifiers that may stand before its columns, in lower case.
     names: frozenset[str]
     rows: Scan | Filter | Rows
+    # The fields of an input; None for a step.
     schema: InputSchema | None = None
     is_applied: bool = False
+    # The possible members of a step's column ``*``; None without such a column.
     star: InputSchema | None = None
 
     @property
@@ -93,9 +88,8 @@ class ScopeNames:
             message = f"{'.'.join(path)} may be a column of {' or of '.join(names)}"
             raise self.source.error("FIELD", offset, message, fix="say which", example=f"{names[0]}.{'.'.join(path)}")
         if not candidates and len(self.relations) > 1:
-            known_names = [
-                name for relation in self.relations for name in (*relation.known_columns, *([relation.name] if len(path) > 1 else []))
-            ]
+            of_relations = [(*side.known_columns, *([side.name] if len(path) > 1 else [])) for side in self.relations]
+            known_names = [name for names in of_relations for name in names]
             fix = suggest(path[0], known_names, f"their columns are {', '.join(known_names)}")
             raise self.source.error("FIELD", offset, f"none of the inputs has a column {path[0]}", fix=fix)
         return self._resolve_in(candidates[0] if candidates else 0, path, offset)

@@ -24,6 +24,7 @@ from query.sql.input_clauses import InputBinder, spelled_name
 from query.sql.join_on import OnBinder, joins_of, name_sides
 from query.sql.misused_names import refuse_misused_names
 from query.sql.operator_calls import OperatorCallBinder
+from query.sql.partition_by import PartitionKeys
 from query.sql.scopes import Relation, ScopeNames, of_relation
 from query.sql.select_list import SelectListBinder
 from query.sql.window_functions import WINDOW_US_MAX
@@ -33,7 +34,7 @@ from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.functions.catalog import WINDOWS
 from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
 from tidegate.expressions.syntax.errors import Source, offset_of
-from tidegate.expressions.tree import Aggregate, Expr, Payload, Slot, WindowId
+from tidegate.expressions.tree import Aggregate, Call, Expr, Payload, Slot, WindowId
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
 _CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "LIMIT", "order": "ORDER BY", "laterals": "APPLY"}
@@ -87,11 +88,18 @@ class SelectBinder:
     def _select(self, select: exp.Select) -> Rows:
         self._refuse_other_clauses(select)
         joins = joins_of(select, self.source)
-        relations = self._relations(select, joins)
+        tables = self._tables(select, joins)
+        relations = name_sides([self._relation(table) for table in tables], joins, self.source, offset_of(tables[0]))
         joining = OnBinder(self.source, self.window_us_max).bind(joins, relations)
         applying = bind_applies(select, relations, self.source)
         bound = self._bind_expressions(select, [*relations, *applying.relations])
         looking_back = analytics_of(bound.exprs)
+        if joins or looking_back or bound.window is not None:
+            partition_keys = PartitionKeys.of(tables, relations, self.source)
+            partition_keys.check_joins(joining.on_conditions)
+            partition_keys.check_analytics(looking_back)
+            if bound.window is not None:
+                partition_keys.check_groups(bound.keys, bound.window)
         through_columns = joins or applying.clauses or looking_back
         named = [*bound.exprs, *joining.exprs, *applying.exprs]
         layout = Layout.of([*joining.relations, *applying.relations], named) if through_columns else Layout.of_one(relations[0])
@@ -123,21 +131,29 @@ class SelectBinder:
             window, keys = GroupByBinder(self.source, self.window_us_max).bind(group, binder)
             chosen = SelectListBinder(self.source, binder, relations).bind(select, grouped=True)
             over_groups = ScalarBinder(self.source, binder.names, _aliases(chosen, keys))
-            return _BoundSelect(
-                condition, group, window, keys, chosen, over_groups.bind_condition(having.this, "HAVING") if having else None
-            )
+            group_condition = over_groups.bind_condition(having.this, "HAVING") if having else None
+            return _BoundSelect(condition, group, window, keys, chosen, group_condition)
+        conditions = [condition] if condition is not None else []
+        chosen = self._single(select, binder, relations, looks_back=bool(analytics_of(conditions)))
         if having:
-            raise self.source.error("GROUP", having, "HAVING needs GROUP BY", fix="use WHERE, or group", example=WINDOW_EXAMPLE)
-        looks_back = condition is not None and bool(analytics_of([condition]))
-        return _BoundSelect(condition, None, None, (), self._single(select, binder, relations, looks_back=looks_back), None)
+            conditions.append(self._having_of_rows(having, ScalarBinder(self.source, binder.names, _aliases(chosen, ()))))
+            condition = conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions), offset=conditions[0].offset)
+            chosen = self._single(select, binder, relations, looks_back=bool(analytics_of(conditions)))
+        return _BoundSelect(condition, None, None, (), chosen, None)
+
+    def _having_of_rows(self, having: exp.Expr, binder: ScalarBinder) -> Expr:
+        """Bind HAVING without GROUP BY, which is a second WHERE that may use the names of SELECT."""
+        condition = binder.bind_condition(having.this, "HAVING")
+        if any(isinstance(part, (Aggregate, WindowId)) for part in condition.walk()):
+            message, fix = "HAVING of an aggregate needs GROUP BY", "use WHERE, or group"
+            raise self.source.error("GROUP", having, message, fix=fix, example=WINDOW_EXAMPLE)
+        return condition
 
     def _refuse_other_clauses(self, select: exp.Select) -> None:
         for name, value in select.args.items():
             if value and name not in _CLAUSES:
-                nodes = value if isinstance(value, list) else [value]
-                offset = next(
-                    (offset for node in nodes if isinstance(node, exp.Expr) and (offset := offset_of(node)) >= 0), offset_of(select)
-                )
+                offsets = [offset_of(node) for node in (value if isinstance(value, list) else [value]) if isinstance(node, exp.Expr)]
+                offset = next((offset for offset in offsets if offset >= 0), offset_of(select))
                 clause = self._clause(name, value, offset)
                 fix, example = _INSTEAD.get(clause, ("", ""))
                 raise self.source.not_yet(offset, f"{clause} is", fix=fix, example=example)
@@ -151,14 +167,16 @@ class SelectBinder:
 
     # FROM
 
-    def _relations(self, select: exp.Select, joins: Sequence[exp.Join]) -> list[Relation]:
+    def _tables(self, select: exp.Select, joins: Sequence[exp.Join]) -> list[exp.Expr]:
         clause = select.args.get("from_")
         table = clause.this if clause else None
         if table is None:
             raise self.source.error("INPUT", select, "SELECT needs FROM", fix="name an input", example="FROM flights")
-        return name_sides([self._relation(node) for node in (table, *(join.this for join in joins))], joins, self.source, offset_of(table))
+        return [table, *(join.this for join in joins)]
 
     def _relation(self, table: exp.Expr) -> Relation:
+        if isinstance(table, exp.Subquery) and isinstance(table.this, (exp.Select, exp.SetOperation)):
+            return self._over_rows(table.alias or "subquery", frozenset({table.alias.lower()} - {""}), self.bind(table))
         if not isinstance(table, exp.Table):
             fix, example = "write it as a step, and name that", "WITH s AS (SELECT ...) SELECT ... FROM s"
             raise self.source.not_yet(table, "FROM with a subquery is", fix=fix, example=example)
@@ -191,12 +209,15 @@ class SelectBinder:
                 message = f"{table.name} is a step: its time and substreams are those of its inputs"
                 raise self.source.error("TIMESTAMP", table, message, fix="write TIMESTAMP BY and OVER where the step names the input")
         name, step = self.steps[table.name.lower()]
+        return self._over_rows(table.alias or name, names, step)
+
+    def _over_rows(self, name: str, names: frozenset[str], step: Rows) -> Relation:
         scan = scan_of(step) if isinstance(step, Project) and not step.columns else None
         if scan is None or not isinstance(step, Project):
-            return Relation(table.alias or name, names, step, star=self._star(step))
+            return Relation(name, names, step, star=self._star(step))
         # The step is SELECT * of an input: its payloads pass unchanged, so every field of the input may be used.
         schema = next(schema for schema in self.inputs if schema.name == scan.input)
-        return Relation(table.alias or name, names, step.child, schema)
+        return Relation(name, names, step.child, schema)
 
     def _star(self, step: Rows) -> InputSchema | None:
         star = next((column for column in step.columns if column.name == STAR), None)
@@ -240,15 +261,10 @@ class SelectBinder:
         everything = [*(column.expr for column in bound.columns), *([bound.having] if bound.having else [])]
         totals = tuple(dict.fromkeys(part for expr in everything for part in expr.walk() if isinstance(part, Aggregate)))
         lifting = GroupedExpressions(self.source, bound.keys, totals)
-        return WindowedAggregate(
-            child,
-            bound.window,
-            bound.keys,
-            totals,
-            lifting.over_groups(bound.having) if bound.having else None,
-            tuple(Column(column.name, lifting.over_groups(column.expr, column.name)) for column in bound.columns),
-            self._over_key(over, bound.keys, bound.group),
-        )
+        having = lifting.over_groups(bound.having) if bound.having else None
+        columns = tuple(Column(column.name, lifting.over_groups(column.expr, column.name)) for column in bound.columns)
+        over_key = self._over_key(over, bound.keys, bound.group)
+        return WindowedAggregate(child, bound.window, bound.keys, totals, having, columns, over_key)
 
     def _over_key(self, over: Expr | None, keys: tuple[Expr, ...], group: exp.Expr) -> int | None:
         if over is None:

@@ -84,12 +84,9 @@ class WindowLengths:
             message = f"{call.name} needs lengths above 0"
             raise self.source.error("WINDOW", call, message, fix="give positive numbers", example=EXAMPLES[kind])
         if length > self.window_us_max and part != "Hop":
-            raise self.source.error(
-                "WINDOW",
-                call,
-                f"{_PART_NAMES.get(part, 'a window')} of {format_duration(length)} is longer than {format_duration(self.window_us_max)}",
-                fix="shorten it, or raise query.window_max in the settings",
-            )
+            named = _PART_NAMES.get(part, "a window")
+            message = f"{named} of {format_duration(length)} is longer than {format_duration(self.window_us_max)}"
+            raise self.source.error("WINDOW", call, message, fix="shorten it, or raise query.window_max in the settings")
 
     def _wrong_arguments(self, call: exp.Expr, kind: str) -> Exception:
         return self.source.error("WINDOW", call, f"{call.name} takes {_TAKES[kind]}", fix="write it as shown", example=EXAMPLES[kind])

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ordering.model.step import Released
+from ordering.ticks import format_tick
 from query import extensions
-from query.buckets.bucket import Bucket, BucketConfig, Source
+from query.buckets.bucket import BadRow, Bucket, BucketConfig, Source
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
@@ -31,6 +32,7 @@ from query.stage.planned_range import QueryRange
 from sinks.base import Sink
 from sinks.registry import make_sinks
 from tidegate.fault_points import pause_at
+from tidegate.kafka.dead_letters import DeadLetter, cached_dead_letters, drop_dead_letters
 from tidegate.kafka.ranges import cached_reader, drop_reader
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.observe.logs import bind_fields, configure_worker
@@ -66,7 +68,8 @@ class QueryStage:
             report = BucketRun(self._plan, bucket, number, cached_producer(self._plan.kafka)).run(ranges)
         except BaseException:
             # What the producer still holds and where readers stand is unknown: none may be used again.
-            drop_producer(self._plan.kafka)
+            drop_producer(plan.kafka)
+            drop_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
             forget_job(plan.checkpoint)
             for planned in ranges:
                 drop_reader(self._plan.kafka, *self._plan.partitions[planned.log], headers=True)
@@ -98,6 +101,7 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
         pace=plan.outputs[0].pace(),
         promises=[promises.get(number) for promises in plan.promises],
         until_us=plan.until_us,
+        result_bytes_max=plan.result_bytes_max,
     )
     if plan.exchange is not None:
         return ExchangedBucket(plan.program(), config, Router(plan.exchange, {feed.input: feed.payloads for feed in plan.feeds}))
@@ -120,7 +124,7 @@ def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
     """Return the sinks of an output, made once in a worker: some hold connections."""
     key = plan.checkpoint, output
     if key not in _SINKS:
-        _SINKS[key] = make_sinks(plan.outputs[output], plan.kafka)
+        _SINKS[key] = make_sinks(plan.outputs[output], plan.kafka, plan.result_bytes_max[output])
     return _SINKS[key]
 
 
@@ -145,8 +149,7 @@ class BucketRun:
     def __init__(self, plan: QueryPlan, bucket: Bucket, number: int, producer: GaplessProducer) -> None:
         self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
         self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
-        # The topic that flush errors name: a result topic if there is one, else the dead-letter topic.
-        self._flush_topic = next((output.topic for output in plan.outputs if output.topic), plan.dead_letter_topic)
+        self._letters = cached_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
 
@@ -158,7 +161,8 @@ class BucketRun:
         self._write_settled(self._bucket.settle())
         if ranges[0].is_final:
             self._write_settled(self._bucket.end())
-        self._producer.flush(self._flush_topic)
+        self._flush()
+        self._letters.flush()
         pause_at("events acknowledged")
         # Files come before CTIs: a run that has lost its checkpoint resumes at a CTI and takes everything before it as written.
         self._publish()
@@ -166,10 +170,15 @@ class BucketRun:
             if cti is not None and writer is not None:
                 writer.write_ctis([cti])
         pause_at("ctis sent")
-        self._producer.flush(self._flush_topic)
+        self._flush()
         pause_at("walked")
         self._spent("acknowledge")
         return self._report()
+
+    def _flush(self) -> None:
+        topic = next((output.topic for output in self._plan.outputs if output.topic), None)
+        if topic is not None:
+            self._producer.flush(topic)
 
     def _read(self, log: int, start: int, end: int) -> None:
         if end == start:
@@ -202,13 +211,17 @@ class BucketRun:
             if writer is not None:
                 writer.write_events(results)
         for row in self._bucket.pop_bad_rows():
-            origin = "a row between two steps"
-            if row.source is not None:
-                # By the event's header: the roster number of its input partition, and its offset there.
-                origin = f"{self._plan.feeds[row.source].topic}:{row.partition_id}@{row.offset}"
-            headers: list[tuple[str, bytes | None]] = [("reason", row.reason.encode()), ("origin", origin.encode())]
-            self._producer.send_plain(self._plan.dead_letter_topic, row.value, row.key, headers)
+            self._letters.send(DeadLetter(row.reason, self._origin(row), row.key, row.value))
         self._spent("write")
+
+    def _origin(self, row: BadRow) -> str:
+        if row.source is not None:
+            # By the event's header: the roster number of its input partition, and its offset there.
+            return f"{self._plan.feeds[row.source].topic}:{row.partition_id}@{row.offset}"
+        if row.result is None:
+            return "a row between two steps"
+        output, system_us = row.result
+        return f"a result of {self._plan.outputs[output].name} at {format_tick(system_us)}"
 
     def _publish(self) -> None:
         for number, output in enumerate(self._plan.outputs):

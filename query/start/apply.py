@@ -14,12 +14,12 @@ from query.reference.watch import check_unchanged, take_up_versions
 from query.start.decide import Decision
 from query.start.output_start import write_promises
 from query.start.read_positions import read_positions
+from query.start.result_limits import PLAIN_ROOM_BYTES, check_plain_topic
 from query.start.survey import TopicSurvey
 from tidegate.access_rights import query_rights
 from tidegate.checkpoint.binding import bind
-from tidegate.kafka.admin import HEADER_ROOM_BYTES, Admin
-
-_RECORD_BYTES = 1_048_588
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.dead_letters import ensure_dead_letter_topic
 
 
 def locate(decision: Decision, admin: Admin) -> QueryPlan:
@@ -32,7 +32,7 @@ def locate(decision: Decision, admin: Admin) -> QueryPlan:
 def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
     """Do what a start has decided; return the plan, RefusedError if a later check fails."""
     plan = locate(decision, admin)
-    _create_topics(plan, topics, admin)
+    plan = replace(plan, letter_bytes_max=_create_topics(plan, topics, admin))
     folder = topics.folder
     if decision.is_new:
         write_promises(folder, plan.promises)
@@ -44,15 +44,19 @@ def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
     return replace(plan, references=versions.tables(plan.reference_settings, 0))
 
 
-def _create_topics(plan: QueryPlan, topics: TopicSurvey, admin: Admin) -> None:
-    record_bytes = (int(topic.config.get("max.message.bytes", _RECORD_BYTES)) - HEADER_ROOM_BYTES for topic in topics.ordered.values())
-    record_bytes_max = max(*record_bytes, _RECORD_BYTES)
-    for output in plan.outputs:
-        if output.topic:
-            admin.ensure_ordered_topic(output.topic, plan.buckets, output.retention_us, record_bytes_max, output.replication_factor)
-        if output.plain_topic:
+def _create_topics(plan: QueryPlan, topics: TopicSurvey, admin: Admin) -> int:
+    """Return the size that dead letters are cut to."""
+    for output, bytes_max in zip(plan.outputs, plan.result_bytes_max, strict=True):
+        if output.topic and bytes_max is not None:
+            admin.ensure_ordered_topic(output.topic, plan.buckets, output.retention_us, bytes_max, output.replication_factor)
+        if output.plain_topic and bytes_max is not None:
             retention = {"retention.ms": "-1"} if output.retention_us is None else {}
-            admin.ensure(output.plain_topic, plan.buckets, retention, output.replication_factor)
-    admin.ensure(plan.dead_letter_topic, 1, {"retention.ms": "-1"}, plan.outputs[0].replication_factor)
+            limit = {"max.message.bytes": str(bytes_max + PLAIN_ROOM_BYTES)}
+            check_plain_topic(admin.ensure(output.plain_topic, plan.buckets, {**retention, **limit}, output.replication_factor), bytes_max)
+    first = plan.outputs[0]
+    letter_bytes_max = ensure_dead_letter_topic(
+        admin, plan.dead_letter_topic, first.dead_letter_retention_us, first.dead_letter_bytes_max, first.replication_factor
+    )
     written = [output.topic for output in plan.outputs if output.topic]
     admin.check_rights(query_rights([feed.topic for feed in plan.feeds], written, plan.dead_letter_topic))
+    return letter_bytes_max

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY
 from query.config import QueryPlan
+from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.plan.fingerprint import types_and_case
+from query.plan.nodes import Join, walk
 from query.start.bucket_layout import exchange_binding
 from query.start.output_start import start_binding
+from query.start.result_limits import RESULT_BYTES_MAX
 from tidegate.checkpoint.output_start import Start
 from tidegate.payloads.formats import PayloadFormat
 from tidegate.settings.tables.outputs import OutputSettings
@@ -22,15 +25,13 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, sh
     """Return what the checkpoint of a job is bound to; SettingError if the outputs of one script have different paces."""
     outputs = plan.outputs
     if len({str(output.pace()) for output in outputs}) > 1:
-        raise SettingError(
-            "the outputs of one script must have the same CTI pacing",
-            code="TG-SETTING-PACE",
-            where=", ".join(f"outputs.{output.name}" for output in outputs),
-            fix="give them the same cti_every_events, cti_every and cti_delay, or run each SELECT as its own query",
-        )
+        where = ", ".join(f"outputs.{output.name}" for output in outputs)
+        fix = "give them the same cti_every_events, cti_every and cti_delay, or run each SELECT as its own query"
+        raise SettingError("the outputs of one script must have the same CTI pacing", code="TG-SETTING-PACE", where=where, fix=fix)
     return {
         "plan": "\n".join(output_plan.explain() for output_plan in plan.plans),
         **types_and_case(plan.plans),
+        **_join_binding(plan),
         **start_binding(start),
         # A bounded recount leaves out later results, so no other run can continue it in the order of the log.
         "until": "" if plan.until_us == INFINITY else str(plan.until_us),
@@ -39,6 +40,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, sh
         _TOPIC_IDS: json.dumps(dict(topic_ids), sort_keys=True),
         **{f"payloads.{feed.input}": _payload_binding(feed.payloads) for feed in plan.feeds},
         "output": _outputs_binding(outputs),
+        RESULT_BYTES_MAX: json.dumps(plan.result_bytes_max),
         "pace": str(outputs[0].pace()),
         "exchange": exchange_binding(plan.exchange),
         "spark.shuffle_partitions": str(shuffle_partitions),
@@ -54,6 +56,12 @@ def _outputs_binding(outputs: Sequence[OutputSettings]) -> str:
     return json.dumps(
         [[output.topic, output.files, output.file_format, output.file_span_us, output.plain_topic, output.sink] for output in outputs]
     )
+
+
+def _join_binding(plan: QueryPlan) -> dict[str, str]:
+    """Return the limit of joins, if the query has a join and the limit is not the default one."""
+    has_join = any(isinstance(node, Join) for output_plan in plan.plans for node in walk(output_plan.root))
+    return {"join_pairs_max": str(plan.join_pairs_max)} if has_join and plan.join_pairs_max != JOIN_PAIRS_MAX else {}
 
 
 def _payload_binding(payloads: PayloadFormat) -> str:

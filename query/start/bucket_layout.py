@@ -33,23 +33,16 @@ class Split:
 
 
 def plan_split(
-    settings: Settings,
-    plans: Sequence[Plan],
-    outputs: Sequence[OutputSettings],
-    feeds: Sequence[Feed],
-    results: Mapping[str, Topic],
+    settings: Settings, plans: Sequence[Plan], outputs: Sequence[OutputSettings], feeds: Sequence[Feed], results: Mapping[str, Topic]
 ) -> Split:
     """Return how the work of a job is split; *results* are the result topics that are there. RefusedError if OVER cannot be split."""
     partitions = {feed.input: feed.partitions for feed in feeds}
     if plans[0].over is not None:
         if len(set(partitions.values())) > 1:
             counts = ", ".join(f"{name} {count}" for name, count in partitions.items())
-            raise RefusedError(
-                f"with OVER all inputs must be spread alike, and their ordered topics have different numbers of partitions: {counts}",
-                code="TG-QUERY-OVER",
-                where=", ".join(feed.topic for feed in feeds),
-                fix="give inputs the same output_partitions, outputs the same partitions, and write their topics anew; or leave OVER out",
-            )
+            reason = f"with OVER all inputs must be spread alike, and their ordered topics have different numbers of partitions: {counts}"
+            fix = "give inputs the same output_partitions, outputs the same partitions, and write their topics anew; or leave OVER out"
+            raise RefusedError(reason, code="TG-QUERY-OVER", where=", ".join(feed.topic for feed in feeds), fix=fix)
         return Split(feeds[0].partitions)
     spreading = decide_spreading(plans, substream_keys(settings, partitions), partitions)
     partition_counts = [output.partitions for output in outputs if output.partitions]
@@ -72,12 +65,9 @@ def check_over(plans: Sequence[Plan], where: str) -> None:
     if over is None or without is None:
         return
     again = "once" if without.input == over.input else "and"
-    raise QueryError(
-        f"{over.input} is read OVER {over.over}, {again} {without.input} without: time advances in one way in a job",
-        code="TG-QUERY-OVER",
-        where=where,
-        fix="write OVER after every input or after none, or run the SELECTs as jobs of their own",
-    )
+    message = f"{over.input} is read OVER {over.over}, {again} {without.input} without: time advances in one way in a job"
+    fix = "write OVER after every input or after none, or run the SELECTs as jobs of their own"
+    raise QueryError(message, code="TG-QUERY-OVER", where=where, fix=fix)
 
 
 def exchange_binding(exchange: Exchange | None) -> str:
@@ -90,13 +80,9 @@ def check_partitions(output: OutputSettings, buckets: int) -> None:
     if output.partitions in (None, buckets):
         return
     why = "as many as it has buckets" if buckets > 1 else "one, as its work is not spread (tidegate plan says why)"
-    raise SettingError(
-        f"the result topic of this query has {buckets} partitions: {why}",
-        code="TG-SETTING-PARTITIONS",
-        where=f"outputs.{output.name}.partitions",
-        fix="leave partitions out",
-        example=f"partitions = {buckets}",
-    )
+    message, where = f"the result topic of this query has {buckets} partitions: {why}", f"outputs.{output.name}.partitions"
+    example = f"partitions = {buckets}"
+    raise SettingError(message, code="TG-SETTING-PARTITIONS", where=where, fix="leave partitions out", example=example)
 
 
 def substream_keys(settings: Settings, names: Iterable[str]) -> dict[str, Expr | None]:

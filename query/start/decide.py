@@ -13,10 +13,11 @@ from query.config import Feed, QueryPlan
 from query.plan.nodes import Plan
 from query.start.binding import bound_topic_ids, make_binding
 from query.start.bucket_layout import check_partitions, plan_split
-from query.start.output_start import bound_start, refuse_other_start
+from query.start.output_start import ELSEWHERE, bound_start
+from query.start.result_limits import result_limits
 from query.start.survey import RunSurvey, TopicSurvey
 from tidegate.checkpoint.binding import check_binding, check_same_topics
-from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
+from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, refuse_other_start
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.outputs import OutputSettings
 from tidegate.spark.shuffle_keys import even_labels
@@ -59,6 +60,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         until_us=INFINITY,
         until_end=False,
         events_per_batch=settings.query.max_events_per_batch,
+        join_pairs_max=settings.query.join_pairs_max,
         checkpoint=str(topics.folder),
         references=topics.references,
         reference_settings={name: settings.references[name] for name in reference_names},
@@ -84,14 +86,22 @@ def decide(
         check_partitions(output, layout.buckets)
     if run.binding is not None:
         start = bound_start(run.binding)
-        refuse_other_start(requested, start, layout.outputs[0].name, str(topics.folder))
+        ways_out = f"{ELSEWHERE}, or delete the result topic and the checkpoint folder"
+        refuse_other_start(requested, start, f"the run into {layout.outputs[0].name}", str(topics.folder), ways_out)
     elif requested is not None and requested.text == LAST_STOPPED:
         start = run.stopped or Start(LAST_STOPPED)
     else:
         start = requested or BEGINNING
     for output, promises in zip(layout.outputs, run.promises, strict=True):
         _check_unwritten(output, topics, run, has_promises=bool(promises))
-    plan = replace(layout, start_us=start.start_us, promises=run.promises, until_us=until_us, until_end=until_end)
+    plan = replace(
+        layout,
+        start_us=start.start_us,
+        promises=run.promises,
+        until_us=until_us,
+        until_end=until_end,
+        result_bytes_max=result_limits(layout.outputs, topics, run.binding),
+    )
     if run.binding is not None:
         check_same_topics(bound_topic_ids(run.binding), topics.topic_ids, str(topics.folder), WAYS_OUT)
     binding = make_binding(plan, topics.topic_ids, start, settings.spark.shuffle_partitions)
@@ -102,12 +112,9 @@ def decide(
 def _check_unwritten(output: OutputSettings, topics: TopicSurvey, run: RunSurvey, *, has_promises: bool) -> None:
     """Refuse an output that has ended, or that holds results of a run without a checkpoint that this start does not continue."""
     if run.checkpoint == "settled" and (run.is_finished or output.name in run.ended):
-        raise RefusedError(
-            f"output {output.name} has ended: its input was read to the final CTI, or the job came to where it was to stop",
-            code="TG-TOPIC-ENDED",
-            where=output.name,
-            fix=f"write to a new output, or delete its topic and {topics.folder} to run again",
-        )
+        reason = f"output {output.name} has ended: its input was read to the final CTI, or the job came to where it was to stop"
+        fix = f"write to a new output, or delete its topic and {topics.folder} to run again"
+        raise RefusedError(reason, code="TG-TOPIC-ENDED", where=output.name, fix=fix)
     if run.checkpoint == "empty" and output.name in run.with_results and not has_promises:
         raise RefusedError(
             f"result topic {output.topic} holds results, but there is no checkpoint that says how far they go",

@@ -19,7 +19,7 @@ from ordering.ticks import TICK_MIN
 from query.config import Promise
 from query.start.resumed_results import read_promise_by_key
 from tidegate.checkpoint.binding import replace_text
-from tidegate.checkpoint.output_start import Start, continues_run
+from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.channel_promises import last_promises
 from tidegate.settings.tables.outputs import OutputSettings
@@ -30,22 +30,6 @@ ELSEWHERE = "write INTO an output that is not there yet"
 
 # For each output the promise of each bucket that has one.
 Promises = tuple[Mapping[int, Promise], ...]
-
-
-def refuse_other_start(requested: Start | None, known: Start, output: str, folder: str) -> None:
-    """Raise RefusedError (TG-START-BOUND) if *requested* is not the run's *known* start."""
-    if continues_run(requested, known):
-        return
-    assert requested is not None, "without a request a run goes on"
-    raise RefusedError(
-        f"the run into {output} was begun with --start {known.text}; "
-        f"--start {requested.text} would leave a hole in it or repeat what is written",
-        code="TG-START-BOUND",
-        where=folder,
-        fix="leave --start out (or --start last-stopped) to go on; to begin anew write INTO an output that is not there yet, "
-        "or delete the result topic and the checkpoint folder",
-        example="--start last-stopped",
-    )
 
 
 def start_binding(start: Start) -> dict[str, str]:

@@ -46,9 +46,8 @@ def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
     """Return where the job begins to read each partition, or continues; RefusedError (TG-RETENTION) if that is gone."""
     available, progress = admin.starts(plan.partitions), finished_positions(plan)
     if progress:
-        _refuse_if_gone(
-            plan, available, {partition: f"offset {offset:,}" for partition, offset in progress.items() if available[partition] > offset}
-        )
+        gone = {partition: f"offset {offset:,}" for partition, offset in progress.items() if available[partition] > offset}
+        _refuse_if_gone(plan, available, gone)
         return {**available, **progress}
     if plan.read_from_us is None:
         _refuse_if_gone(plan, available, {partition: "offset 0" for partition, offset in available.items() if offset > 0})
@@ -66,9 +65,8 @@ def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
             partition: settled_position(plan, partition, available[partition], offset) for partition, offset in first_offsets.items()
         }
     # Read the last records in any case: they hold the final CTIs of a topic that ended before X. Starting earlier is sound.
-    return {
-        partition: min(first_offsets[partition], max(available[partition], ends[partition] - TAIL_RECORDS)) for partition in plan.partitions
-    }
+    tails = {partition: max(available[partition], ends[partition] - TAIL_RECORDS) for partition in plan.partitions}
+    return {partition: min(first_offsets[partition], tail) for partition, tail in tails.items()}
 
 
 def settled_position(plan: QueryPlan, partition: Partition, available: int, first_needed: int) -> int:
@@ -114,13 +112,9 @@ def _refuse_if_gone(plan: QueryPlan, available: Mapping[Partition, int], needed:
         for (topic, number), needed_from in needed.items()
     ]
     names = ", ".join(dict.fromkeys(inputs[topic] for topic, _ in needed))
-    raise RefusedError(
-        f"retention has deleted what must be read of {names}: {'; '.join(losses)}",
-        code="TG-RETENTION",
-        where=", ".join(f"{topic}-{number}@{available[topic, number]}" for topic, number in needed),
-        fix=WAYS_OUT,
-        example="--start 2001-01-02T00:00:00Z",
-    )
+    reason = f"retention has deleted what must be read of {names}: {'; '.join(losses)}"
+    where = ", ".join(f"{topic}-{number}@{available[topic, number]}" for topic, number in needed)
+    raise RefusedError(reason, code="TG-RETENTION", where=where, fix=WAYS_OUT, example="--start 2001-01-02T00:00:00Z")
 
 
 def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_needed: int, end: int) -> bool:

@@ -40,12 +40,9 @@ def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: in
         reader.close()
     promised = count_ahead_by_key(promise, written)
     if promised is None:
-        raise RefusedError(
-            f"retention has deleted results from the last CTI of {topic}-{partition} on, so nobody knows which ones are written",
-            code="TG-RETENTION",
-            where=f"{topic}-{partition}@{first}",
-            fix="bring the checkpoint back, or write INTO an output that is not there yet",
-        )
+        reason = f"retention has deleted results from the last CTI of {topic}-{partition} on, so nobody knows which ones are written"
+        fix = "bring the checkpoint back, or write INTO an output that is not there yet"
+        raise RefusedError(reason, code="TG-RETENTION", where=f"{topic}-{partition}@{first}", fix=fix)
     return promised
 
 

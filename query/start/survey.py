@@ -15,6 +15,7 @@ from query.config import QueryPlan
 from query.plan.nodes import Plan, Project, Scan
 from query.reference.files import load_references
 from query.reference.tables import ReferenceTable
+from query.sql.bind import DEFAULT_OUTPUT
 from query.start.output_start import Promises, read_promises, read_result_promises
 from tidegate.checkpoint.binding import checkpoint_folder, read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
@@ -38,6 +39,7 @@ class TopicSurvey:
     # The ordered topic of each input, in the order of the script.
     ordered: Mapping[str, Topic]
     payloads: Mapping[str, PayloadFormat]
+    # The result topics and plain topics that are there.
     results: Mapping[str, Topic] = field(default_factory=dict)
     references: Mapping[str, ReferenceTable] = field(default_factory=dict)
 
@@ -71,7 +73,8 @@ def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> To
     inputs = tuple(dict.fromkeys(scan.input for scan in all_scans(plans)))
     payloads = {name: payload_format(settings, plans, name) for name in inputs}
     ordered = {name: admin.require(*_ordered_topic(settings, name)) for name in inputs}
-    results = {output.topic: admin.find(output.topic) for output in outputs if output.topic}
+    written = {topic for output in outputs for topic in (output.topic, output.plain_topic) if topic}
+    results = {topic: admin.find(topic) for topic in sorted(written)}
     return TopicSurvey(
         # Workers may run in other folders, and read copies of reference data there.
         folder=checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}").absolute(),
@@ -122,16 +125,15 @@ def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> Payl
     payloads = PayloadFormat.of(settings.input(name), settings.schema_registry)
     passing = [plan for plan in plans if isinstance(plan.root, Project) and not plan.root.columns and name in plan.inputs]
     if payloads.name != "json" and passing:
-        raise QueryError(
-            f"SELECT * over payloads in {payloads.name} is not supported yet: results are JSON",
-            code="TG-QUERY-NOT-YET",
-            where=name,
-            fix="name the fields",
-        )
+        message = f"SELECT * over payloads in {payloads.name} is not supported yet: results are JSON"
+        raise QueryError(message, code="TG-QUERY-NOT-YET", where=name, fix="name the fields")
     return payloads
 
 
 def _output(settings: Settings, name: str) -> OutputSettings:
+    if name == DEFAULT_OUTPUT and name not in settings.outputs:
+        message, fix = f"a statement without INTO writes to {name}, and there is no [outputs.{name}]", "write INTO name, or give --into"
+        raise QueryError(message, code="TG-QUERY-OUTPUT", where="outputs", fix=fix)
     output = settings.output(name)
     if output.files:
         # Workers may run in other folders, on a cluster on other machines: there the path must be shared.

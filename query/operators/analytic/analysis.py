@@ -55,7 +55,7 @@ class Analysis(Operator):
         results = seen.select(self._columns.input_columns(seen)).take(pa.array(fresh))
         if not len(fresh):
             return results
-        candidates_of = dict(self._shared_candidates(seen, self.node.analytics))
+        candidates_of = dict(self._shared_candidates(seen))
         width = len(self.node.child.columns)
         failures: list[Failure] = []
         for number, analytic in enumerate(self.node.analytics, start=width):
@@ -90,7 +90,7 @@ class Analysis(Operator):
         to_us = by_substream(ticks(rows, "sub"), horizon, "to_us")
         past = system_us < to_us
         needed = ~past
-        for (partition, when), candidates in self._shared_candidates(rows, self.node.analytics, past):
+        for (partition, when), candidates in self._shared_candidates(rows, past):
             for analytic in self.node.analytics:
                 if (analytic.partition, analytic.when) == (partition, when):
                     is_young = _until(analytic, system_us) >= to_us
@@ -101,13 +101,11 @@ class Analysis(Operator):
     def _columns(self) -> AnalyticColumns:
         return AnalyticColumns(self.node)
 
-    def _shared_candidates(
-        self, rows: pa.Table, analytics: Sequence[Analytic], among: Mask | None = None
-    ) -> Iterator[tuple[_Shared, Candidates]]:
+    def _shared_candidates(self, rows: pa.Table, among: Mask | None = None) -> Iterator[tuple[_Shared, Candidates]]:
         """Yield the candidates of each partition and condition, restricted to the rows *among*."""
         subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
         groups: dict[tuple[Expr, ...], Groups] = {}
-        for partition, when in dict.fromkeys((analytic.partition, analytic.when) for analytic in analytics):
+        for partition, when in dict.fromkeys((analytic.partition, analytic.when) for analytic in self.node.analytics):
             if partition not in groups:
                 keys = [self._columns.value(rows, key) for key in partition]
                 groups[partition] = Groups.of(group_numbers(subs, keys), system_us)
@@ -188,9 +186,8 @@ class Analysis(Operator):
         for number, analytic in enumerate(self.node.analytics):
             assert analytic.aggregate is not None, "only aggregates are summed up"
             values = [self._columns.value(retained, part, analytic.when) for part in analytic.aggregate.parts]
-            for name, states in sum_groups(
-                analytic.aggregate, row_states(analytic.aggregate, values, len(subs)), groups.order, starts
-            ).items():
+            states_of_rows = row_states(analytic.aggregate, values, len(subs))
+            for name, states in sum_groups(analytic.aggregate, states_of_rows, groups.order, starts).items():
                 table = table.append_column(state_name(number, name), states)
         return table
 

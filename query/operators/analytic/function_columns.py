@@ -38,18 +38,14 @@ class AnalyticColumns:
         always = [expr for expr, when in values if when is None]
         kept, columns, bad = RowStage(predicates_of(self.node), tuple(always)).apply(below)
         computed: dict[_Value, Variant] = {(expr, None): column for expr, column in zip(always, columns, strict=True)}
-        condition_masks: list[Mask] = []
-        reasons = [bad]
-        for when in conditions:
+        table, reasons = kept, [bad]
+        for number, when in enumerate(conditions):
             exprs = [expr for expr, condition in values if condition == when]
             meeting, columns, bad = RowStage((when,), tuple(exprs)).apply(kept)
             rows = np.searchsorted(ticks(kept, "position"), ticks(meeting, "position"))
-            condition_masks.append(np.isin(np.arange(kept.num_rows), rows))
+            table = table.append_column(f"w{number}", pa.array(np.isin(np.arange(kept.num_rows), rows)))
             computed |= {(expr, when): gather(kept.num_rows, [(rows, column)]) for expr, column in zip(exprs, columns, strict=True)}
             reasons.append(bad)
-        table = kept
-        for number, mask in enumerate(condition_masks):
-            table = table.append_column(f"w{number}", pa.array(mask))
         for number, value in enumerate(values):
             table = append_values(table, f"v{number}", computed[value])
         failed = first_reasons(reasons)

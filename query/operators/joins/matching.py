@@ -9,7 +9,7 @@ same key only those within the range of time are compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -27,7 +27,7 @@ from tidegate.expressions.variant import Variant, valid_mask
 # Row numbers, one of each side.
 Pairs = tuple[Ints, Ints]
 
-# Most pairs yielded at once, unless one row has more.
+# Most pairs made at once, unless one row has more.
 PAIRS_MAX = 1_000_000
 # Above this many possible keys their numbers are made dense again.
 _CODE_MAX = 2**31
@@ -59,6 +59,16 @@ class Matches:
     start: Ints
     # The length of each run.
     count: Ints
+    # Whether pairs name the candidate first, not the asking row.
+    is_swapped: bool = False
+
+    @property
+    def total(self) -> int:
+        return int(self.count.sum())
+
+    def select(self, chosen: Mask) -> Matches:
+        """Return the matches of some of the asking rows."""
+        return replace(self, asking=self.asking[chosen], start=self.start[chosen], count=self.count[chosen])
 
     def pairs(self, pairs_max: int = PAIRS_MAX) -> Iterator[Pairs]:
         """Yield all pairs, in portions."""
@@ -70,7 +80,9 @@ class Matches:
             count = self.count[first:last]
             within = np.arange(int(ends[last - 1]) - pairs_before) - np.repeat(ends[first:last] - count - pairs_before, count)
             if len(within):
-                yield np.repeat(self.asking[first:last], count), self.candidates[np.repeat(self.start[first:last], count) + within]
+                asking = np.repeat(self.asking[first:last], count)
+                found = self.candidates[np.repeat(self.start[first:last], count) + within]
+                yield (found, asking) if self.is_swapped else (asking, found)
             first = last
 
 

@@ -4,26 +4,36 @@ Temporal joins: pairs of rows that lie near each other in time and have equal ke
 A pair comes at the later of its two times. With LEFT JOIN a left row without any match comes once, with NULL on the right, at the first
 instant from which no match of it can come (and not before its own time): the upper end of its range of time.
 
+A key gives at most ``pairs_max`` pairs at one instant: the first ones in the order of rows, counted before the other conditions of ON are
+evaluated. The rest is left out and makes one failed row. A left row matched only by pairs that are left out does have a match.
+
 Rows of the same instant have a fixed order: pairs by their left row, then by their right row, each in the order of its side; after them the
 unmatched left rows. The work grows with the new rows: a new left row is matched with all right rows, a new right row with the left rows
 from before, and a left row whose time is over is checked once for any match. A row whose key cannot be computed is bad; a pair on which
 another condition of ON fails does not match.
+
+Many pairs are made in slices, so memory grows with the rows and not with the pairs: a stretch of time with too many is divided, and the
+pairs of a single instant come left row by left row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.columns.segments import stable_order
+from query.columns.large_tables import AT_ONCE_BYTES, text_bytes
 from query.operators.joins.joined_rows import add_keys, filter_pairs, have_all_keys, join_rows, keys_of, unmatched_rows
-from query.operators.joins.matching import KeyedRows, Matches, Pairs, find_matches
+from query.operators.joins.matching import PAIRS_MAX, KeyedRows, Matches, Pairs, find_matches
+from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess, Quota, number_keys
 from query.plan.nodes import Join
 from query.plan.operator import Operator
-from query.plan.row_tables import Mask, Retained, Ticks, by_substream, no_rows, ticks
+from query.plan.row_tables import Ints, Mask, Retained, Ticks, by_substream, concat_rows, no_rows, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr
 from tidegate.expressions.variant import from_columns
@@ -42,6 +52,12 @@ class _Side:
     system_us: Ticks
     from_us: Ticks
     to_us: Ticks
+    # The bytes of each row's texts.
+    row_bytes: Ints
+
+    def between(self, from_us: int, to_us: int) -> _Side:
+        """Return the side for a part of the slice."""
+        return replace(self, from_us=np.maximum(self.from_us, from_us), to_us=np.minimum(self.to_us, to_us))
 
     def rows(self, chosen: Mask) -> KeyedRows:
         """Return the chosen rows that have a time."""
@@ -89,12 +105,16 @@ class _Pairs:
         order = np.lexsort((right, left, instant))
         return cls(left[order], right[order], system_us[order])
 
+    def select(self, chosen: Mask | slice) -> _Pairs:
+        return _Pairs(self.left[chosen], self.right[chosen], self.system_us[chosen])
+
 
 @dataclass(frozen=True)
 class TemporalJoin(Operator):
-    """The operator of a :class:`query.plan.nodes.Join`."""
+    """The operator of a :class:`query.plan.nodes.Join`; *pairs_max* pairs of a key count at one instant."""
 
     node: Join
+    pairs_max: int = JOIN_PAIRS_MAX
     _keys: tuple[tuple[Expr, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -117,18 +137,13 @@ class TemporalJoin(Operator):
         return kept, bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        tables = [*self.slices(retained, closing)]
+        return concat_rows(tables) if tables else no_rows()
+
+    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
         left, right = (None if rows is None else self._side(rows, closing, side) for side, rows in enumerate(retained))
-        if left is None:
-            return no_rows()
-        parts = [] if right is None else [self._join_pairs(left, right, pairs) for pairs in self._new_pairs(left, right)]
-        if self.node.outer:
-            parts.append(self._unmatched(left, right))
-        if not any(len(part.left) for part in parts):
-            return no_rows()
-        pairs = _Pairs.sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
-        if right is None:
-            return unmatched_rows(left.table, pairs.left, pairs.system_us)
-        return join_rows(left.table, right.table, (pairs.left, pairs.right), self._width, pairs.system_us)
+        if left is not None:
+            yield from self._slices(left, right, int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py()))
 
     def span_us(self, instant_us: int, side: int = LEFT) -> tuple[int, int]:
         # If another time than the row's own is compared, it is never the later of the two.
@@ -187,8 +202,8 @@ class TemporalJoin(Operator):
     def _side(self, table: pa.Table, closing: pa.Table, side: int) -> _Side:
         sub = ticks(table, "sub")
         keyed = KeyedRows(np.arange(table.num_rows), sub, self._time(table, side), keys_of(table, self._keys[side]))
-        slices = (by_substream(sub, closing, name) for name in ("from_us", "to_us"))
-        return _Side(table, keyed, ticks(table, "system_us"), *slices)
+        from_us, to_us = (by_substream(sub, closing, name) for name in ("from_us", "to_us"))
+        return _Side(table, keyed, ticks(table, "system_us"), from_us, to_us, text_bytes(table))
 
     def _time(self, table: pa.Table, side: int) -> Ticks:
         """Return the times that DATEDIFF compares."""
@@ -199,25 +214,114 @@ class TemporalJoin(Operator):
         time_us: Ticks = pc.fill_null(times, int(_NO_TIME)).to_numpy()
         return time_us
 
+    # Slices
+
+    def _slices(self, left: _Side, right: _Side | None, from_us: int, to_us: int) -> Iterator[pa.Table]:
+        """Yield the results with ``from_us <= System.Timestamp < to_us`` in their order."""
+        matches = [] if right is None else [*self._find_matches(left, right)]
+        count = sum(found.total for found in matches)
+        if right is None or count <= PAIRS_MAX:
+            yield from self._slice(left, right, matches, count)
+            return
+        if to_us - from_us == 1:
+            yield from self._slices_of_instant(left, right, from_us)
+            return
+        # Pairs come at the instants of new rows only.
+        instants = np.unique(np.concatenate([side.system_us[side.fresh] for side in (left, right)]))
+        parts = min(len(instants), -(-count // PAIRS_MAX))
+        first, last = int(instants[0]), int(instants[-1])
+        inner = instants[np.arange(1, parts) * len(instants) // parts].tolist()
+        cuts = sorted({from_us, first, *inner, last + 1, to_us})
+        for low_us, high_us in pairwise(cuts):
+            yield from self._slices(left.between(low_us, high_us), right.between(low_us, high_us), low_us, high_us)
+
+    def _slice(self, left: _Side, right: _Side | None, matches: Sequence[Matches], count: int) -> Iterator[pa.Table]:
+        """Yield the results of a stretch of time with *count* pairs, of which there are not too many to sort at once."""
+        parts, excess = [], None
+        if right is not None and count > self.pairs_max:
+            pairs, excess = self._limit(left, self._sorted(left, right, [self._timed(left, right, pairs) for pairs in _pairs_of(matches)]))
+            parts = [self._filter_pairs(left, right, pairs)]
+        elif right is not None:
+            parts = [self._filter_pairs(left, right, self._timed(left, right, pairs)) for pairs in _pairs_of(matches)]
+        if self.node.outer:
+            parts.append(self._unmatched(left, right))
+        if any(len(part.left) for part in parts):
+            yield from self._tables(left, right, self._sorted(left, right, parts))
+        if excess is not None:
+            yield excess.failed_rows(left.table, self.pairs_max)
+
+    def _slices_of_instant(self, left: _Side, right: _Side, instant_us: int) -> Iterator[pa.Table]:
+        """Yield the results of one instant in portions of left rows, so that no more pairs are made than fit in memory."""
+        ranges = self.node.bounds.right_range
+        matches = [
+            found
+            for asking, eligible in ((left.rows(left.fresh), right.known), (left.rows(left.old), right.fresh))
+            for found in find_matches(asking, *ranges(asking.time_us), right.keyed, eligible)
+        ]
+        count = np.zeros(left.table.num_rows, dtype=np.int64)
+        for found in matches:
+            np.add.at(count, found.asking, found.count)
+        key = number_keys(left.keyed)
+        quota = Quota(np.full(int(key.max()) + 1, self.pairs_max))
+        rows = np.flatnonzero(count)
+        for portion in np.split(rows, np.flatnonzero(np.diff(np.cumsum(count[rows]) // PAIRS_MAX)) + 1):
+            chosen = np.zeros(len(count), dtype=np.bool_)
+            chosen[portion] = quota.room[key[portion]] > 0
+            parts = [self._timed(left, right, pairs) for found in matches for pairs in found.select(chosen[found.asking]).pairs()]
+            if parts:
+                pairs = self._sorted(left, right, parts)
+                yield from self._tables(left, right, self._filter_pairs(left, right, pairs.select(quota.admit(key[pairs.left]))))
+        if self.node.outer:
+            yield from self._tables(left, right, self._unmatched(left, right))
+        total = np.bincount(key, weights=count).astype(np.int64)
+        if (total > self.pairs_max).any():
+            yield _excess_of_instant(key, count, instant_us, self.pairs_max).failed_rows(left.table, self.pairs_max)
+
+    def _tables(self, left: _Side, right: _Side | None, pairs: _Pairs) -> Iterator[pa.Table]:
+        """Yield the joined rows of pairs in their order, in parts of limited size."""
+        if right is None:
+            yield unmatched_rows(left.table, pairs.left, pairs.system_us)
+            return
+        for part in _portions(left, right, pairs):
+            yield join_rows(left.table, right.table, (part.left, part.right), self._width, part.system_us)
+
     # Pairs
 
-    def _new_pairs(self, left: _Side, right: _Side) -> Iterator[Pairs]:
-        """Yield the pairs (left row, right row) whose later time lies in the slice; conditions are not evaluated yet."""
+    def _find_matches(self, left: _Side, right: _Side) -> Iterator[Matches]:
+        """Yield what gives the pairs whose later time lies in the slice; conditions are not evaluated yet."""
         bounds = self.node.bounds
         fresh = left.rows(left.fresh)
-        for matches in find_matches(fresh, *bounds.right_range(fresh.time_us), right.keyed, right.known):
-            yield from matches.pairs()
+        yield from find_matches(fresh, *bounds.right_range(fresh.time_us), right.keyed, right.known)
         fresh = right.rows(right.fresh)
         # Only with left rows from before: pairs of two new rows have been yielded above.
         for matches in find_matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.timed):
-            yield from ((lefts, rights) for rights, lefts in matches.pairs())
+            yield replace(matches, is_swapped=True)
 
-    def _join_pairs(self, left: _Side, right: _Side, pairs: Pairs) -> _Pairs:
-        lefts, rights = self._filter_pairs(left, right, pairs)
-        return _Pairs(lefts, rights, np.maximum(left.system_us[lefts], right.system_us[rights]))
+    def _limit(self, left: _Side, pairs: _Pairs) -> tuple[_Pairs, Excess | None]:
+        """Return the pairs that count, and those that are left out."""
+        key = number_keys(left.keyed)[pairs.left]
+        instant = np.unique(pairs.system_us, return_inverse=True)[1].astype(np.int64)
+        group = np.unique(instant * (int(key.max()) + 1) + key, return_inverse=True)[1].astype(np.int64)
+        is_admitted = Quota(np.full(int(group.max()) + 1, self.pairs_max)).admit(group)
+        rest = np.flatnonzero(~is_admitted)
+        excess = Excess.of(group[rest], pairs.left[rest], pairs.system_us[rest], np.ones(len(rest), dtype=np.int64))
+        return pairs.select(is_admitted), excess if len(rest) else None
 
-    def _filter_pairs(self, left: _Side, right: _Side, pairs: Pairs) -> Pairs:
-        return filter_pairs(self.node.residual, left.table, right.table, pairs, self._width)
+    def _timed(self, left: _Side, right: _Side, pairs: Pairs) -> _Pairs:
+        return _Pairs(*pairs, np.maximum(left.system_us[pairs[LEFT]], right.system_us[pairs[RIGHT]]))
+
+    def _sorted(self, left: _Side, right: _Side | None, parts: Sequence[_Pairs]) -> _Pairs:
+        return _Pairs.sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
+
+    def _filter_pairs(self, left: _Side, right: _Side, pairs: _Pairs) -> _Pairs:
+        """Return the pairs on which the other conditions of ON are true."""
+        if self.node.residual is None:
+            return pairs
+        parts = [
+            filter_pairs(self.node.residual, left.table, right.table, (part.left, part.right), self._width)
+            for part in _portions(left, right, pairs)
+        ]
+        return self._timed(left, right, (np.concatenate([lefts for lefts, _ in parts]), np.concatenate([rights for _, rights in parts])))
 
     @property
     def _width(self) -> int:
@@ -242,5 +346,31 @@ class TemporalJoin(Operator):
     def _matched_rows(self, left: _Side, right: _Side, matches: Matches) -> Ticks:
         if self.node.residual is None:
             return matches.asking[matches.count > 0]
-        lefts = [self._filter_pairs(left, right, pairs)[LEFT] for pairs in matches.pairs()]
+        parts = (self._filter_pairs(left, right, self._timed(left, right, pairs)) for pairs in matches.pairs())
+        lefts = [np.unique(part.left) for part in parts]
         return np.unique(np.concatenate(lefts)) if lefts else np.empty(0, dtype=np.int64)
+
+
+def _pairs_of(matches: Sequence[Matches]) -> Iterator[Pairs]:
+    return (pairs for found in matches for pairs in found.pairs())
+
+
+def _portions(left: _Side, right: _Side, pairs: _Pairs) -> Iterator[_Pairs]:
+    """Yield pairs in their order, in parts whose rows have about ``AT_ONCE_BYTES`` together; at least one part."""
+    row_bytes = left.row_bytes[pairs.left] + right.row_bytes[pairs.right]
+    cuts = np.flatnonzero(np.diff(np.cumsum(row_bytes) // AT_ONCE_BYTES)) + 1
+    for first, last in pairwise([0, *cuts.tolist(), len(row_bytes)]):
+        yield pairs.select(slice(first, last))
+
+
+def _excess_of_instant(key: Ints, count: Ints, instant_us: int, pairs_max: int) -> Excess:
+    """Return what is left out at one instant, given the key and the number of pairs of each left row."""
+    order = stable_order(key, int(key.max()) + 1)
+    total = np.cumsum(count[order])
+    first = np.flatnonzero(np.append(True, np.diff(key[order]) != 0))
+    before = np.repeat(total[first] - count[order][first], np.diff(np.append(first, len(order))))
+    # How many pairs of its key each row and the rows before it have beyond the limit; a row's own share of that is left out.
+    beyond = np.maximum(total - before - pairs_max, 0)
+    left_out = np.minimum(beyond, count[order])
+    rows = order[left_out > 0]
+    return Excess.of(key[rows], rows, np.full(len(rows), instant_us), left_out[left_out > 0])

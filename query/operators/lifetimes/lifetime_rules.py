@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,7 +22,7 @@ from ordering.columns.segments import first_above, group_order
 from query.columns.encode import canonicalize
 from query.operators.rows.row_groups import Groups, group_numbers
 from query.operators.rows.row_stage import RowStage
-from query.plan.row_tables import BAD_SCHEMA, Ticks, ticks
+from query.plan.row_tables import BAD_SCHEMA, Mask, Ticks, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Cast, Slot
 from tidegate.expressions.variant import Variant, from_columns
@@ -38,15 +37,12 @@ class Lifetime(Protocol):
     @property
     def longest_us(self) -> int:
         """The longest that a row can live, microseconds."""
-        ...
 
     def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
         """Return the rows that count, columns to keep beside them, and the bad rows."""
-        ...
 
-    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
+    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[Mask | None, Ticks]:
         """Return which of the marked rows live (None: all), and the end of every row, microseconds; *keys* are the grouping columns."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class ForLength:
     def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
         return below, {}, BAD_SCHEMA.empty_table()
 
-    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
+    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[Mask | None, Ticks]:
         return None, ticks(rows, "system_us") + self.longest_us
 
 
@@ -80,7 +76,7 @@ class UntilColumn:
         lives = until.to_numpy() > starts
         return kept.filter(pa.array(lives)), {"until_us": until.filter(pa.array(lives))}, bad
 
-    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
+    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[Mask | None, Ticks]:
         return None, ticks(rows, "until_us")
 
 
@@ -99,7 +95,7 @@ class UntilEdge:
             marks |= canonicalize(from_columns(below, f"s{self.span}")).columns("g0")
         return below, marks, BAD_SCHEMA.empty_table()
 
-    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
+    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[Mask | None, Ticks]:
         """Return the first edge after each row, or n after the row if there is none until then."""
         is_edge, system_us = rows["is_edge"].to_numpy(), ticks(rows, "system_us")
         spans = keys if self.span is None else [*keys, from_columns(rows, "g0")]
@@ -129,14 +125,9 @@ def sort_ends(groups: Groups, ends_us: Ticks) -> Ticks:
 
 def count_alive(groups: Groups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
     """
-    Return the instants at which lives of rows begin or end, each once for its group.
+    Return the instants at which lives of rows begin or end, each once for its group, these groups, and how many rows are alive then.
 
-    Args:
-        groups: The rows that live.
-        ends_us: The end of the life of the row at each place; it is after the row's own time.
-
-    Returns:
-        The instants, the numbers of their groups, and how many rows are alive then.
+    *ends_us* is the end of the life of the row at each place; it is after the row's own time.
     """
     ended_us = sort_ends(groups, ends_us)
     last_start = _last_places(groups.system_us, groups.group)

@@ -12,14 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from query.columns.large_tables import text_bytes
 from query.operators.rows.instant_rows import InstantRows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Apply, predicates_of
-from query.plan.row_tables import append_values
+from query.plan.row_tables import BAD_SCHEMA, append_values
+from tidegate.dead_letter_reasons import QueryReason, with_place
+from tidegate.expressions.evaluation.value_sizes import RETURNED_BYTES_MAX, TooMuchAtOnce
 from tidegate.expressions.functions.column_functions import RowNumbers
 from tidegate.expressions.functions.records import elements, properties
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, gather
+
+# What an element takes beside the texts of its row.
+_ELEMENT_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,14 @@ class Expansion(InstantRows):
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         kept, (values,), bad = RowStage(predicates_of(self.node), (self.node.value,)).apply(below)
         owner, added = self._elements(values)
+        # Each element repeats the row's other columns: a megabyte beside an array of thousands would need gigabytes.
+        if np.sum((text_bytes(kept) + _ELEMENT_BYTES)[owner]) > RETURNED_BYTES_MAX:
+            if below.num_rows > 1:
+                raise TooMuchAtOnce
+            reason = with_place(
+                QueryReason.VALUE_TOO_LARGE.text(f"more than {RETURNED_BYTES_MAX} bytes with all elements"), self.node.value
+            )
+            return kept.slice(0, 0), pa.table({"position": below["position"], "reason": [reason]}, schema=BAD_SCHEMA)
         rows = kept.take(pa.array(owner))
         for place, column in enumerate(added, start=len(self.node.child.columns)):
             rows = append_values(rows, f"s{place}", column)

@@ -27,22 +27,26 @@ class Projection(InstantRows):
     payloads: PayloadFormat = JSON
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        kept, over, columns, bad = _compute_columns(self.node, self.payloads, below)
+        kept, over, columns, bad = self._compute_columns(below)
         key = kept["key"] if "key" in kept.column_names else encode_keys(over, kept.num_rows)
         rows = rows_table(kept["sub"], kept["system_us"], key, columns)
         return rows.append_column("position", kept["position"]), bad
 
+    def _compute_columns(self, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:
+        """Return the rows that pass, their substream key if events have one, their columns, and the bad rows."""
+        scan = scan_of(self.node)
+        over = () if scan is None or scan.over is None else (scan.over,)
+        exprs = tuple(column.expr for column in self.node.columns)
+        kept, columns, bad = RowStage(predicates_of(self.node), (*over, *exprs), self.payloads).apply(below)
+        return kept, columns[: len(over)], columns[len(over) :], bad
 
-@dataclass(frozen=True)
-class EncodedProjection(InstantRows):
+
+class EncodedProjection(Projection):
     """The operator of a last :class:`query.plan.nodes.Project` over events; without columns it passes the payload on unchanged."""
-
-    node: Project
-    payloads: PayloadFormat = JSON
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, sub, system_us, the encoded key and value of the rows that pass, and the bad rows."""
-        kept, over, columns, bad = _compute_columns(self.node, self.payloads, below)
+        kept, over, columns, bad = self._compute_columns(below)
         count = kept.num_rows
         names = [column.name for column in self.node.columns]
         value = encode_objects(names, columns, count) if names else kept["value"].cast(pa.binary())
@@ -52,12 +56,3 @@ class EncodedProjection(InstantRows):
     def encoded(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the results with from_us <= system_us < to_us, ordered by (system_us, position)."""
         return due_rows(only_side(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
-
-
-def _compute_columns(node: Project, payloads: PayloadFormat, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:
-    """Return the rows that pass, their substream key if events have one, their columns, and the bad rows."""
-    scan = scan_of(node)
-    over = () if scan is None or scan.over is None else (scan.over,)
-    exprs = tuple(column.expr for column in node.columns)
-    kept, columns, bad = RowStage(predicates_of(node), (*over, *exprs), payloads).apply(below)
-    return kept, columns[: len(over)], columns[len(over) :], bad

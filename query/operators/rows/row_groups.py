@@ -98,9 +98,7 @@ class Candidates:
         """
         Look *offset* candidates back from each of the places *asked*; offset 0 is the last candidate up to the row, itself included.
 
-        Returns:
-            For each place the number of the candidate, and whether there is one at most *limit_us* older; if not, the number is
-                meaningless.
+        Return the candidates' numbers, and whether there is one at most *limit_us* older; if not, its number is meaningless.
         """
         ends = self.counts_before[asked + 1] if offset == 0 else self.counts_before[asked] - (offset - 1)
         numbers = ends - 1

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.columns.encode import encode_objects
-from query.plan.row_tables import BAD_SCHEMA
+from query.columns.large_tables import combine_column
+from query.plan.row_tables import BAD_SCHEMA, Ints, Mask
+from tidegate.dead_letter_reasons import ReasonText
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.field_columns import FieldColumns
 from tidegate.expressions.functions.column_functions import Failure
@@ -35,19 +36,23 @@ class RowStage:
     payloads: PayloadFormat = JSON
 
     def apply(self, events: pa.Table) -> tuple[pa.Table, list[Variant], pa.Table]:
-        """Return the events (or rows of another operator) that pass, a column for each expression over them, and the bad rows."""
+        """
+        Return the events (or rows of another operator) that pass, a column for each expression over them, and the bad rows.
+
+        TooMuchAtOnce: the values might be too large for memory; half of the rows may do.
+        """
         count = events.num_rows
         leaves, reasons = self._leaves(events)
         is_alive = np.ones(count, dtype=np.bool_)
         is_alive[list(reasons)] = False
         for predicate in self.predicates:
             rows = np.flatnonzero(is_alive)
-            (verdict,), failures = evaluate([predicate], _filter_columns(leaves, is_alive), len(rows))
+            (verdict,), failures = evaluate([predicate], _filter_columns(leaves, is_alive), len(rows), can_split=True)
             _note_failures(reasons, failures, rows)
             is_alive[rows] = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
             is_alive[list(reasons)] = False
         rows = np.flatnonzero(is_alive)
-        columns, failures = evaluate(self.exprs, _filter_columns(leaves, is_alive), len(rows))
+        columns, failures = evaluate(self.exprs, _filter_columns(leaves, is_alive), len(rows), can_split=True)
         _note_failures(reasons, failures, rows)
         if failures:
             has_passed = np.ones(count, dtype=np.bool_)
@@ -57,12 +62,12 @@ class RowStage:
         kept = events if len(rows) == count else events.take(pa.array(rows))
         return kept, columns, _bad_rows(events, reasons)
 
-    def _leaves(self, events: pa.Table) -> tuple[dict[Expr, Variant], dict[int, str]]:
-        wanted = self._distinct_leaves()
+    def _leaves(self, events: pa.Table) -> tuple[dict[Expr, Variant], dict[int, ReasonText]]:
+        wanted = dict.fromkeys(leaf for expr in (*self.predicates, *self.exprs) for leaf in expr.leaves())
         fields = [leaf for leaf in wanted if isinstance(leaf, Field)]
         if Payload() in wanted:
             fields = list(dict.fromkeys([*fields, *self._payload_fields()]))
-        extracted = reader_of(self.payloads).extract(_single_array(events["value"]), fields) if fields else FieldColumns.of({}, {})
+        extracted = reader_of(self.payloads).extract(combine_column(events["value"]), fields) if fields else FieldColumns.of({}, {})
         leaves: dict[Expr, Variant] = {leaf: self._leaf(leaf, events, extracted) for leaf in wanted}
         return leaves, dict(zip(extracted.bad_rows.tolist(), extracted.reasons, strict=True))
 
@@ -89,9 +94,6 @@ class RowStage:
         """Return the fields of a payload as a record: the values of a CSV record, else the value at the empty path."""
         return [Field((name,)) for name in self.payloads.csv_columns] or [_PAYLOAD]
 
-    def _distinct_leaves(self) -> tuple[Expr, ...]:
-        return tuple(dict.fromkeys(leaf for expr in (*self.predicates, *self.exprs) for leaf in expr.leaves()))
-
 
 _PAYLOAD = Field(())
 
@@ -100,21 +102,17 @@ def _encode_records(names: Sequence[str], values: Sequence[Variant], length: int
     return Variant.of(length, {Kind.RECORD: encode_objects(names, values, length).cast(pa.string())})
 
 
-def _single_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _filter_columns(leaves: dict[Expr, Variant], mask: npt.NDArray[np.bool_]) -> dict[Expr, Variant]:
+def _filter_columns(leaves: dict[Expr, Variant], mask: Mask) -> dict[Expr, Variant]:
     return leaves if mask.all() else {leaf: column.filter_rows(mask) for leaf, column in leaves.items()}
 
 
-def _note_failures(reasons: dict[int, str], failures: Iterable[Failure], rows: npt.NDArray[np.int64]) -> None:
+def _note_failures(reasons: dict[int, ReasonText], failures: Iterable[Failure], rows: Ints) -> None:
     for failure in failures:
         for row in rows[failure.rows].tolist():
             reasons.setdefault(row, failure.reason)
 
 
-def _bad_rows(events: pa.Table, reasons: dict[int, str]) -> pa.Table:
+def _bad_rows(events: pa.Table, reasons: dict[int, ReasonText]) -> pa.Table:
     rows = sorted(reasons)
     positions = events["position"].take(pa.array(rows, pa.int64())).combine_chunks()
     return pa.table({"position": positions, "reason": pa.array([reasons[row] for row in rows], pa.string())}, schema=BAD_SCHEMA)

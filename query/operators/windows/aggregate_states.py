@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.operators.windows.exact_sum import PIECES, round_sums, split_floats
-from query.plan.row_tables import Ints, Mask
+from query.plan.row_tables import Ints, Mask, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, valid_mask
@@ -179,7 +179,4 @@ def _extreme(windows: pa.Table, value: int, *, largest: bool) -> Variant:
 
 def _column(windows: pa.Table, name: str) -> Ints:
     """Return a state column, zeros if it does not occur."""
-    if name not in windows.column_names:
-        return np.zeros(windows.num_rows, dtype=np.int64)
-    states: Ints = windows[name].to_numpy()
-    return states
+    return ticks(windows, name) if name in windows.column_names else np.zeros(windows.num_rows, dtype=np.int64)

@@ -70,9 +70,7 @@ def sliding_runs(cells: Cells, window: Sliding) -> Runs:
     behind = _last_until(group, instant, left_us, group)
     leaves = (behind > number) & (instant[behind] < left_us)
     runs = Runs(
-        np.concatenate([first, number[leaves] + 1]),
-        np.concatenate([number, behind[leaves]]),
-        np.concatenate([instant, left_us[leaves]]),
+        np.concatenate([first, number[leaves] + 1]), np.concatenate([number, behind[leaves]]), np.concatenate([instant, left_us[leaves]])
     )
     due = (runs.end_us >= cells.from_us[runs.last]) & (runs.end_us < cells.to_us[runs.last])
     return Runs(runs.first[due], runs.last[due], runs.end_us[due])

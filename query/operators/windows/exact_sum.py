@@ -66,10 +66,7 @@ def round_sums(limbs: Mapping[int, Ints], high: Ints, low: Ints) -> tuple[Floats
     """
     Add up sums of pieces and integers, and round each total once; return the nearest floats, and which of them are finite.
 
-    Args:
-        limbs: For each limb the sums of its pieces, one per total.
-        high: The upper halves of the integers, one per total; an integer is ``high * 2**32 + low``.
-        low: Their lower halves, 0 to ``2**32 - 1``.
+    *limbs* has for each limb the sums of its pieces, one per total. An integer is ``high * 2**32 + low``, with low from 0 to ``2**32 - 1``.
     """
     # Four limbs more below, because _round_digits reads five limbs from the top one downwards.
     lowest = min([*limbs, _ONES]) - 4

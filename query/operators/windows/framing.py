@@ -60,7 +60,9 @@ class Framing:
         if not rows.num_rows:
             return
         group, groups = number_groups(rows, self.keys)
-        cells, states = self._cells(rows.append_column("group", pa.array(group)))
+        # Runs and numbered rows need cells in the order of group and time; otherwise sorting would be wasted.
+        order = '"group", cell' if self.needs_rows or not self._disjoint else None
+        cells, states = collect_states(rows.append_column("group", pa.array(group)), self.totals, self.numbers, order)
         if self.needs_rows:
             cells = add_row_numbers(cells)
         ordered = _sort_by_group(rows, group) if self.needs_rows else None
@@ -79,15 +81,13 @@ class Framing:
         """Return the rows that these results need, with their cell."""
         due = _overlaps(self.window.span(ticks(retained, "system_us")), ticks(retained, "sub"), closing)
         rows = retained if due.all() else retained.filter(pa.array(due))
+        system_us = ticks(rows, "system_us")
         if not isinstance(self.window, Session) or not rows.num_rows:
-            return rows.append_column("cell", pa.array(_cell(self.window, ticks(rows, "system_us"))))
-        ends = session_ends(_group_numbers(rows, self.window.partition), ticks(rows, "system_us"), self.window)
+            cell = self.window.pane_end(system_us) if isinstance(self.window, Window) else system_us
+            return rows.append_column("cell", pa.array(cell))
+        ends = session_ends(_group_numbers(rows, self.window.partition), system_us, self.window)
         ended = _overlaps((ends, ends), ticks(rows, "sub"), closing)
         return rows.append_column("cell", pa.array(ends)).filter(pa.array(ended))
-
-    def _cells(self, rows: pa.Table) -> tuple[pa.Table, Sequence[State]]:
-        # Runs and numbered rows need cells in the order of group and time; otherwise sorting would be wasted.
-        return collect_states(rows, self.totals, self.numbers, '"group", cell' if self.needs_rows or not self._disjoint else None)
 
     # Cells -> windows
 
@@ -139,11 +139,7 @@ def number_groups(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
 def collect_states(
     rows: pa.Table, totals: Sequence[Aggregate], numbers: Sequence[int | None], order: str | None
 ) -> tuple[pa.Table, Sequence[State]]:
-    """
-    Add rows up by ``group`` and ``cell``, sorted by the columns *order*; return the cells and the states they have.
-
-    *numbers* holds the number of the value of each aggregate, None for COUNT(*).
-    """
+    """Add rows up by ``group`` and ``cell``, sorted by the columns *order*; return the cells and their states. *numbers* as in Framing."""
     pairs = zip(totals, numbers, strict=True)
     summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}
     rows, limbs = add_float_pieces(rows, sorted(number for number in summed if f"v{number}_f" in rows.column_names))
@@ -169,10 +165,6 @@ def _overlaps(span: Span, subs: Ticks, closing: pa.Table) -> Mask:
     first, last = span
     mask: Mask = (first <= last) & (first < by_substream(subs, closing, "to_us")) & (last >= by_substream(subs, closing, "from_us"))
     return mask
-
-
-def _cell(window: AnyWindow, system_us: Ticks) -> Ticks:
-    return window.pane_end(system_us) if isinstance(window, Window) else system_us
 
 
 def _sort_by_group(rows: pa.Table, group: Ticks) -> pa.Table:

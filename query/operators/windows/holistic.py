@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.columns.encode import json_values
 from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
 from query.operators.windows.variance import variances
-from query.plan.row_tables import Ints
+from query.plan.row_tables import Ints, Mask
+from tidegate.dead_letter_reasons import with_place
 from tidegate.expressions.functions import extension_aggregates
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
@@ -41,36 +41,27 @@ def is_holistic(aggregate: Aggregate) -> bool:
 
 
 def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints) -> tuple[Variant, list[Failure]]:
-    """
-    Compute a holistic aggregate, Tidegate's own or another package's (not called for windows without rows); see :func:`compute_holistic`.
-
-    Returns:
-        One value per window, and the windows for which it could not be computed.
-    """
-    own = extension_aggregates.find(aggregate.function)
-    if own is None:
+    """Compute a holistic aggregate, Tidegate's own or a package's; return a value per window, and the windows for which it failed."""
+    extension = extension_aggregates.find(aggregate.function)
+    if extension is None:
         return compute_holistic(aggregate, values, first, last), []
+    # A package's function is not called for windows without rows.
     some = np.flatnonzero(last >= first)
-    found, failures = own.compute(
-        [value.of_kind(kind) for value, kind in zip(values, own.argument_kinds, strict=True)], first[some], last[some]
-    )
-    failed = [Failure(some[failure.rows], f"{failure.reason}: {aggregate}") for failure in failures]
-    return gather(len(first), [(some, Variant.of(len(some), {own.result_kind: found}))]), failed
+    arguments = [value.of_kind(kind) for value, kind in zip(values, extension.argument_kinds, strict=True)]
+    results, failures = extension.compute(arguments, first[some], last[some])
+    failed = [Failure(some[failure.rows], with_place(failure.reason, aggregate)) for failure in failures]
+    return gather(len(first), [(some, Variant.of(len(some), {extension.result_kind: results}))]), failed
 
 
 def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints, *, rows_max: int = ROWS_MAX) -> Variant:
     """
-    Compute a holistic aggregate; return one value per window.
+    Compute a holistic aggregate of Tidegate's own; return one value per window. At most *rows_max* rows are expanded at once.
 
-    Args:
-        aggregate: One for which :func:`is_holistic` is true.
-        values: The columns of its parts (its value, then its ORDER BY), of rows sorted by (sub, group, system_us, position).
-        first: For each window the number of its first row.
-        last: For each window the number of its last row (inclusive); one below *first* for a window without rows.
-        rows_max: Most rows expanded at once.
+    *values* are the columns of its parts (its value, then its ORDER BY), of rows sorted by (sub, group, system_us, position); *first* and
+    *last* are the numbers of each window's first and last row (inclusive), last = first - 1 for a window without rows.
     """
     if aggregate.function in ("stdev", "stdevp", "var", "varp"):
-        return _spread(aggregate.function, values[0], first, last)
+        return _deviation_or_variance(aggregate.function, values[0], first, last)
     compute = _FUNCTIONS[aggregate.function](aggregate, values)
     pieces = [(np.arange(low, high), compute(_Runs.of(first[low:high], last[low:high]))) for low, high in _chunks(first, last, rows_max)]
     return gather(len(first), pieces)
@@ -97,7 +88,7 @@ class _Runs:
         """The number of each row's window."""
         return np.repeat(np.arange(len(self.first)), np.diff(self.starts))
 
-    def filter(self, kept: npt.NDArray[np.bool_]) -> _Runs:
+    def filter(self, kept: Mask) -> _Runs:
         """Return the runs without the rows for which *kept*, a mask of all rows there are, is false."""
         chosen = kept[self.rows]
         counts = np.bincount(self.owners[chosen], minlength=len(self.first))
@@ -130,7 +121,7 @@ def _chunks(first: Ints, last: Ints, rows_max: int) -> Iterator[tuple[int, int]]
         low = high
 
 
-def _spread(function: str, values: Variant, first: Ints, last: Ints) -> Variant:
+def _deviation_or_variance(function: str, values: Variant, first: Ints, last: Ints) -> Variant:
     variance = variances(values, first, last, sample=not function.endswith("p"))
     # The root of an exactly rounded variance: IEEE 754 rounds roots to nearest as well.
     return Variant.of(len(first), {Kind.FLOAT: pc.sqrt(variance) if function.startswith("stdev") else variance})

@@ -62,7 +62,7 @@ def _extreme_of_runs(column: pa.ChunkedArray, runs: Runs, function: str) -> pa.A
     ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     cell_of_rank = np.zeros(int(ranks.max(initial=0)) + 1, dtype=np.int64)
     cell_of_rank[ranks] = np.arange(len(ranks))
-    # The greatest rank is the least negated one; abs below undoes this.
+    # Runs are searched for the least rank only, so for MAX ranks are negated; abs below undoes this. NULL must win neither way.
     if function == "max":
         ranks = -ranks
     ranks[~valid] = np.iinfo(np.int64).max

@@ -30,17 +30,13 @@ def variances(values: Variant, first: Ints, last: Ints, *, sample: bool) -> pa.A
     """
     Return the variance of the numbers of each window as a float; null if they are too few or it is beyond all floats.
 
-    Args:
-        values: Bigints, floats, and NULL, which does not count.
-        first: For each window the number of its first row.
-        last: For each window the number of its last row, inclusive.
-        sample: Whether to divide by the number of values less one (VAR), or by the number of values (VARP).
+    NULL does not count. *first* and *last* are the numbers of each window's first and last row, inclusive. Divided is by the number of
+    values (VARP), or if *sample* by one less (VAR).
     """
     counts = _of_runs(values.valid_mask(), first, last)
     windows = np.flatnonzero(counts > int(sample))
-    exact = _exact_variances(values, first[windows], last[windows], counts[windows].astype(object), int(sample))
     results = np.full(len(first), None, dtype=object)
-    results[windows] = exact
+    results[windows] = _exact_variances(values, first[windows], last[windows], counts[windows].astype(object), int(sample))
     return pa.array(results, pa.float64())
 
 

@@ -160,15 +160,14 @@ class WindowAggregation(Operator):
         keys = [from_columns(framed.groups, f"g{key}") for key in range(len(self.node.keys))]
         key_values = keys if self.node.over_key is None else [keys[self.node.over_key]]
         groups = framed.groups.append_column("key", encode_keys(key_values, framed.groups.num_rows))
-        framed = FramedWindows(_sort_windows(framed.windows, groups), groups, framed.rows)
-        (leaves, failing), windows = self._leaves(framed, number), framed.windows
-        kept, failing = self._apply_having(leaves, failing, windows.num_rows)
-        leaves = {leaf: column.filter_rows(kept) for leaf, column in leaves.items()}
-        windows, count = windows.filter(pa.array(kept)), int(kept.sum())
-        columns, failed = evaluate([column.expr for column in self.node.columns], leaves, count)
+        ordered = FramedWindows(_sort_windows(framed.windows, groups), groups, framed.rows)
+        leaves, aggregate_failures = self._leaves(ordered, number)
+        kept, group_failures = self._apply_having(leaves, aggregate_failures, ordered.windows.num_rows)
+        kept_leaves, windows = {leaf: column.filter_rows(kept) for leaf, column in leaves.items()}, ordered.windows.filter(pa.array(kept))
+        columns, failures = evaluate([column.expr for column in self.node.columns], kept_leaves, windows.num_rows)
         group = windows["group"]
         results = rows_table(groups["sub"].take(group), windows["system_us"], groups["key"].take(group), columns)
-        return with_reasons(results, [*failing, *failed]), groups, group
+        return with_reasons(results, [*group_failures, *failures]), groups, group
 
     def _apply_having(
         self, leaves: Mapping[Expr, Variant], failing: Sequence[Failure], count: int
@@ -187,9 +186,10 @@ class WindowAggregation(Operator):
 
     def _leaves(self, framed: FramedWindows, number: int) -> tuple[dict[Expr, Variant], list[Failure]]:
         """Return the columns from which results are computed, and the results for which an aggregate failed."""
-        windows = framed.windows
-        leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(windows.num_rows, {Kind.DATETIME: windows["system_us"]})}
-        leaves[WindowId()] = _constant(windows.num_rows, window_id(self.node.window, number))
+        windows, count = framed.windows, framed.windows.num_rows
+        leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(count, {Kind.DATETIME: windows["system_us"]})}
+        name = window_id(self.node.window, number)
+        leaves[WindowId()] = Variant.of(count, {} if name is None else {Kind.NVARCHAR: pa.array([name] * count, pa.string())})
         exprs = [column.expr for column in self.node.columns] + ([self.node.having] if self.node.having is not None else [])
         for leaf in dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves()):
             if isinstance(leaf, Key):
@@ -257,7 +257,3 @@ def _with_sort_columns(results: pa.Table, groups: pa.Table, group: pa.ChunkedArr
 
 def _sort_indices(table: pa.Table, names: list[str]) -> pa.Array:
     return pc.sort_indices(table.select(names), sort_keys=[(name, "ascending") for name in names])
-
-
-def _constant(count: int, text: str | None) -> Variant:
-    return Variant.of(count, {} if text is None else {Kind.NVARCHAR: pa.array([text] * count, pa.string())})

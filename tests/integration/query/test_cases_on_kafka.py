@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 CASES = ROOT / "tests" / "cases"
-DRAWN, EVERY = 6, "TIDEGATE_TEST_ALL_CASES"
+DRAWN, EVERY = 4, "TIDEGATE_TEST_ALL_CASES"
 """How many cases run, unless this variable of the environment asks for all."""
 ARRIVAL = "EventEnqueuedUtcTime"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")

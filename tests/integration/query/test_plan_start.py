@@ -126,6 +126,10 @@ def test_a_plan_says_what_a_start_then_reads(scene: Scene) -> None:
     space.start("ingest", "events", "--until-end").finish()
     start = format_tick(MIDDLE_US)
     planned = scene.plan("counts.sql", "middle", "--start", start)
+    assert planned["warnings"] == []
+    (space.folder / "misspelled.sql").write_text(COUNTS.format("events").replace("COUNT(*)", "SUM(vv)"))
+    told = {(warning["code"], warning["what"].partition(" in ")[0]) for warning in scene.plan("misspelled.sql", "middle")["warnings"]}
+    assert told == {("TG-LINT-ABSENT", "vv has no value")}
     reading = planned["reading"]
     partitions = [(f"{scene.topic}.ordered", number) for number in range(PARTITIONS)]
     admin = Admin({"bootstrap.servers": bootstrap})

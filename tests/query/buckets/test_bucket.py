@@ -272,7 +272,7 @@ def test_a_substream_bucket_started_in_the_middle_gives_the_rest(
 ) -> None:
     """Level 3: started at S with its look-back, every substream's results from S on are those of a run from the beginning."""
     start_us = data.draw(starts(topic))
-    read_from_us = start_us - query_of(question).lookback_us
+    read_from_us = start_us - query_of(question).plans[0].lookback_us
     for partition, lines in enumerate(topic.partitions):
         mine = {record for _, record in lines if isinstance(record, Event)}
         rest = middle_of(lines, read_from_us, back, over=True)
@@ -327,7 +327,7 @@ def test_a_merged_bucket_started_in_the_middle_gives_the_rest(
 ) -> None:
     """Level 3: started at S with its look-back, the results are those of a run from the beginning with s >= S, in their order."""
     start_us = data.draw(starts(topic))
-    read_from_us = start_us - query_of(question).lookback_us
+    read_from_us = start_us - query_of(question).plans[0].lookback_us
     rest = {partition: middle_of(lines, read_from_us, back) for partition, lines in enumerate(topic.partitions)}
     since = start_us, read_from_us
     runner = Runner(lambda: merged_bucket(topic, question, pace, since), rest, data.draw(st.integers(0, 2**32)))

@@ -76,7 +76,7 @@ def test_how_rows_are_kept_cannot_be_seen(kind: str, over: bool, data: st.DataOb
 def test_every_operator_knows_the_span_of_a_row(kind: str, over: bool) -> None:
     """Neither end of a span falls as instants rise, and a row is not kept beyond the end of its span."""
     program = Query(kind, over).bucket(dense(3).topic(1, 1, over=True), [0])._program
-    for operator, side, _ in program._retained_sides:
+    for operator, side in ((step.operator, side) for step in program._steps for side in range(len(step.names))):
         spans = [operator.span_us(instant, side) for instant in range(10**6, 10**6 + 60)]
         assert all(before[0] <= after[0] and before[1] <= after[1] for before, after in pairwise(spans))
 
@@ -343,6 +343,6 @@ def test_only_what_states_make_is_put_together() -> None:
     """An aggregate that needs its rows keeps them."""
     program = program_of(SQL["percentile"], [InputSchema("x")])
     ((_, rows),) = program.prepare("x", event_table(hourly(0)))[0]
-    ((operator, _, _),) = program._retained_sides
+    (step,) = program._steps
     with merging_everything():
-        assert operator.compact(rows) is rows
+        assert step.operator.compact(rows) is rows

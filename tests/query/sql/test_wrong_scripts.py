@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from ordering.errors import QueryError
-from query.sql.bind import bind_script
+from query.sql.bind import bind_outputs, bind_script
 from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.functions.catalog import AGGREGATES, ANALYTICS, CALLABLE, NOT_YET, REFUSED, WINDOWS
+from tidegate.expressions.syntax.counterparts import COUNTERPARTS
 from tidegate.expressions.syntax.parse import parse_script
 
 INPUTS = [
@@ -38,6 +40,23 @@ def test_a_wrong_script_is_told_what_is_wrong_and_where(script: str, message: st
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    "example", sorted({example for _, example in COUNTERPARTS.values() if example[0] != "F" and " ... " not in example})
+)
+def test_what_is_written_for_a_function_of_another_sql_can_be_written(example: str) -> None:
+    """The example is a script's expression, or its GROUP BY."""
+    chosen, grouping = ("COUNT(*) AS n", example) if example.startswith("GROUP BY") else (example, "")
+    is_aggregate = any(word in example for word in ("COLLECT(", "STDEV(", "VAR(", "COUNT(", "PERCENTILE"))
+    grouping = grouping or ("GROUP BY origin, TumblingWindow(hour, 1)" if is_aggregate else "")
+    script = parse_script(f"SELECT {chosen} INTO out FROM arrivals {grouping}", "q.sql")
+    assert bind_script(script, INPUTS).columns
+
+
+def test_no_function_that_there_is_has_a_counterpart() -> None:
+    """It would be hidden by what is written elsewhere."""
+    assert not {*CALLABLE, *AGGREGATES, *ANALYTICS, *WINDOWS, *NOT_YET, *REFUSED} & set(COUNTERPARTS)
+
+
 def test_there_are_at_least_forty() -> None:
     """The file is read whole."""
     assert len(cases()) >= 40
@@ -55,3 +74,10 @@ def test_into_beside_the_script_must_agree() -> None:
         "where": "q.sql:1:20",
         "fix": "give the name once",
     }
+
+
+def test_into_beside_the_script_names_the_output_of_a_statement_without_one() -> None:
+    """The other statements keep theirs; without it the output is called as in Stream Analytics."""
+    script = parse_script("SELECT origin INTO first FROM arrivals; SELECT origin FROM arrivals", "q.sql")
+    assert [plan.output for plan in bind_outputs(script, INPUTS, into="second")] == ["first", "second"]
+    assert [plan.output for plan in bind_outputs(script, INPUTS)] == ["first", "output"]

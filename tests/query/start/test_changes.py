@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ordering.errors import RefusedError
+from ordering.errors import QueryError, RefusedError
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, TICK_MIN
 from query import job
@@ -167,6 +167,23 @@ def named(refusal: RefusedError) -> list[str]:
 
 
 LEFT = Promise(C_US, 7, 0, C_US - 1)
+
+
+def test_a_statement_without_into_needs_an_output_of_the_default_name(scene: Scene) -> None:
+    """The error says why an output is wanted that the script does not name."""
+    with pytest.raises(QueryError) as refusal:
+        scene.prepare("SELECT k FROM a TIMESTAMP BY t")
+    assert refusal.value.code == "TG-QUERY-OUTPUT"
+    assert refusal.value.what == "a statement without INTO writes to output, and there is no [outputs.output]"
+
+
+def test_a_job_knows_whose_arrivals_are_processing_times(scene: Scene) -> None:
+    """Only of an input that ingest stamps."""
+    sql = "SELECT a.EventProcessedUtcTime AS p INTO x FROM a TIMESTAMP BY t"
+    with pytest.raises(QueryError, match="EventProcessedUtcTime of a is not supported yet"):
+        scene.prepare(sql)
+    scene.tables = scene.tables.replace("[inputs.a]", '[inputs.a]\narrival = "ingest"')
+    assert scene.prepare(sql).plans[0].output == "x"
 
 
 def test_the_same_query_goes_on(scene: Scene) -> None:

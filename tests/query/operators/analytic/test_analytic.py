@@ -240,10 +240,10 @@ def test_with_over_each_substream_is_on_its_own() -> None:
 def test_look_back_is_the_duration() -> None:
     """That of windows over it is added."""
     schema = InputSchema("a")
-    assert program_of("SELECT LAG(v, 5) OVER (LIMIT DURATION(hour, 3)) AS x FROM a", [schema]).lookback_us == DAY_US // 8
-    assert program_of("SELECT ISFIRST(day, 2) AS x FROM a", [schema]).lookback_us == 2 * DAY_US
+    assert program_of("SELECT LAG(v, 5) OVER (LIMIT DURATION(hour, 3)) AS x FROM a", [schema]).plans[0].lookback_us == DAY_US // 8
+    assert program_of("SELECT ISFIRST(day, 2) AS x FROM a", [schema]).plans[0].lookback_us == 2 * DAY_US
     sql = "SELECT MAX(LAG(v) OVER (LIMIT DURATION(hour, 3))) AS x FROM a GROUP BY TumblingWindow(hour, 3)"
-    assert program_of(sql, [schema]).lookback_us == DAY_US // 4
+    assert program_of(sql, [schema]).plans[0].lookback_us == DAY_US // 4
 
 
 def kept_rows(sql: str, seconds: int) -> int:
@@ -431,7 +431,7 @@ def test_any_cut_and_any_start_gives_what_the_model_gives(events: list[Event], c
     assert answers.values() == expected(MODELS, events).get(0, [])
     assert answers.times() == [event.system_us for event in events]
     # What lies before the look-back need not be read.
-    read = [event for event in events if event.system_us >= start_us - program_of(sql, [InputSchema("a")]).lookback_us]
+    read = [event for event in events if event.system_us >= start_us - program_of(sql, [InputSchema("a")]).plans[0].lookback_us]
     begun = answers_of(sql, {"a": read}, cuts, start_us=start_us)
     assert begun.results["out"].get(0, []) == [row for row in answers.results["out"].get(0, []) if row[0] >= start_us]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.query_oracle import Event
 from support.script_runs import answers_of
 
+from query.operators.rows import apply
 from tidegate.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
@@ -115,3 +117,13 @@ def test_any_cut_and_start_gives_what_the_rows_say(events: list[Event], outer: b
     sql = f"WITH s AS (SELECT k, of FROM i) {sql}" if step else sql
     answers = answers_of(sql, {"i": events}, cuts, start_us=start_us)
     assert list(zip(answers.times(), answers.values(), strict=True)) == expected(events, outer, start_us)
+
+
+def test_a_row_that_needs_too_much_memory_with_its_elements_fails_alone() -> None:
+    """Its long text beside each of many elements; the rows before and after have theirs."""
+    sql = "SELECT a.note AS note, e.ArrayValue AS e INTO out FROM a CROSS APPLY GetArrayElements(a.list) AS e"
+    small, large = {"note": "s", "list": [1, 2]}, {"note": "l" * 1_000, "list": [1] * 20}
+    with patch.object(apply, "RETURNED_BYTES_MAX", 10_000):
+        answers = answers_of(sql, {"a": [at(1, **small), at(2, **large), at(3, **small)]})
+    assert answers.values() == ['{"note":"s","e":1}', '{"note":"s","e":2}'] * 2
+    assert [reason.partition(": ")[0] for reason in answers.reasons] == ["value too large"]

@@ -1,0 +1,57 @@
+"""
+How large the results of each output may be.
+
+Law: the size is determined when a run begins, and its checkpoint is bound to it, so a repeated batch leaves out the same results. The
+topics must take such results.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ordering.errors import RefusedError
+from query.start.survey import TopicSurvey
+from tidegate.kafka.admin import HEADER_ROOM_BYTES, Topic
+from tidegate.kafka.client_properties import EVENT_BYTES_MAX
+from tidegate.settings.tables.outputs import OutputSettings
+
+# The name of the sizes in a checkpoint's binding.
+RESULT_BYTES_MAX = "result_bytes_max"
+# Most extra bytes of a record in a plain topic.
+PLAIN_ROOM_BYTES = 256
+
+# Kafka's default of max.message.bytes.
+_RECORD_BYTES = 1_048_588
+
+
+def result_limits(outputs: Sequence[OutputSettings], topics: TopicSurvey, binding: Mapping[str, str] | None) -> tuple[int | None, ...]:
+    """Return for each output the most bytes of a result's key and value together; None: it has no topic, and files take any size."""
+    if binding is not None:
+        return tuple(json.loads(binding[RESULT_BYTES_MAX]))
+    events = (_limit(topic) - HEADER_ROOM_BYTES for topic in topics.ordered.values())
+    wanted = min(max(*events, _RECORD_BYTES), EVENT_BYTES_MAX)
+    return tuple(_result_limit(output, topics, wanted) for output in outputs)
+
+
+def _result_limit(output: OutputSettings, topics: TopicSurvey, wanted: int) -> int | None:
+    if output.topic is None and output.plain_topic is None:
+        return None
+    plain = topics.results.get(output.plain_topic or "")
+    # A result topic that takes less is refused; a plain topic belongs to others, so what it takes counts.
+    return wanted if plain is None else min(wanted, max(_limit(plain) - PLAIN_ROOM_BYTES, 0))
+
+
+def check_plain_topic(topic: Topic, bytes_max: int) -> None:
+    """Raise RefusedError if a plain topic no longer takes results of *bytes_max* bytes."""
+    if _limit(topic) < bytes_max + PLAIN_ROOM_BYTES and bytes_max:
+        raise RefusedError(
+            f"topic {topic.name} has max.message.bytes={_limit(topic)}, less than when the run began",
+            code="TG-TOPIC-CONFIG",
+            where=topic.name,
+            fix=f"set max.message.bytes={bytes_max + PLAIN_ROOM_BYTES} on the topic, or name a topic that is not there yet",
+        )
+
+
+def _limit(topic: Topic) -> int:
+    return int(topic.config.get("max.message.bytes", _RECORD_BYTES))

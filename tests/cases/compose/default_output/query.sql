@@ -1,0 +1,3 @@
+WITH fast AS (SELECT v FROM a TIMESTAMP BY at WHERE v > 1)
+SELECT v INTO other FROM fast
+SELECT v * 10 AS tens FROM fast

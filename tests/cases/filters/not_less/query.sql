@@ -1,0 +1,1 @@
+SELECT v INTO out FROM a TIMESTAMP BY at WHERE v !< 2 AND v!>3

@@ -1,0 +1,1 @@
+SELECT v, System.Timestamp() AS s INTO out FROM a x TIMESTAMP BY x.EventEnqueuedUtcTime

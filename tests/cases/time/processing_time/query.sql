@@ -1,0 +1,2 @@
+SELECT v, a.EventProcessedUtcTime AS processed, DATEDIFF(second, System.Timestamp(), EventProcessedUtcTime) AS delay
+INTO out FROM a TIMESTAMP BY EventProcessedUtcTime

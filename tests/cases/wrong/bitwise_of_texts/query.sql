@@ -1,0 +1,1 @@
+SELECT k INTO out FROM a TIMESTAMP BY at WHERE 'x' & 1 = 1

@@ -1,1 +1,0 @@
-SELECT k INTO out FROM a TIMESTAMP BY at HAVING k = 'x'

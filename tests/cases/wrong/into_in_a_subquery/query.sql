@@ -1,0 +1,1 @@
+SELECT k INTO out FROM (SELECT k INTO other FROM a TIMESTAMP BY at) s

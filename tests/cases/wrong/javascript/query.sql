@@ -1,0 +1,1 @@
+SELECT UDF.hexToInt(k) AS v INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,1 @@
+SELECT GetMetadataPropertyValue(a, 'EventId') AS id INTO out FROM a TIMESTAMP BY at

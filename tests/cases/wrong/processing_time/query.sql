@@ -1,0 +1,1 @@
+SELECT v, EventProcessedUtcTime INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,57 @@
+"""Columns that no record has: told with the name that was probably meant; columns with a value are not."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from ordering.errors import QueryError
+from query.absent_columns import absent_columns, fields_read
+from query.plan.nodes import Plan
+from query.sql.bind import bind_outputs
+from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
+
+RECORDS = pa.array([json.dumps(record).encode() for record in ({"k": "a", "amount": 5, "place": {"lat": 1}}, {"k": "b", "amount": None})])
+
+
+def plans(sql: str, **fields: str) -> tuple[Plan, ...]:
+    """Bind a script over the inputs a and b."""
+    schemas = [InputSchema("a", is_free=True, fields=fields), InputSchema("b", is_free=True)]
+    return bind_outputs(parse_script(sql, "q.sql"), schemas)
+
+
+def test_a_column_that_no_record_has_is_told_with_the_nearest_name() -> None:
+    """Wherever it stands: in an aggregate, a condition, a key, a step."""
+    script = plans(
+        "WITH s AS (SELECT amuont, k, place.lat AS lat FROM a TIMESTAMP BY at WHERE statee = 1) "
+        "SELECT SUM(amuont) AS total, lat INTO out FROM s GROUP BY lat, TumblingWindow(hour, 1)"
+    )
+    assert {str(field) for field in fields_read(script, "a")} == {"amuont", "k", "place.lat", "statee"}
+    told = dict(absent_columns(script, "a", RECORDS))
+    assert told == {
+        "amuont has no value in 2 records of a: it is NULL": "did you mean amount?",
+        "statee has no value in 2 records of a: it is NULL": "correct the name, if it is misspelled",
+    }
+
+
+def test_each_side_of_a_join_is_held_against_its_own_records() -> None:
+    """A field of the other input is not looked for, and no records tell nothing."""
+    script = plans(
+        "SELECT a.k AS k, b.z AS z INTO out FROM a TIMESTAMP BY at JOIN b TIMESTAMP BY at ON DATEDIFF(minute, a, b) BETWEEN 0 AND 1"
+    )
+    assert list(absent_columns(script, "a", RECORDS)) == []
+    assert [what for what, _ in absent_columns(script, "b", RECORDS)] == ["z has no value in 2 records of b: it is NULL"]
+    assert list(absent_columns(script, "b", RECORDS[:0])) == []
+
+
+def test_a_name_that_looks_like_a_declared_field_is_refused() -> None:
+    """By fields and by CREATE TABLE; other names may be fields that are not declared."""
+    sql = "SELECT SUM(amuont) AS total INTO out FROM a TIMESTAMP BY at GROUP BY TumblingWindow(hour, 1)"
+    for script, fields in ((sql, {"amount": "bigint"}), (f"CREATE TABLE a (amount bigint); {sql}", {})):
+        with pytest.raises(QueryError, match=r"did you mean amount\? Else declare amuont too") as refused:
+            plans(script, **fields)
+        assert refused.value.code == "TG-QUERY-FIELD"
+    assert plans("SELECT temp2, colour INTO out FROM a TIMESTAMP BY at", temp1="bigint")
