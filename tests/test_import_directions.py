@@ -31,6 +31,7 @@ ordering.conformance
 
 tidegate
 tidegate.fault_points  tidegate.native_parts  tidegate.secret_masking  tidegate.provenance  tidegate.access_rights
+tidegate.dead_letter_reasons  tidegate.visible_text
 tidegate.json_columns  tidegate.stack
 tidegate.expressions
 tidegate.settings
@@ -44,7 +45,7 @@ sinks  sinks.base
 sinks.console  sinks.files  sinks.plain_topic
 sinks.registry
 
-ingest  ingest.offsets
+ingest  ingest.offsets  ingest.skips
 ingest.progress
 ingest.cti_imports  ingest.fields  ingest.planned_range
 ingest.config
@@ -60,7 +61,7 @@ query.plan  query.reference
 query.operators
 query.engine  query.sql
 query.config  query.extensions  query.lint_names
-query.script  query.lint  query.extending  query.buckets
+query.script  query.lint  query.extending  query.buckets  query.absent_columns
 query.stage
 query.start
 query.job

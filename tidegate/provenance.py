@@ -24,20 +24,16 @@ class ShadowedError(TidegateError):
 
 def check_provenance() -> None:
     """
-    Check that Python finds this distribution's packages under their names.
-
-    Raises:
-        ShadowedError: Another module of that name comes first, or there is none; names it.
+    Check that Python finds this distribution's packages under their names. Raises ShadowedError: another module of that name comes first,
+    or there is none; names it.
     """
     own_folder = Path(next(iter(tidegate.__path__))).resolve().parent
     for name in PACKAGES:
         location = _location_of(name)
         if location != own_folder / name:
-            raise ShadowedError(
-                f"{name!r} is {location or 'nowhere to be found'}, not Tidegate's own package",
-                where=str(own_folder / name),
-                fix="remove or rename the intruder, start from another folder, or give Tidegate a virtual environment of its own",
-            )
+            what = f"{name!r} is {location or 'nowhere to be found'}, not Tidegate's own package"
+            fix = "remove or rename the intruder, start from another folder, or give Tidegate a virtual environment of its own"
+            raise ShadowedError(what, where=str(own_folder / name), fix=fix)
 
 
 def _location_of(name: str) -> Path | None:

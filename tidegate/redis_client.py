@@ -8,6 +8,7 @@ mend (a password, a certificate, a right) is not waited for.
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ from tidegate.settings.tables.redis import RedisSettings
 ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
 _RETRIES = 2
 _PAUSE_S = 0.2
+# How long a refused connection and an unknown name are tried again, seconds.
+REFUSED_S = 2.0
 
 
 def answer_timeout_us(settings: RedisSettings) -> int:
@@ -38,13 +41,16 @@ def connect(settings: RedisSettings) -> redis.Redis:
     Return a client of the server in *settings*; texts go in and out as str.
 
     Raises:
-        UnreachableError: Nothing answered within ``redis.connect_timeout`` (code TG-REDIS-UNREACHABLE), or the server
+        UnreachableError: Nothing answered within ``redis.connect_timeout``, or within two seconds if the connection is refused or the
+            name unknown (code TG-REDIS-UNREACHABLE), or the server
             does not let us in (TG-REDIS-AUTH), or one side does not accept the other's certificate (TG-REDIS-TLS).
         RefusedError: This user may not even say hello (TG-REDIS-DENIED).
         SettingError: The URL has a part that the client does not know.
     """
     remember(settings.connection_url())
-    deadline_s = time.monotonic() + settings.connect_timeout_us / SECOND_US
+    began_s = time.monotonic()
+    deadline_s = began_s + settings.connect_timeout_us / SECOND_US
+    refused_until_s = min(began_s + REFUSED_S, deadline_s)
     while True:
         try:
             _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
@@ -54,13 +60,22 @@ def connect(settings: RedisSettings) -> redis.Redis:
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             if _is_about_certificates(error):
                 raise _tls_error(settings.address, error) from None
-            if time.monotonic() + _PAUSE_S > deadline_s:
-                raise _no_answer_error(settings, error) from None
+            if time.monotonic() + _PAUSE_S > (refused_until_s if _is_refusal(error) else deadline_s):
+                raise _no_answer_error(settings, error, time.monotonic() - began_s) from None
             time.sleep(_PAUSE_S)
         except redis.ResponseError as error:
             if is_denial(error):
                 raise denial_error(settings.address, error) from None
             raise _login_error(settings.address, error) from None
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Return whether nobody listens there, or nobody knows the name: a server that is slow shows neither."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError | socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:
@@ -101,41 +116,32 @@ def _client(settings: RedisSettings, timeout_s: float, retry: Retry) -> redis.Re
         raise SettingError(problem, code="TG-SETTING-VALUE", where="redis.url", example="redis://localhost:6379/0") from None
 
 
-def _no_answer_error(settings: RedisSettings, error: Exception) -> UnreachableError:
-    waited = format_duration(settings.connect_timeout_us)
-    certificate_known = not settings.connection_url().startswith("rediss://") or settings.certificate_file
-    return UnreachableError(
-        f"Redis at {settings.address} does not answer ({waited} waited): {scrub(str(error))}",
-        code="TG-REDIS-UNREACHABLE",
-        where="redis.url",
-        fix="start it (tidegate up starts one), or correct redis.url"
-        + ("" if certificate_known else "; if it asks for certificates, give redis.certificate_file and redis.key_file"),
-        example='[redis]\nurl = "redis://localhost:6379/0"',
-    )
+def _no_answer_error(settings: RedisSettings, error: Exception, waited_s: float) -> UnreachableError:
+    waited = format_duration(round(waited_s) * SECOND_US)
+    what = f"Redis at {settings.address} does not answer ({waited} waited): {scrub(str(error))}"
+    fix = "start it (tidegate up starts one), or correct redis.url"
+    if settings.connection_url().startswith("rediss://") and not settings.certificate_file:
+        fix += "; if it asks for certificates, give redis.certificate_file and redis.key_file"
+    example = '[redis]\nurl = "redis://localhost:6379/0"'
+    return UnreachableError(what, code="TG-REDIS-UNREACHABLE", where="redis.url", fix=fix, example=example)
 
 
 def _login_error(address: str, error: Exception) -> UnreachableError:
-    wants_no_password = "without any password configured" in str(error)
-    return UnreachableError(
-        f"Redis at {address} does not let us in: {scrub(str(error))}",
-        code="TG-REDIS-AUTH",
-        where="redis.url",
-        fix="leave redis.password out, as this server asks for none; or name another server"
-        if wants_no_password
-        else "give user and password: redis.username and redis.password, as file:PATH or env:NAME, or within redis.url",
-        example='password = "file:/run/secrets/redis"',
-    )
+    what = f"Redis at {address} does not let us in: {scrub(str(error))}"
+    fix = "give user and password: redis.username and redis.password, as file:PATH or env:NAME, or within redis.url"
+    if "without any password configured" in str(error):
+        fix = "leave redis.password out, as this server asks for none; or name another server"
+    return UnreachableError(what, code="TG-REDIS-AUTH", where="redis.url", fix=fix, example='password = "file:/run/secrets/redis"')
 
 
 def _tls_error(address: str, error: Exception) -> UnreachableError:
-    return UnreachableError(
-        f"Redis at {address} and this client do not agree on TLS: {scrub(str(error))}",
-        code="TG-REDIS-TLS",
-        where="redis.url",
-        fix="check the server's certificate (who signed it, the host name in it, how long it is valid) against redis.ca_file, "
-        "and redis.certificate_file with redis.key_file if the server asks for one",
-        example='[redis]\nurl = "rediss://cache:6379/0"\nca_file = "/etc/tidegate/ca.pem"',
+    what = f"Redis at {address} and this client do not agree on TLS: {scrub(str(error))}"
+    fix = (
+        "check the server's certificate (who signed it, the host name in it, how long it is valid) against redis.ca_file, "
+        "and redis.certificate_file with redis.key_file if the server asks for one"
     )
+    example = '[redis]\nurl = "rediss://cache:6379/0"\nca_file = "/etc/tidegate/ca.pem"'
+    return UnreachableError(what, code="TG-REDIS-TLS", where="redis.url", fix=fix, example=example)
 
 
 def is_denial(error: redis.RedisError) -> bool:
@@ -146,13 +152,9 @@ def is_denial(error: redis.RedisError) -> bool:
 def denial_error(address: str, error: redis.RedisError) -> RefusedError:
     """Return what to raise where this user's ACL forbids a command or a key."""
     reason = str(error).rpartition("of pipeline caused error: ")[2]
-    return RefusedError(
-        f"Redis at {address} denies this user a command or a key: {scrub(reason)}",
-        code="TG-REDIS-DENIED",
-        where="redis.url",
-        fix="give the user exactly these rights (docs/security.md)",
-        example=redis_acl(),
-    )
+    what = f"Redis at {address} denies this user a command or a key: {scrub(reason)}"
+    fix = "give the user exactly these rights (docs/security.md)"
+    return RefusedError(what, code="TG-REDIS-DENIED", where="redis.url", fix=fix, example=redis_acl())
 
 
 @contextmanager
@@ -170,18 +172,12 @@ def translate_errors(address: str) -> Iterator[None]:
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-        raise UnreachableError(
-            f"Redis at {address} stopped answering: {scrub(str(error))}",
-            code="TG-REDIS-UNREACHABLE",
-            where="redis.url",
-            fix="bring it back; the job goes on by itself without using what is not journaled",
-        ) from error
+        what = f"Redis at {address} stopped answering: {scrub(str(error))}"
+        fix = "bring it back; the job goes on by itself without using what is not journaled"
+        raise UnreachableError(what, code="TG-REDIS-UNREACHABLE", where="redis.url", fix=fix) from error
     except redis.RedisError as error:
         if is_denial(error):
             raise denial_error(address, error) from error
-        raise UnreachableError(
-            f"Redis at {address} cannot do what is needed: {scrub(str(error))}",
-            code="TG-REDIS-FAILED",
-            where="redis.url",
-            fix="look at the server's memory, disk and role (it must be a primary that can write)",
-        ) from error
+        what = f"Redis at {address} cannot do what is needed: {scrub(str(error))}"
+        fix = "look at the server's memory, disk and role (it must be a primary that can write)"
+        raise UnreachableError(what, code="TG-REDIS-FAILED", where="redis.url", fix=fix) from error

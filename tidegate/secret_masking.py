@@ -1,7 +1,7 @@
 """
 Secrets: passwords, tokens and private keys that must never be shown.
 
-Law: text that passed :func:`scrub` holds neither a secret that was read as a setting nor the password of any URL.
+Law: text that passed :func:`scrub` holds neither a secret that was read as a setting, nor the password of any URL or option of a JVM.
 A setting is secret by its name (:func:`is_secret_key`); its value is remembered once read, so it is found again
 wherever it turns up later: in another setting, a log event, a traceback of somebody else's library.
 """
@@ -20,13 +20,30 @@ SECRET_LENGTH_MIN = 4
 _LINE_LENGTH_MIN = 16
 
 _SECRET_KEY = re.compile(
-    r"passw(or)?d|passphrase|secret|token(?!.*(url|uri|scope))|credential|sasl\.jaas|sasl\.oauthbearer\.config"
-    r"|ssl[._]key([._]pem)?$|private[._-]?key|api[._-]?key|access[._-]?key",
+    r"passw(or)?d|passphrase|(^|[._-]|key|store|user)(pass|pwd)$|secret|token(?!.*(url|uri|scope))|credential|sasl\.jaas"
+    r"|ssl[._]key([._]pem)?$|key[._]?store[._]key$|private[._-]?key|api[._-]?key|access[._-]?key"
+    r"|session[._-]key|connection[._-]?string|user[._]info$",
     re.IGNORECASE,
 )
+# Secret whatever they end with: an account or container is part of the name, and so are properties that a later librdkafka adds.
+_SECRET_FAMILY = re.compile(
+    r"(^|\.)fs\.(azure\.account\.key|azure\.sas\.(?!expiry|token\.)|[\w.-]*encryption[\w.-]*[.-]key([.-](hash|sha))?$)"
+    r"|sasl\.oauthbearer\.(?!assertion\.(algorithm|claim|file|jwt|private\.key\.file)|client\.(credentials\.client\.)?id$"
+    r"|grant|metadata|method|scope|sub\.claim|token\.endpoint)",
+    re.IGNORECASE,
+)
+# Spark masks by this expression what it logs itself: settings whose name or value it matches.
+SPARK_REDACTION = f"(?i){_SECRET_KEY.pattern}|{_SECRET_FAMILY.pattern}"
 _SECRET_WORDS = ("password", "passphrase", "secret", "token", "credentials")
-_NOT_SECRET = re.compile(r"(location|path|file|method|url|uri|algorithm|provider|class|enabled?|ms)$", re.IGNORECASE)
+# Not misspelled.
+_PLAIN_WORDS = ("secure",)
+_NOT_SECRET = re.compile(
+    r"(location|path|files?|method|url|uri|algorithm|provider|class|enabled?|ms|type|length|client\.id)$", re.IGNORECASE
+)
 _URL_USER = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?P<user>[^\s/@:]*):(?P<password>[^\s/]+)@")
+
+# A property of a JVM, as spark.driver.extraJavaOptions has them.
+_JAVA_PROPERTY = re.compile(r"(?P<name>-D[\w.-]+)=(?P<value>\"[^\"]*\"|'[^']*'|\S+)")
 
 _remembered: set[str] = set()
 
@@ -38,9 +55,11 @@ def is_secret_key(name: str) -> bool:
 
     A misspelled ``passwrod`` counts: its value is a password all the same.
     """
+    if _SECRET_FAMILY.search(name):
+        return True
     if _NOT_SECRET.search(name):
         return False
-    words = re.split(r"[._-]", name.lower())
+    words = set(re.split(r"[._-]", name.lower())).difference(_PLAIN_WORDS)
     return bool(_SECRET_KEY.search(name)) or any(difflib.get_close_matches(word, _SECRET_WORDS, n=1, cutoff=0.82) for word in words)
 
 
@@ -88,8 +107,9 @@ class Secrets(dict[str, str]):
 
 
 def scrub(text: str) -> str:
-    """Return *text* with URL passwords and every remembered secret replaced by ``***``."""
+    """Return *text* with URL passwords, secret properties of a JVM and every remembered secret replaced by ``***``."""
     text = _URL_USER.sub(rf"\g<scheme>\g<user>:{MASK}@", text)
+    text = _JAVA_PROPERTY.sub(lambda match: f"{match['name']}={MASK}" if is_secret_key(match["name"]) else match[0], text)
     for secret in sorted(_remembered, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text

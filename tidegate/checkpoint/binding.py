@@ -33,21 +33,13 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
     replace_text(folder / _FILE, json.dumps(dict(settings), indent=1, sort_keys=True))
 
 
-def check_binding(
-    binding: Mapping[str, str] | None,
-    settings: Mapping[str, str],
-    where: str,
-    may_grow: Collection[str] = (),
-) -> None:
+def check_binding(binding: Mapping[str, str] | None, settings: Mapping[str, str], where: str, may_grow: Collection[str] = ()) -> None:
     """Check *settings* against *binding* (None: unbound) like :func:`bind`. Raises RefusedError: settings differ; it names each."""
     changed = [] if binding is None else differences(binding, settings, may_grow)
     if changed:
-        raise RefusedError(
-            f"the checkpoint was made under other settings: {'; '.join(changed)}",
-            code="TG-CHECKPOINT-SETTINGS",
-            where=where,
-            fix="set them back, or write to a new topic with a new checkpoint: results under two settings must not mix",
-        )
+        what = f"the checkpoint was made under other settings: {'; '.join(changed)}"
+        fix = "set them back, or write to a new topic with a new checkpoint: results under two settings must not mix"
+        raise RefusedError(what, code="TG-CHECKPOINT-SETTINGS", where=where, fix=fix)
 
 
 def read_binding(folder: Path) -> dict[str, str] | None:
@@ -78,10 +70,8 @@ def _has_grown(before: str, after: str) -> bool:
 
 def check_same_topics(before: Mapping[str, str], current: Mapping[str, str], where: str, fix: str) -> None:
     """
-    Compare topic ids (empty: the topic is gone) of names that both sides have.
-
-    Raises:
-        RefusedError: A topic was deleted, or deleted and made again under its name (TG-TOPIC-RECREATED).
+    Compare topic ids (empty: the topic is gone) of names that both sides have. Raises RefusedError: a topic was deleted, or deleted and
+    made again under its name (TG-TOPIC-RECREATED).
     """
     for name in sorted(before.keys() & current.keys()):
         if before[name] != current[name]:

@@ -13,8 +13,7 @@ from ordering.errors import UnreachableError
 from tidegate.checkpoint.binding import check_same_topics
 from tidegate.kafka.admin import Admin
 
-# A topic counts as deleted after this many checks in a row without it.
-LOOKS_UNTIL_DELETED = 5
+LOOKS_UNTIL_DELETED = 5  # a topic counts as deleted after this many checks in a row without it
 
 
 class KnownTopics:

@@ -1,4 +1,8 @@
-"""Output start times of both jobs: ``--start now|TIME|last-stopped|earliest`` (spec section 6)."""
+"""
+Output start times of both jobs: ``--start now|TIME|last-stopped|earliest`` (spec section 6).
+Law: a run with output start S writes what a run from the beginning writes with s >= S, in the same order, numbered from 0. A run keeps its
+start: the same start, no ``--start`` or ``last-stopped`` continues it; another one is refused, since it would leave a gap or repeat.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +47,14 @@ def parse_start(text: str | None, now_us: int) -> Start | None:
     return Start(format_tick(start_us), start_us)
 
 
-def continues_run(asked: Start | None, began: Start | None) -> bool:
-    """Return whether the requested start continues a run that *began* with a start (None: unknown)."""
-    return asked is None or asked.text == LAST_STOPPED or (began is not None and asked.text == began.text)
+def refuse_other_start(requested: Start | None, known: Start | None, run: str, where: str, ways_out: str) -> None:
+    """Raise RefusedError (TG-START-BOUND) if *requested* is not the *known* start (None: forgotten) of *run*, words that name it."""
+    if requested is None or requested.text == LAST_STOPPED or (known is not None and requested.text == known.text):
+        return
+    first_start = "at an unknown start" if known is None else f"with --start {known.text}"
+    what = f"{run} was begun {first_start}; --start {requested.text} would leave a hole in it or repeat what is written"
+    fix = f"leave --start out (or --start last-stopped) to go on; to begin anew {ways_out}"
+    raise RefusedError(what, code="TG-START-BOUND", where=where, fix=fix, example="--start last-stopped")
 
 
 def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
@@ -62,11 +71,7 @@ def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
     promises_us = [int(report["c"]) for report in progress.partitions.values()] if progress is not None else []
     least_us = min(promises_us, default=INFINITY)
     if not 0 < least_us < INFINITY:
-        raise RefusedError(
-            f"nobody knows how far the last run into {ordered_topic} had come, or it had come to its end",
-            code="TG-START-UNKNOWN",
-            where="--start",
-            fix=f"say from when on: --start {NOW}, --start {EARLIEST}, or a time",
-            example="--start 2001-01-01T00:00:00Z",
-        )
+        what = f"the progress of the last run into {ordered_topic} is unknown, or it had come to its end"
+        fix = f"say from when on: --start {NOW}, --start {EARLIEST}, or a time"
+        raise RefusedError(what, code="TG-START-UNKNOWN", where="--start", fix=fix, example="--start 2001-01-01T00:00:00Z")
     return Start(LAST_STOPPED, least_us)

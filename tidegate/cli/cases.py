@@ -15,12 +15,12 @@ import typer
 
 from ordering.errors import TidegateError
 from tidegate.observe.console import Format
+from tidegate.observe.terminal import Styled, print_text, standard_output
 
 if TYPE_CHECKING:
     from tidegate.local.case_run import Comparison, Verdict
 
-# How many differences of an output are shown.
-_SHOWN_DIFFERENCES = 20
+_SHOWN_DIFFERENCES = 20  # how many differences of an output are shown
 
 
 def check_cases(
@@ -39,7 +39,7 @@ def check_cases(
         except TidegateError as error:
             broken.append((str(case_folder), error))
     if format is Format.JSON:
-        print(json.dumps(_as_dict(verdicts, broken)))
+        print_text(json.dumps(_as_dict(verdicts, broken)) + "\n")
     else:
         _print_text(verdicts, broken)
     if broken:
@@ -49,14 +49,10 @@ def check_cases(
 
 
 def _as_dict(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> dict[str, Any]:
-    cases: list[dict[str, Any]] = [
-        {
-            "case": verdict.case.name,
-            "verdict": "good" if verdict.is_good else "differs",
-            "outputs": {name: _counts(output) | {"differences": _difference_dicts(output)} for name, output in verdict.comparisons.items()},
-        }
-        for verdict in verdicts
-    ]
+    cases: list[dict[str, Any]] = []
+    for verdict in verdicts:
+        outputs = {name: _output_dict(output) for name, output in verdict.comparisons.items()}
+        cases.append({"case": verdict.case.name, "verdict": "good" if verdict.is_good else "differs", "outputs": outputs})
     cases += [{"case": name, "verdict": "broken", "error": error.as_dict()} for name, error in broken]
     good = sum(verdict.is_good for verdict in verdicts)
     return {"good": good, "differ": len(verdicts) - good, "broken": len(broken), "cases": cases}
@@ -67,27 +63,26 @@ def _counts(comparison: Comparison) -> dict[str, int]:
     return {"matched": comparison.matched, **{kind: kinds.count(kind) for kind in ("differing", "missing", "unexpected")}}
 
 
-def _difference_dicts(comparison: Comparison) -> list[dict[str, Any]]:
-    return [{"line": line.line, "expected": line.expected, "found": line.actual} for line in comparison.differences]
+def _output_dict(comparison: Comparison) -> dict[str, Any]:
+    lines = [{"line": line.line, "expected": line.expected, "found": line.actual} for line in comparison.differences]
+    return {**_counts(comparison), "differences": lines}
 
 
 def _print_text(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
+    terminal = standard_output()
     for verdict in verdicts:
         if verdict.is_good:
-            console.print(Text.assemble(("good    ", "green"), verdict.case.name))
+            terminal.line(Styled("good    ", "green"), verdict.case.name)
             continue
-        console.print(Text.assemble(("differs ", "bold red"), verdict.case.name, f"  {verdict.case.description}".rstrip()))
+        terminal.line(Styled("differs ", "bold red"), verdict.case.name, f"  {verdict.case.description}".rstrip())
         for style, line in _difference_lines(verdict):
-            console.print(Text(line, style))
+            terminal.line(Styled(line, style))
     for name, error in broken:
-        console.print(Text.assemble(("broken  ", "bold red"), name))
-        console.print(Text("\n".join(f"    {line}" for line in str(error).splitlines())))
+        terminal.line(Styled("broken  ", "bold red"), name)
+        for line in str(error).split("\n"):
+            terminal.line(f"    {line}")
     good = sum(verdict.is_good for verdict in verdicts)
-    console.print(f"{good} good, {len(verdicts) - good} differ, {len(broken)} broken")
+    terminal.line(f"{good} good, {len(verdicts) - good} differ, {len(broken)} broken")
 
 
 def _difference_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:

@@ -6,16 +6,18 @@ Exit code 0: they agree. 1: they differ, or one breaks its own promise. Others: 
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ordering.errors import RefusedError, SettingError, TickRangeError
-from ordering.ticks import INFINITY, NEVER, format_tick, parse_tick
+from ordering.errors import RefusedError, SettingError, TickRangeError, TidegateError
+from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick, parse_tick
 from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
@@ -23,11 +25,13 @@ if TYPE_CHECKING:
     from tidegate.compare.topics import Comparison, PartitionSummary
     from tidegate.kafka.admin import Admin, Topic
     from tidegate.settings.load import Settings
+    from tidegate.settings.tables.redis import RedisSettings
 
 # A start in the middle also reads this many records at the end: the last CTI of a channel may be before that start.
 TAIL_RECORDS = 1_000
 SHOWN_DIFFERENCES = 5
 _POLL_S = 0.2
+_JOURNAL_WAIT_US = 2 * SECOND_US  # how long the journal is waited for, which is needed for words only
 
 
 def compare(
@@ -49,6 +53,7 @@ def compare(
     from tidegate.kafka.admin import Admin
     from tidegate.observe import logs
     from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import print_lines
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
 
@@ -64,13 +69,10 @@ def compare(
     ]
     topics = [_find_topic(settings, admin, name) for admin, name in zip(admins, (a, b), strict=True)]
     if topics[0].partitions != topics[1].partitions:
-        raise RefusedError(
-            f"{topics[0].name} has {topics[0].partitions} partitions, {topics[1].name} {topics[1].partitions}: their channels differ",
-            code="TG-COMPARE-PARTITIONS",
-            where=topics[1].name,
-            fix="give both inputs the same output_partitions",
-            example=f"output_partitions = {topics[0].partitions}",
-        )
+        what = f"{topics[0].name} has {topics[0].partitions} partitions, {topics[1].name} {topics[1].partitions}: their channels differ"
+        where = topics[1].name
+        fix = "give both inputs the same output_partitions"
+        raise RefusedError(what, code="TG-COMPARE-PARTITIONS", where=where, fix=fix, example=f"output_partitions = {topics[0].partitions}")
     sides = [
         _make_side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us)
         for label, admin, topic in zip("AB", admins, topics, strict=True)
@@ -80,8 +82,9 @@ def compare(
     if format is Format.JSON:
         print_json(as_dict(comparison, sides[0], sides[1], raw))
     else:
-        for line in as_lines(comparison, sides[0], sides[1], raw):
-            typer.echo(line)
+        print_lines(as_lines(comparison, sides[0], sides[1], raw))
+        if not comparison.is_same:
+            print_lines(f"made under other settings: {setting}" for setting in differing_settings(settings.redis, topics))
     if not comparison.is_same:
         raise typer.Exit(1)
 
@@ -111,34 +114,21 @@ def _make_side(label: str, admin: Admin, properties: dict[str, str], topic: Topi
     starts, ends = admin.starts(partitions), admin.ends(partitions)
     trimmed_places = [f"{topic.name}-{number}@{starts[topic.name, number]}" for _, number in partitions if starts[topic.name, number]]
     if trimmed_places and start_us is None:
-        raise RefusedError(
-            f"retention has deleted the beginning of {topic.name}",
-            code="TG-RETENTION",
-            where=", ".join(trimmed_places),
-            fix="compare from a time on that is still there",
-            example="--from 2001-01-02T00:00:00Z",
-        )
+        what = f"retention has deleted the beginning of {topic.name}"
+        fix = "compare from a time on that is still there"
+        raise RefusedError(what, code="TG-RETENTION", where=", ".join(trimmed_places), fix=fix, example="--from 2001-01-02T00:00:00Z")
     # A trimmed topic is read from its first record on: its CTIs must prove that no needed event was deleted.
     if start_us is not None and not trimmed_places:
-        offsets = admin.offsets_from(partitions, start_us)
-        starts = {partition: min(offsets[partition], max(ends[partition] - TAIL_RECORDS, 0)) for partition in partitions}
-    return Side(
-        label,
-        topic.name,
-        properties,
-        topic.partitions,
-        tuple(starts[partition] for partition in partitions),
-        tuple(ends[partition] for partition in partitions),
-        start_us,
-        bool(trimmed_places),
-    )
+        first_offsets = admin.offsets_from(partitions, start_us)
+        starts = {partition: min(first_offsets[partition], max(ends[partition] - TAIL_RECORDS, 0)) for partition in partitions}
+    first, end = (tuple(offsets[partition] for partition in partitions) for offsets in (starts, ends))
+    return Side(label, topic.name, properties, topic.partitions, first, end, start_us, bool(trimmed_places))
 
 
 def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: bool) -> Comparison:
-    from rich.console import Console
-
     from tidegate.compare.topics import compare_topics
     from tidegate.observe.console import live_line
+    from tidegate.observe.terminal import standard_error
 
     total = sum(end - start for side in (a, b) for start, end in zip(side.starts, side.ends, strict=True))
     read, lock = [0], threading.Lock()
@@ -148,13 +138,27 @@ def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: boo
             read[0] += count
 
     # The comparison runs in its own thread, so that the terminal is updated by one thread alone.
-    with ThreadPoolExecutor(max_workers=1) as pool, live_line(Console(stderr=True), "compare", total) as show:
+    with ThreadPoolExecutor(max_workers=1) as pool, live_line(standard_error(), "compare", total) as show:
         comparing = pool.submit(compare_topics, a, b, until_us, complete, on_records)
         ended = threading.Event()
         comparing.add_done_callback(lambda _: ended.set())
         while not ended.wait(_POLL_S):
             show(f"{read[0]:,} of {total:,} records", read[0])
         return comparing.result()
+
+
+def differing_settings(redis: RedisSettings, topics: Sequence[Topic]) -> list[str]:
+    """Return each setting in which two ordered topics differ, by the fingerprints in the journal; none where Redis does not know them."""
+    from tidegate.checkpoint.binding import differences
+    from tidegate.redis_client import connect, translate_errors
+
+    glance = redis.model_copy(update={"connect_timeout_us": min(redis.connect_timeout_us, _JOURNAL_WAIT_US)})
+    with suppress(TidegateError), translate_errors(redis.address), connect(glance) as client:
+        known = [client.get(f"tidegate:{{{topic.name}}}:fingerprint:{topic.topic_id}") for topic in topics]
+        if None not in known:
+            before, after = (json.loads(str(fields))["settings"] for fields in known)
+            return differences(before, after)
+    return []
 
 
 def _raw_record_names(settings: Settings, admin: Admin, sides: list[Side], comparison: Comparison) -> Callable[[int, int], str]:
@@ -184,16 +188,7 @@ def as_dict(comparison: Comparison, a: Side, b: Side, raw: Callable[[int, int], 
         "b": {**_side_dict(b, comparison.b), "ahead": ahead[1]},
         "differences": [difference.as_dict(raw) for difference in comparison.differences],
         "rosters": comparison.rosters,
-        "broken": [
-            {
-                "topic": a.topic if label == "A" else b.topic,
-                "number": each.number,
-                "partition": each.partition,
-                "log_offset": each.log_offset,
-                "what": each.description,
-            }
-            for label, each in comparison.broken
-        ],
+        "broken": [promise.as_dict(a.topic if label == "A" else b.topic) for label, promise in comparison.broken],
     }
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tidegate.observe.console import table_console
+from tidegate.observe.terminal import Column, TextTable, print_text, standard_output
 from tidegate.settings.load import DEFAULT_ORIGIN, Settings, load
 from tidegate.settings.manual import SettingDoc, as_markdown, describe_settings, field_at
 from tidegate.settings.sources import as_key, dotted, parse_assignments
+from tidegate.visible_text import visible
 
 
 class Format(StrEnum):
@@ -43,13 +45,12 @@ def config(
         return
     origins = load(file, parse_assignments(assignments or [])).origins()
     if output is Format.JSON:
-        typer.echo(
-            json.dumps({key: {"value": value, "origin": origin} for key, (value, origin) in origins.items()}, indent=2, ensure_ascii=False)
-        )
+        values = {key: {"value": value, "origin": origin} for key, (value, origin) in origins.items()}
+        print_text(json.dumps(values, indent=2) + "\n")
     elif output is Format.TOML:
-        typer.echo(as_toml(origins), nl=False)
+        print_text(as_toml(origins))
     elif output is Format.MARKDOWN:
-        typer.echo(_markdown_table(("setting", "value", "origin"), ((key, *pair) for key, pair in origins.items())))
+        print_text(_markdown_table(("setting", "value", "origin"), ((key, *pair) for key, pair in origins.items())) + "\n")
     else:
         _print_table(("setting", "value", "origin"), ((key, *pair) for key, pair in origins.items()), dim=DEFAULT_ORIGIN)
 
@@ -57,15 +58,11 @@ def config(
 def _print_schema(output: Format) -> None:
     docs = list(describe_settings(Settings))
     if output is Format.MARKDOWN:
-        typer.echo(settings_manual(), nl=False)
+        print_text(settings_manual())
     elif output is Format.JSON:
-        typer.echo(
-            json.dumps(
-                [{"key": doc.key, "unit": doc.unit, "default": doc.default, "doc": doc.doc} for doc in docs], indent=2, ensure_ascii=False
-            )
-        )
+        print_text(json.dumps([asdict(doc) for doc in docs], indent=2) + "\n")
     elif output is Format.TOML:
-        typer.echo(_commented_toml(docs), nl=False)
+        print_text(_commented_toml(docs))
     else:
         _print_table(("setting", "unit or form", "default", "meaning"), ((doc.key, doc.unit, doc.default, doc.doc) for doc in docs))
 
@@ -111,17 +108,12 @@ def _commented_toml(docs: Iterable[SettingDoc]) -> str:
 
 
 def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], dim: str = "") -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*head, box=box.SIMPLE)
-    table.columns[0].no_wrap = True
+    table = TextTable([Column(name, is_whole=number == 0) for number, name in enumerate(head)])
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row), style="dim" if dim and row[-1] == dim else None)
-    table_console().print(table)
+        table.add(*row, style="dim" if dim and row[-1] == dim else "")
+    standard_output().table(table)
 
 
 def _markdown_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(visible(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

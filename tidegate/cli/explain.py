@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from tidegate.observe.console import Format
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
     from ingest.journal.redis_journal import RedisJournal
+    from ingest.skips import Skip
     from ordering.protocol.facts import Fact
     from tidegate.kafka.admin import Admin
 
@@ -29,21 +30,26 @@ def explain(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show what each policy did with records, the watermark they met, and the record that had set it."""
-    from rich.console import Console
-
     from ingest.explain import ExplainingWalk
+    from ingest.journal.skip_book import SkipBook
     from tidegate.cli.journal import open_services, plan_for_journal
     from tidegate.observe.console import live_line, print_json
+    from tidegate.observe.terminal import print_lines, standard_error
     from tidegate.payloads.formats import PayloadFormat
 
     settings, admin, journal = open_services(config, assign)
-    plan = replace(plan_for_journal(settings, name, admin), payloads=PayloadFormat.of(settings.input(name), settings.schema_registry))
+    plan = plan_for_journal(settings, name, admin)
+    skips = SkipBook.of(plan, journal).read().in_force
+    plan = replace(plan, payloads=PayloadFormat.of(settings.input(name), settings.schema_registry), skips=skips)
     missing = False
     for partition, offsets in parse_places(places, plan.partitions).items():
+        offsets = _print_skipped(skips, partition, offsets, format)
+        if not offsets:
+            continue
         start, end = _read_bounds(admin, partition, offsets)
         walk = ExplainingWalk(plan, partition, _read_facts(plan, journal, partition), frozenset(offsets))
         walked = 0
-        with live_line(Console(stderr=True), f"{partition[0]}-{partition[1]}", end - start) as show:
+        with live_line(standard_error(), f"{partition[0]}-{partition[1]}", end - start) as show:
             # Bound as a default, so that it stays the line of this partition.
             def on_records(count: int, show=show) -> None:  # type: ignore[no-untyped-def]
                 nonlocal walked
@@ -58,15 +64,32 @@ def explain(
                 place = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": unusable}
                 print_json({**(explanations[offset].as_dict() if offset in explanations else {"verdict": None}), **place})
             elif unusable is not None:
-                typer.echo(f"The record at {partition[0]}-{partition[1]}@{offset} went to the dead-letter topic: {unusable}.")
+                print_lines([f"The record at {partition[0]}-{partition[1]}@{offset} went to the dead-letter topic: {unusable}."])
+            elif offset in explanations:
+                print_lines(str(explanations[offset]).split("\n"))
             else:
-                typer.echo(
-                    str(explanations[offset])
-                    if offset in explanations
-                    else f"There is no record at {partition[0]}-{partition[1]}@{offset}."
-                )
+                print_lines([f"There is no record at {partition[0]}-{partition[1]}@{offset}."])
     if missing:
         raise typer.Exit(1)
+
+
+def _print_skipped(skips: tuple[Skip, ...], partition: Partition, offsets: list[int], format: Format) -> list[int]:
+    """Print which of the records are skipped, and why; return the other offsets."""
+    from ingest.skips import skip_at
+    from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import print_lines
+
+    others = []
+    for offset in offsets:
+        skip = skip_at(skips, partition, offset)
+        if skip is None:
+            others.append(offset)
+        elif format is Format.JSON:
+            place = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": None}
+            print_json({"verdict": "skipped", "skip": asdict(skip), **place})
+        else:
+            print_lines([f"The record at {partition[0]}-{partition[1]}@{offset} is skipped, by the skip {skip.describe()}."])
+    return others
 
 
 def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[Partition, list[int]]:
@@ -79,13 +102,9 @@ def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[P
         match = _PLACE.fullmatch(place)
         partition = (match["topic"], int(match["partition"])) if match else None
         if match is None or partition not in partitions:
-            raise SettingError(
-                f"{place} names no record of the input",
-                code="TG-SETTING-PLACE",
-                where="PLACE",
-                fix="write topic-partition@offset, as dead letters, logs and tidegate compare do",
-                example=f"{partitions[0][0]}-{partitions[0][1]}@1234",
-            )
+            what = f"{place} names no record of the input"
+            fix = "write topic-partition@offset, as dead letters, logs and tidegate compare do"
+            raise SettingError(what, code="TG-SETTING-PLACE", where="PLACE", fix=fix, example=f"{partitions[0][0]}-{partitions[0][1]}@1234")
         offsets_by_partition.setdefault(partition, []).append(int(match["offset"]))
     return offsets_by_partition
 
@@ -93,12 +112,8 @@ def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[P
 def _read_bounds(admin: Admin, partition: Partition, offsets: list[int]) -> tuple[int, int]:
     start, end = admin.starts([partition])[partition], admin.ends([partition])[partition]
     if min(offsets) < start:
-        raise RefusedError(
-            "retention has deleted the record",
-            code="TG-RETENTION",
-            where=f"{partition[0]}-{partition[1]}@{min(offsets)}",
-            fix=f"the partition begins at {start} now",
-        )
+        where = f"{partition[0]}-{partition[1]}@{min(offsets)}"
+        raise RefusedError("retention has deleted the record", code="TG-RETENTION", where=where, fix=f"the partition begins at {start} now")
     return start, end
 
 

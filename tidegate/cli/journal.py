@@ -7,6 +7,7 @@ Both may run beside the ingest job. The job itself rebuilds them if it finds at 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ordering.protocol.facts import Fact, FactKind
+from ordering.protocol.journal import Silence
 from ordering.ticks import format_duration, format_tick
 from tidegate.observe.console import Format
 
@@ -28,10 +30,11 @@ _MEANING = {
     FactKind.ESTIMATE: "silence: arrival time had come to",
     FactKind.IMPORT: "imported CTI",
     FactKind.STAMP: "arrival of the records from here on",
-    FactKind.VERDICT: "clock that judges absurd timestamps from here on",
+    FactKind.CLOCK: "clock that judges absurd timestamps from here on",
     FactKind.BASE: "without any record arrival time counts from",
     FactKind.JOIN: "joined at",
     FactKind.CLOSED: "all below is judged",
+    FactKind.SKIP: "not read from here to",
 }
 
 
@@ -51,15 +54,16 @@ def journal(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show the facts that the journal holds of an input, or rebuild it from the ordered topic."""
-    from ingest.journal.rebuild import read_topic_facts, restore_facts
+    from ingest.journal.rebuild import read_topic_facts, restore_facts, roster_members
 
     settings, admin, redis_journal = open_services(config, assign)
-    if action is Action.SHOW:
-        print_facts(plan_for_journal(settings, name, admin), redis_journal, format)
-        return
     plan = plan_for_journal(settings, name, admin)
+    if action is Action.SHOW:
+        print_facts(plan, redis_journal, format)
+        return
     facts = read_topic_facts(plan, admin)
-    print_rebuilt(restore_facts(_with_journaled_members(plan, facts), redis_journal, facts, dry_run), dry_run, format)
+    plan = plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, facts))
+    print_rebuilt(restore_facts(plan, redis_journal, facts, dry_run), dry_run, format)
 
 
 def open_services(config: Path | None, assign: list[str] | None) -> tuple[Settings, Admin, RedisJournal]:
@@ -82,7 +86,8 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     from ingest.config import IngestPlan
     from ingest.cti_imports import ImportedInput
     from ingest.planner.joining_partitions import match_topics, own_topics, read_planned_offset, with_roster
-    from tidegate.checkpoint.binding import checkpoint_folder
+    from ingest.start.decide import find_max_ahead
+    from tidegate.checkpoint.binding import checkpoint_folder, read_binding
 
     input_settings = settings.input(name)
     folder = checkpoint_folder(settings, f"ingest-{input_settings.ordered_topic}")
@@ -107,35 +112,30 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
         checkpoint=str(folder),
         imported=None if driver is None else ImportedInput(driver, settings.input(driver).ordered_topic, 1),
         ordered_topic_id=ordered.topic_id,
+        arrival_max_ahead_us=find_max_ahead(input_settings, read_binding(folder) or {}, raw),
     )
     return plan if planned is None else with_roster(plan, planned.partitions, planned.joins)
 
 
-def _with_journaled_members(plan: IngestPlan, rebuilt: Any) -> IngestPlan:
-    from dataclasses import replace
-
-    from ingest.journal.rebuild import roster_members
-
-    return plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, rebuilt))
-
-
 def print_facts(plan: IngestPlan, redis_journal: RedisJournal, format: Format) -> None:
     """Print all facts of the input partitions of *plan*."""
-    from rich.table import Table
+    from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import Column, TextTable, print_lines, standard_output
 
-    from tidegate.observe.console import print_json, table_console
-
-    table = Table("partition", "position", "fact", "value", box=None, pad_edge=False)
+    table = TextTable([Column(name) for name in ("partition", "position", "fact", "value")], is_plain=True)
     for partition in plan.partitions:
         facts = _read_facts(plan, redis_journal, partition)
         if format is Format.JSON:
             print_json(_as_dict(plan, redis_journal, partition, facts))
         for fact in facts:
-            table.add_row(f"{partition[0]}-{partition[1]}", _format_position(fact), _MEANING[FactKind(fact.kind)], _format_value(fact))
-        for text in _silence_rows(plan, redis_journal, partition):
-            table.add_row(f"{partition[0]}-{partition[1]}", *text)
-    if format is Format.TEXT:
-        table_console().print(table if table.row_count else f"the journal at {plan.redis.address} holds nothing of {plan.settings.name}")
+            table.add(f"{partition[0]}-{partition[1]}", _format_position(fact), _MEANING[FactKind(fact.kind)], _format_value(fact))
+        if (silence := _read_silence(plan, redis_journal, partition)) is not None:
+            since = f"after {format_tick(silence.arrival_us)}, since {format_duration(silence.since_us)} after boot {silence.boot_id}"
+            table.add(f"{partition[0]}-{partition[1]}", f"{silence.position:,}", "silent", since)
+    if format is Format.TEXT and table.rows:
+        standard_output().table(table)
+    elif format is Format.TEXT:
+        print_lines([f"the journal at {plan.redis.address} holds nothing of {plan.settings.name}"])
 
 
 def _read_facts(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition) -> list[Fact]:
@@ -150,13 +150,9 @@ def _read_facts(plan: IngestPlan, redis_journal: RedisJournal, partition: Partit
     ]
 
 
-def _silence_rows(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition) -> list[tuple[str, str, str]]:
+def _read_silence(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition) -> Silence | None:
     key = plan.journal_key(partition)
-    silence = redis_journal.read_silence(key) if redis_journal.has_facts(key) else None
-    if silence is None:
-        return []
-    since = f"after {format_tick(silence.arrival_us)}, since {format_duration(silence.since_us)} after boot {silence.boot_id}"
-    return [(f"{silence.position:,}", "silent", since)]
+    return redis_journal.read_silence(key) if redis_journal.has_facts(key) else None
 
 
 def _format_position(fact: Fact) -> str:
@@ -167,39 +163,36 @@ def _format_position(fact: Fact) -> str:
 def _format_value(fact: Fact) -> str:
     if fact.kind == FactKind.CLOSED:
         return ""
+    if fact.kind == FactKind.SKIP:
+        return f"{fact.value:,}"
     return f"{format_tick(fact.value)}, number {fact.position}" if fact.kind == FactKind.JOIN else format_tick(fact.value)
 
 
 def _as_dict(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition, facts: list[Fact]) -> dict[str, Any]:
-    key = plan.journal_key(partition)
-    silence = redis_journal.read_silence(key) if redis_journal.has_facts(key) else None
-    fact_dicts = [{"kind": FactKind(fact.kind).name.lower(), "position": fact.position, "value_us": fact.value} for fact in facts]
-    return {
-        "topic": partition[0],
-        "partition": partition[1],
-        "facts": fact_dicts,
-        "silence": None if silence is None else silence._asdict(),
-    }
+    silence = _read_silence(plan, redis_journal, partition)
+    fact_dicts = [{"kind": FactKind(fact.kind).name.lower(), "position": fact.position, _value_name(fact): fact.value} for fact in facts]
+    place = {"topic": partition[0], "partition": partition[1]}
+    return {**place, "facts": fact_dicts, "silence": None if silence is None else silence._asdict()}
+
+
+def _value_name(fact: Fact) -> str:
+    return "until" if fact.kind == FactKind.SKIP else "value_us"
 
 
 def print_rebuilt(rebuilt: RebuildReport, dry_run: bool, format: Format) -> None:
     """Print the facts that were restored, or would be, for each input partition."""
-    from rich.console import Console
-
     from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import print_lines
 
     for (topic, partition), missing in rebuilt.missing.items():
         wrong = rebuilt.contradicted[topic, partition]
         if format is Format.JSON:
             print_json({"topic": topic, "partition": partition, "dry_run": dry_run, "given_back": dict(missing), "contradicted": wrong})
         else:
-            Console().print(f"{topic}-{partition}: {_describe_missing(missing, dry_run)}{_describe_contradicted(wrong)}", highlight=False)
+            conflict = f"; {wrong:,} stand otherwise in the journal and stay so: another job was faster" if wrong else ""
+            print_lines([f"{topic}-{partition}: {_describe_missing(missing, dry_run)}{conflict}"])
 
 
 def _describe_missing(missing: Counter[str], dry_run: bool) -> str:
     counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(missing.items()))
     return f"{'would give back' if dry_run else 'gave back'} {counted}" if counted else "nothing was missing"
-
-
-def _describe_contradicted(count: int) -> str:
-    return f"; {count:,} stand otherwise in the journal and stay so: another job was faster" if count else ""

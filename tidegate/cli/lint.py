@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.observe.console import Format
+from tidegate.observe.terminal import Styled, print_text, standard_output
 
 if TYPE_CHECKING:
     from query.lint import Finding, LintContext
@@ -29,17 +30,16 @@ def lint(
 ) -> None:
     """Look for what is wrong, or seldom meant, in a script."""
     from ordering.errors import QueryError
-    from query.lint import error_finding
-    from query.lint import lint as found_in
+    from query.lint import error_finding, lint_script
     from query.script import read_script
 
     surroundings = _surroundings(config, reference or [], into)
     try:
-        findings = found_in(read_script(script), surroundings)
+        findings = lint_script(read_script(script), surroundings)
     except QueryError as error:
         findings = [error_finding(error)]
     if format is Format.JSON:
-        print(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings]}))
+        print_text(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings]}) + "\n")
     else:
         _print_findings(findings)
     if any(finding.is_error or strict for finding in findings):
@@ -55,27 +55,24 @@ def _surroundings(config: Path | None, references: list[str], into: str | None) 
     from tidegate.settings.load import load
 
     settings = load(config)
-    schemas = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
+    schemas = [
+        InputSchema(name, table.timestamp_by, table.over, table.fields, is_stamped=table.arrival == "ingest")
+        for name, table in settings.inputs.items()
+    ]
     topics = {name: table for name, table in settings.outputs.items() if table.topic}
     schemas += [InputSchema(name, is_result=True) for name in topics]
     schemas += [InputSchema(name, fields=table.fields, is_reference=True) for name, table in settings.references.items()]
-    return LintContext(
-        schemas,
-        retentions_us=settings.retentions_us(),
-        topics=frozenset(topics),
-        settings={"into": into, "window_us_max": settings.query.window_max_us},
-    )
+    limits = {"into": into, "window_us_max": settings.query.window_max_us}
+    early_off = frozenset(name for name, table in settings.inputs.items() if table.timestamp_by is not None and table.early_us is None)
+    return LintContext(schemas, retentions_us=settings.retentions_us(), early_off=early_off, topics=frozenset(topics), settings=limits)
 
 
 def _print_findings(findings: list[Finding]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
+    terminal = standard_output()
     for finding in findings:
         kind, style = ("error", "bold red") if finding.is_error else ("warning", "yellow")
-        console.print(Text.assemble(f"{finding.where}: ", (kind, style), f" {finding.code}: {finding.what}"))
+        terminal.line(f"{finding.where}: ", Styled(kind, style), f" {finding.code}: {finding.what}")
         if finding.fix:
-            console.print(Text(f"    {finding.fix}", "dim"))
+            terminal.line(Styled(f"    {finding.fix}", "dim"))
     errors = sum(finding.is_error for finding in findings)
-    console.print(f"{errors} errors, {len(findings) - errors} warnings")
+    terminal.line(f"{errors} errors, {len(findings) - errors} warnings")

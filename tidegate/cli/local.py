@@ -36,12 +36,21 @@ def local(
     format: Annotated[Format, typer.Option("--format", help="How the summary on standard error is written.")] = Format.TEXT,
 ) -> None:
     """Run a query on files, without Kafka, Spark or Java."""
+    from ordering.errors import RefusedError
+    from query.script import read_script
     from tidegate.local.files import parse_file_flags
     from tidegate.local.run_setup import PolicyFlags, RunSetup
+    from tidegate.local.script import check_without_files
 
+    read_script(script)
     flags = PolicyFlags(early, late, late_action, reorder, out_of_order_action)
     files, tables = parse_file_flags(input), parse_file_flags(reference or [], "--reference")
-    setup = RunSetup.of(files, flags, config, tables)
+    try:
+        setup = RunSetup.of(files, flags, config, tables)
+    except RefusedError:
+        # An error of the script comes before one of a table's file.
+        check_without_files(script, [file.name for file in files], [file.name for file in tables], into)
+        raise
     bad_count = _run_script(script, setup, [*files, *tables], into, output_dir, as_json=format is Format.JSON)
     if strict and bad_count:
         raise typer.Exit(1)
@@ -51,14 +60,15 @@ def _run_script(script: Path, setup: RunSetup, read_files: list[LocalFile], into
     """Run the script; return how many records could not be used."""
     from tidegate.local.output import PrintedResults, ResultFiles
     from tidegate.local.report import LocalReport
-    from tidegate.local.run_setup import open_run
-    from tidegate.local.script import bind_script, find_mistakes
+    from tidegate.local.run_setup import find_absent, open_run
+    from tidegate.local.script import bind_script, find_mistakes, unread_inputs
     from tidegate.order.files import BLOCK_BYTES
     from tidegate.order.output import discard_stdout
 
     bound = bind_script(script, setup.settings, into=into)
     outputs = [plan.output for plan in bound.plans]
-    report = LocalReport(str(script), outputs, as_json=as_json, mistakes=find_mistakes(script, setup.settings, into))
+    mistakes = [*find_mistakes(script, setup.settings, into), *unread_inputs(bound, setup.settings), *find_absent(bound, setup)]
+    report = LocalReport(str(script), outputs, as_json=as_json, mistakes=mistakes)
     with (
         open_run(bound, setup, BLOCK_BYTES) as run,
         ResultFiles(folder, outputs, read_files) if folder else PrintedResults(outputs) as sink,

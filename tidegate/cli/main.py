@@ -18,6 +18,7 @@ import typer
 
 from ordering.errors import TidegateError
 from tidegate.observe.console import report_error, report_errors, wants_json
+from tidegate.observe.terminal import print_text
 
 GROUP = "tidegate.commands"
 
@@ -31,7 +32,7 @@ class CommandError(TidegateError):
 def main() -> None:
     """Run the program with the arguments of this process."""
     if sys.argv[1:] == ["--version"]:
-        print(f"tidegate {version('tidegate')}")
+        print_text(f"tidegate {version('tidegate')}\n")
         return
     try:
         app = build(asked_for=sys.argv[1] if len(sys.argv) > 1 else "")
@@ -65,12 +66,9 @@ def load_command(entry: EntryPoint) -> Callable[..., None]:
     try:
         command: Callable[..., None] = entry.load()
     except (ImportError, AttributeError) as error:
-        raise CommandError(
-            f"the command {entry.name!r} cannot be loaded: {error}",
-            where=entry.value,
-            fix="reinstall tidegate with everything its lock file names, or the package that registers this command",
-            example="make install",
-        ) from error
+        what = f"the command {entry.name!r} cannot be loaded: {error}"
+        fix = "reinstall tidegate with everything its lock file names, or the package that registers this command"
+        raise CommandError(what, where=entry.value, fix=fix, example="make install") from error
     return command
 
 
@@ -93,20 +91,8 @@ def _program() -> None:
 
 
 _USUAL_ORDER = (
-    "up",
-    "status",
-    "down",
-    "config",
-    "ingest",
-    "query",
-    "plan",
-    "lint",
-    "local",
-    "test",
-    "order",
-    "compare",
-    "watermarks",
-    "explain",
+    *("up", "status", "down", "config", "ingest", "query", "plan", "lint"),
+    *("local", "test", "order", "compare", "watermarks", "explain"),
 )
 
 

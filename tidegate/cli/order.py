@@ -107,7 +107,7 @@ def order(
                 discard_stdout()
                 return
             # The summary comes before the check, since it explains a failure; files are committed only after the check.
-            report.print_summary(walk, records.open_quote)
+            report.print_summary(walk)
             report.check(walk)
             ordered_writer.commit()
             dropped_writer.commit()

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.observe.console import Format, table_console
+from tidegate.observe.console import Format
+from tidegate.observe.terminal import Column, Styled, TextTable, print_lines, print_text, standard_error, standard_output
 from tidegate.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tidegate.stack.embedded import StackStatus
 
 
@@ -30,12 +29,13 @@ def up(
     output: Output = Format.TEXT,
 ) -> None:
     """Start a real Kafka and a real Valkey in this folder, or find the running ones."""
-    from rich.console import Console
-
     stack = EmbeddedStack(directory, kafka_port, redis_port, heap)
-    with Console(stderr=True).status("starting") as spinner:
-        stack.start(spinner.update)
-    _print_status(stack.status(), output)
+    with standard_error().spinner("starting") as update:
+        stack.start(update)
+    if output is Format.JSON:
+        print_text(json.dumps(stack.status().as_dict()) + "\n")
+    else:
+        print_services(stack.status())
 
 
 def down(
@@ -48,36 +48,26 @@ def down(
     stopped = [service.name for service in stack.status().services if service.pid is not None]
     stack.stop(wipe)
     if output is Format.JSON:
-        typer.echo(json.dumps({"directory": str(stack.directory), "stopped": stopped, "wiped": wipe}))
+        print_text(json.dumps({"directory": str(stack.directory), "stopped": stopped, "wiped": wipe}) + "\n")
         return
-    typer.echo(f"stopped {' and '.join(stopped)}" if stopped else f"nothing was running in {stack.directory}")
+    print_lines([f"stopped {' and '.join(stopped)}" if stopped else f"nothing was running in {stack.directory}"])
     if wipe:
-        typer.echo(f"deleted {stack.directory}")
-
-
-def _print_status(stack_status: StackStatus, output: Format) -> None:
-    if output is Format.JSON:
-        typer.echo(json.dumps(stack_status.as_dict()))
-        return
-    print_services(stack_status)
+        print_lines([f"deleted {stack.directory}"])
 
 
 def print_services(stack_status: StackStatus) -> None:
     """Print the servers of a stack, and its folder."""
-    console = table_console()
-    console.print(services_table(stack_status))
-    console.print(f"[dim]{stack_status.directory}[/dim]", soft_wrap=True)
+    terminal = standard_output()
+    terminal.table(services_table(stack_status))
+    terminal.line(Styled(str(stack_status.directory), "dim"))
 
 
-def services_table(stack_status: StackStatus) -> Table:
+def services_table(stack_status: StackStatus) -> TextTable:
     """Return the servers of a stack as a table."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table("server", "address", "health", "pid", "up for", box=box.SIMPLE)
+    table = TextTable([Column(name) for name in ("server", "address", "health", "pid", "up for")])
     for service in stack_status.services:
-        health = "[green]answers[/green]" if service.healthy else "[yellow]silent[/yellow]" if service.pid else "[red]down[/red]"
-        table.add_row(service.name, service.address or "-", health, str(service.pid or "-"), _format_duration(service.uptime_s))
+        health = Styled("answers", "green") if service.healthy else Styled("silent", "yellow") if service.pid else Styled("down", "red")
+        table.add(service.name, service.address or "-", health, str(service.pid or "-"), _format_duration(service.uptime_s))
     return table
 
 

@@ -12,26 +12,36 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ordering.errors import SettingError, UnreachableError
-from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, format_tick
+from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_tick
 from tidegate.cli.stack import Directory, Output, print_services
-from tidegate.observe.console import Format, table_console
+from tidegate.observe.console import Format
 from tidegate.observe.progress_store import JobProgress, ProgressStore
 from tidegate.observe.recovery_report import duration_in_words
+from tidegate.observe.terminal import Column, Styled, TextTable, print_text, standard_output
 from tidegate.settings.load import Settings, load
 from tidegate.settings.sources import parse_assignments
 from tidegate.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 RUNNING = ("starting", "replaying", "live")
 _HEALTHY_STATES = (*RUNNING, "stopped", "never started")
 _COLOUR_BY_STATE = {"starting": "cyan", "replaying": "yellow", "live": "green", "stopped": "dim", "failed": "red", "gone": "red"}
+
+
+# Why the watermark of a partition stands where it does, by the cause that its job reports: what has to come before it moves.
+_CAUSES = {
+    "event": "follows its events: only a newer one moves it",
+    "late floor": "follows arrivals: the next record, or an estimate after silence, moves it",
+    "estimate": "follows elapsed time, since the partition is silent",
+    "source CTI": "follows the CTIs of its producer",
+    "import": "follows the CTIs of another input",
+    "join": "is that of its joining: no event has moved it yet",
+    "nothing": "stands before its first event",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,8 @@ class JobStatus:
         state: starting, replaying, live, stopped, failed, gone (it no longer publishes), or never started.
         published: The fields that it has published about itself.
         watermark_us: The smallest watermark of its partitions, microseconds; None if it has published none.
+        held: How many events wait in ingest for a watermark.
+        slowest: The partition with that smallest watermark, and the cause of it; empty if not known.
     """
 
     name: str
@@ -52,6 +64,8 @@ class JobStatus:
     state: str
     published: Mapping[str, Any]
     watermark_us: int | None
+    held: int = 0
+    slowest: tuple[str, str] = ("", "")
 
     @classmethod
     def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int) -> JobStatus:
@@ -65,7 +79,11 @@ class JobStatus:
             state = "gone"
         watermarks_us = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
         least_us = min(watermarks_us, default=NEVER)
-        return cls(name, topic, state, progress.job, None if least_us == NEVER else least_us)
+        held = sum(int(report.get("held", 0)) for report in progress.partitions.values())
+        causes = {place: report for place, report in progress.partitions.items() if "cause" in report and "c" in report}
+        place = min(causes, key=lambda place: int(causes[place]["c"]), default=None)
+        slowest = ("", "") if place is None else (f"{place[0]}-{place[1]}", str(causes[place]["cause"]))
+        return cls(name, topic, state, progress.job, None if least_us == NEVER else least_us, held, slowest)
 
     @property
     def watermark(self) -> str | None:
@@ -74,10 +92,22 @@ class JobStatus:
             return None
         return "ended" if self.watermark_us == INFINITY else format_tick(self.watermark_us)
 
+    @property
+    def waiting(self) -> str:
+        """How many events are held, and what the watermark waits for, in words; empty if none is held or the job does not run."""
+        if not self.held or self.state not in RUNNING:
+            return ""
+        partition, cause = self.slowest
+        stands = f"; the watermark of {partition} {_CAUSES.get(cause, f'comes from: {cause}')}" if partition else ""
+        return f"{self.held:,} events held{stands}"
+
     def as_dict(self) -> dict[str, Any]:
-        fields = {"job": self.name, "topic": self.topic, "state": self.state, "watermark": self.watermark}
-        times = {f"{name}_at": _format_ms(self.published[f"{key}_ms"]) for name, key in _TIMES if f"{key}_ms" in self.published}
-        return fields | times | {key: self.published[key] for key in ("lag", "recovery", "failure") if key in self.published}
+        fields: dict[str, Any] = {"job": self.name, "topic": self.topic, "state": self.state, "watermark": self.watermark}
+        if self.held:
+            fields |= {"held": self.held, "slowest": dict(zip(("partition", "cause"), self.slowest, strict=True))}
+        at_ms = {name: self.published[f"{key}_ms"] for name, key in _TIMES if f"{key}_ms" in self.published}
+        times = {f"{name}_at": format_tick(time_ms * MILLISECOND_US) for name, time_ms in at_ms.items()}
+        return fields | times | {key: self.published[key] for key in ("lag", "recovery", "failure", "jump") if key in self.published}
 
 
 _TIMES = (("started", "started"), ("last_seen", "at"))
@@ -94,52 +124,53 @@ def status(
     stack = None if names else EmbeddedStack(directory).status()
     settings = load(config, parse_assignments(assign or []))
     asks_redis = bool(names or settings.inputs or settings.outputs)
+    has_server = stack is not None and any(service.pid for service in stack.services)
     try:
         jobs = read_jobs(settings, names or [], time.time_ns() // 1_000_000) if asks_redis else []
     except UnreachableError:
         # The state of this folder's servers is known even so, and may be the reason.
-        if stack is not None and any(service.pid for service in stack.services) and output is Format.TEXT:
+        if stack is not None and has_server and output is Format.TEXT:
             print_services(stack)
         raise
     if output is Format.JSON:
-        typer.echo(json.dumps({**(stack.as_dict() if stack is not None else {}), "jobs": [job.as_dict() for job in jobs]}))
+        stack_fields = stack.as_dict() if stack is not None else {}
+        print_text(json.dumps({**stack_fields, "jobs": [job.as_dict() for job in jobs]}) + "\n")
     else:
-        console = table_console()
-        own_stack = stack is not None and (not jobs or any(service.pid for service in stack.services))
-        if stack is not None and own_stack:
+        terminal = standard_output()
+        if stack is not None and (has_server or not jobs):
             print_services(stack)
         if jobs:
-            console.print(jobs_table(jobs, time.time_ns() // 1_000_000))
+            terminal.table(jobs_table(jobs, time.time_ns() // 1_000_000))
         for job in jobs:
+            if job.waiting:
+                terminal.line(f"{job.name}: {job.waiting}")
             if "failure" in job.published and job.state == "failed":
-                console.print(
-                    f"[red]{job.name}[/red]: {job.published['failure']['code']}: {job.published['failure']['what']}", soft_wrap=True
-                )
+                failure = job.published["failure"]
+                terminal.line(Styled(job.name, "red"), f": {failure['code']}: {failure['what']}")
+            if "jump" in job.published:
+                terminal.line(Styled(job.name, "yellow"), f": {_jump_in_words(job.published['jump'])}")
     # Servers elsewhere are checked by their jobs. Servers of this folder count if one runs, or if there is no job to ask for.
-    silent = stack is not None and not stack.healthy and (not asks_redis or any(service.pid for service in stack.services))
+    silent = stack is not None and not stack.healthy and (has_server or not asks_redis)
     if silent or not all(job.state in (RUNNING if names else _HEALTHY_STATES) for job in jobs):
         raise typer.Exit(1)
 
 
+def _jump_in_words(jump: Mapping[str, Any]) -> str:
+    return f"{jump['origin']} moved time by {duration_in_words(jump['by_us'] / SECOND_US)} ({jump['cause']})"
+
+
 def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[JobStatus]:
     """
-    Return the jobs behind the inputs and outputs *names*, or behind all that are configured.
-
-    Raises:
-        SettingError: There is no such input or output.
-        UnreachableError: Redis does not answer.
+    Return the jobs behind the inputs and outputs *names*, or behind all that are configured. Raises SettingError: there is no such input or
+    output; UnreachableError: Redis does not answer.
     """
     inputs = {name: ("ingest", table.ordered_topic) for name, table in settings.inputs.items()}
     outputs = {name: ("query", table.topic or name) for name, table in settings.outputs.items()}
     chosen_jobs = [(name, *job) for tables in (inputs, outputs) for name, job in tables.items() if not names or name in names]
     unknown = sorted(set(names) - inputs.keys() - outputs.keys())
     if unknown:
-        raise SettingError(
-            f"there is no input or output {unknown[0]}",
-            code="TG-SETTING-NAME",
-            where=unknown[0],
-            fix=f"name one of: {', '.join(sorted({*inputs, *outputs})) or '(none is configured)'}",
-        )
+        fix = f"name one of: {', '.join(sorted({*inputs, *outputs})) or '(none is configured)'}"
+        raise SettingError(f"there is no input or output {unknown[0]}", code="TG-SETTING-NAME", where=unknown[0], fix=fix)
     store = ProgressStore(settings.redis)
     try:
         progress_by_topic = {
@@ -160,40 +191,22 @@ def _newest_progress(name: str, own: JobProgress | None, jobs: Sequence[JobProgr
     return max(candidates, key=lambda job: int(job.job.get("at_ms", 0)), default=None)  # type: ignore[union-attr]
 
 
-def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
+def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> TextTable:
     """Return the jobs as a table."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE)
-    for name in ("job", "state", "started"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("went on from")
-    for name in ("behind", "rate", "caught up in"):
-        table.add_column(name, justify="right", overflow="fold")
-    table.add_column("watermark", overflow="fold")
+    whole = [Column(name, is_whole=True) for name in ("job", "state", "started")]
+    figures = [Column(name, is_right=True, is_folded=True) for name in ("behind", "rate", "caught up in")]
+    table = TextTable([*whole, Column("went on from"), *figures, Column("watermark", is_folded=True)])
     for job in jobs:
-        recovery = job.published.get("recovery", {})
-        lag, rate, eta_s, caught_up_s = (
-            job.published.get("lag"),
-            recovery.get("rate"),
-            recovery.get("eta_s"),
-            recovery.get("caught_up_after_s"),
-        )
+        lag, recovery = job.published.get("lag"), job.published.get("recovery", {})
+        rate, eta_s, caught_up_s = (recovery.get(name) for name in ("rate", "eta_s", "caught_up_after_s"))
         runs = job.state in RUNNING
-        ready = (
-            f"after {duration_in_words(caught_up_s)}"
-            if caught_up_s
-            else ""
-            if caught_up_s == 0
-            else duration_in_words(eta_s)
-            if eta_s
-            else "-"
-        )
-        table.add_row(
+        ready = f"after {duration_in_words(caught_up_s)}" if caught_up_s else duration_in_words(eta_s) if eta_s else "-"
+        # A job that had nothing to catch up shows nothing.
+        ready = "" if caught_up_s == 0 else ready
+        seen = "" if runs or not job.published else f", seen {_ago(job.published['at_ms'], now_ms)}"
+        table.add(
             job.name,
-            f"[{_COLOUR_BY_STATE.get(job.state, 'dim')}]{job.state}[/]"
-            + ("" if runs or not job.published else f", seen {_ago(job.published['at_ms'], now_ms)}"),
+            [Styled(job.state, _COLOUR_BY_STATE.get(job.state, "dim")), seen],
             _ago(job.published["started_ms"], now_ms) if "started_ms" in job.published else "-",
             recovery.get("in_words", "-"),
             "-" if lag is None else f"{lag:,}",
@@ -206,7 +219,3 @@ def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
 
 def _ago(at_ms: int, now_ms: int) -> str:
     return f"{duration_in_words((now_ms - at_ms) / 1_000)} ago"
-
-
-def _format_ms(at_ms: int) -> str:
-    return format_tick(int(at_ms) * MILLISECOND_US)

@@ -21,31 +21,28 @@ from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_du
 from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tidegate.observe.progress_store import JobProgress, ProgressStore
+    from tidegate.observe.terminal import TextTable
     from tidegate.settings.load import Settings
 
 SUBSTREAMS = 20
 _INTERVAL_S = 1.0
-# How long ``--once`` waits for jobs to answer.
-_ANSWER_S = 3.0
+_ANSWER_S = 3.0  # how long ``--once`` waits for jobs to answer
 
 
 def watermarks(
     input: Annotated[str | None, typer.Argument(help="Only this input (or output); default: every job that has published.")] = None,
     substreams: Annotated[bool, typer.Option("--substreams", help=f"Also the {SUBSTREAMS} fullest substreams of each partition.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Print the table once instead of showing it live.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once instead of showing it live; so into a file or pipe.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Into a file or pipe too: print again every second.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show each partition's watermark, what drives it, and what waits for it."""
-    from rich.console import Console
-    from rich.live import Live
-
-    from tidegate.observe.console import print_json, table_console
+    from tidegate.observe.console import print_json
     from tidegate.observe.progress_store import ProgressStore
+    from tidegate.observe.terminal import standard_output
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
     from tidegate.spark.driver import stop_on_signal
@@ -54,19 +51,23 @@ def watermarks(
     store = ProgressStore(settings.redis)
     topics = _find_topics(settings, store, input)
     substream_count = SUBSTREAMS if substreams else 0
-    if once and format is Format.TEXT:
-        table_console().print(_table(_rows(_await_answers(store, topics, substream_count))))
-    elif once:
-        print_json(_as_dict(_rows(_await_answers(store, topics, substream_count))))
-    elif format is Format.JSON:
+    terminal = standard_output()
+    is_plain = not terminal.is_terminal
+
+    def show(rows: list[Row]) -> None:
+        print_json(_as_dict(rows)) if format is Format.JSON else terminal.table(_table(rows, is_plain=is_plain))
+
+    if once or (is_plain and not follow):
+        show(_rows(_await_answers(store, topics, substream_count)))
+    elif is_plain or format is Format.JSON:
         with stop_on_signal() as stop:
             while not stop.is_asked:
-                print_json(_as_dict(_rows(_ask(store, topics, substream_count))))
+                show(_rows(_ask(store, topics, substream_count)))
                 time.sleep(_INTERVAL_S)
     else:
-        with stop_on_signal() as stop, Live(console=Console(), auto_refresh=False, transient=True) as live:
+        with stop_on_signal() as stop, terminal.live_table() as show_live:
             while not stop.is_asked:
-                live.update(_table(_rows(_ask(store, topics, substream_count))), refresh=True)
+                show_live(_table(_rows(_ask(store, topics, substream_count))))
                 time.sleep(_INTERVAL_S)
 
 
@@ -78,13 +79,10 @@ def _find_topics(settings: Settings, store: ProgressStore, name: str | None) -> 
     if name is None:
         topics = store.ordered_topics()
         if not topics:
-            raise RefusedError(
-                "no job has published anything",
-                code="TG-PROGRESS-NONE",
-                where=settings.redis.address,
-                fix="start one, or name the Redis that the jobs use",
-                example="--set redis.url=redis://host:6379/0",
-            )
+            what = "no job has published anything"
+            where = settings.redis.address
+            fix = "start one, or name the Redis that the jobs use"
+            raise RefusedError(what, code="TG-PROGRESS-NONE", where=where, fix=fix, example="--set redis.url=redis://host:6379/0")
         return topics
     if name in settings.inputs:
         return [settings.inputs[name].ordered_topic]
@@ -102,11 +100,10 @@ def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> 
     began_ms, deadline_s = _now_us() // MILLISECOND_US, time.monotonic() + _ANSWER_S
     while True:
         reports = _ask(store, topics, substreams)
+        live = [job for job in reports if job.is_alive(began_ms)]
         # A report that answers the question has this field.
-        waiting = [
-            job for job in reports if job.is_alive(began_ms) and any("held_from_us" not in report for report in job.partitions.values())
-        ]
-        if not waiting or time.monotonic() > deadline_s:
+        is_waiting = any("held_from_us" not in report for job in live for report in job.partitions.values())
+        if not is_waiting or time.monotonic() > deadline_s:
             return reports
         time.sleep(_INTERVAL_S / 4)
 
@@ -179,20 +176,17 @@ def _row(job: tuple[str, str], timeline: str, is_substream: bool, state: str, re
     return Row(*job, timeline, is_substream, state, watermark_us, str(report["cause"]), delay_us, held, next_us, at_us)
 
 
-def _table(rows: list[Row]) -> Table:
-    from rich import box
-    from rich.table import Table
+def _table(rows: list[Row], *, is_plain: bool = False) -> TextTable:
+    from tidegate.observe.terminal import Column, TextTable
 
     columns = ("job", "partition", "state", "watermark", "driven by", "delay", "age", "held", "next release at")
-    table = Table(box=box.SIMPLE)
-    for name in columns:
-        table.add_column(name, overflow="fold")
+    table = TextTable([Column(name, is_folded=True) for name in columns], is_plain=is_plain)
     topics = {row.topic: row.job for row in rows}
     ambiguous = {job for job, count in Counter(topics.values()).items() if count > 1}
     for row in rows:
         age = format_duration(max(_now_us() - row.reported_us, 0) // SECOND_US * SECOND_US)
         delay = "-" if row.delay_us is None else format_duration(max(row.delay_us, 0) // MILLISECOND_US * MILLISECOND_US)
-        table.add_row(
+        table.add(
             "" if row.is_substream else f"{row.job} ({row.topic})" if row.job in ambiguous else row.job,
             f"  {row.timeline}" if row.is_substream else row.timeline,
             "" if row.is_substream else row.state,

@@ -14,13 +14,7 @@ from tidegate.compare.records import EventColumns
 
 SHOWN_BYTES = 80
 _FIELDS = ("seq", "offset", "event_time_us", "arrival_us", "system_us", "flags", "version", "kind", "number", "stamp_ms", "key", "value")
-_NAMES = {
-    "system_us": "s",
-    "event_time_us": "t",
-    "arrival_us": "a",
-    "offset": "origin",
-    "stamp_ms": "Kafka timestamp",
-}
+_NAMES = {"system_us": "s", "event_time_us": "t", "arrival_us": "a", "offset": "origin", "stamp_ms": "Kafka timestamp"}
 _TIMES = ("system_us", "event_time_us", "arrival_us")
 _HINTS = {
     "missing": "one of the jobs dropped the event and the other did not, or lost it: compare their policies and their counts",
@@ -92,7 +86,6 @@ class Difference:
         }
 
     def text_lines(self, raw: Callable[[int, int], str], topics: tuple[str, str]) -> Iterator[str]:
-        """Yield the lines of the explanation."""
         yield f"channel {self.number} -> partition {self.partition}, after {self.index:,} equal events: {self._description()}"
         for label, topic, event in (("A", topics[0], self.a), ("B", topics[1], self.b)):
             if event is None:
@@ -119,14 +112,11 @@ def events_of(columns: EventColumns) -> list[Event]:
     """Return the rows of *columns* one by one."""
     table = np.frombuffer(b"".join(columns.header.to_pylist()), dtype=EVENT_HEADER)
     rows = zip(columns.log_offset.tolist(), table, columns.stamp_ms.tolist(), columns.key, columns.value, strict=True)
-    return [
-        Event(offset, {**{name: int(header[name]) for name in EVENT_HEADER.names or ()}, **_payload(*rest)})
-        for offset, header, *rest in rows
-    ]
-
-
-def _payload(stamp_ms: int, key: Any, value: Any) -> dict[str, Any]:
-    return {"stamp_ms": stamp_ms, "key": key.as_py(), "value": value.as_py()}
+    events = []
+    for offset, header, stamp_ms, key, value in rows:
+        fields = {name: int(header[name]) for name in EVENT_HEADER.names or ()}
+        events.append(Event(offset, {**fields, "stamp_ms": stamp_ms, "key": key.as_py(), "value": value.as_py()}))
+    return events
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,10 @@ class BrokenPromise:
     partition: int
     log_offset: int
     description: str
+
+    def as_dict(self, topic: str) -> dict[str, Any]:
+        place = {"topic": topic, "number": self.number, "partition": self.partition, "log_offset": self.log_offset}
+        return {**place, "what": self.description}
 
 
 @dataclass(slots=True)

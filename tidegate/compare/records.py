@@ -117,9 +117,8 @@ def split_records(records: Records, topic: str, partition: int) -> tuple[EventCo
 def _cti(records: Records, header: bytes, row: int, topic: str, partition: int) -> Cti:
     where = f"{topic}-{partition}@{records.offset[row]}"
     if len(header) != CTI_HEADER_BYTES:
-        raise ProtocolError(
-            "a record has no tidegate header", where=where, fix="name a topic that ingest or a query writes, and nobody else"
-        )
+        fix = "name a topic that ingest or a query writes, and nobody else"
+        raise ProtocolError("a record has no tidegate header", where=where, fix=fix)
     return decode_cti(header, records.value[row].as_py() or b"", partition, where)
 
 

@@ -138,14 +138,10 @@ def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:
     """Refuse a start in a trimmed topic unless CTIs prove that no event from that time on was deleted (spec section 6)."""
     numbers = summary.roster.channels_of(partition, side.partitions) if summary.roster else range(1)
     if not all(number in summary.channels and summary.channels[number].has_cti_before_start for number in numbers):
-        raise RefusedError(
-            f"retention has deleted so much of {side.topic} that nobody knows whether all events from {format_tick(side.start_us or 0)} on "
-            "are there",
-            code="TG-RETENTION",
-            where=f"{side.topic}-{partition}@{side.starts[partition]}",
-            fix="compare from a later time on",
-            example="--from 2001-01-02T00:00:00Z",
-        )
+        since = format_tick(side.start_us or 0)
+        what = f"retention has deleted so much of {side.topic} that events from {since} on may be missing"
+        where, fix = f"{side.topic}-{partition}@{side.starts[partition]}", "compare from a later time on"
+        raise RefusedError(what, code="TG-RETENTION", where=where, fix=fix, example="--from 2001-01-02T00:00:00Z")
 
 
 def _add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition: int, until_us: int | None) -> None:
@@ -231,11 +227,8 @@ def _reread_block(
 
 def _compare_rosters(comparison: Comparison, complete: bool) -> str:
     """Return how the newest rosters of both topics contradict each other; a topic that is behind may have an older one."""
-    rosters = [
-        max((summary.roster for summary in side if summary.roster), key=lambda roster: roster.version, default=None)
-        for side in (comparison.a, comparison.b)
-    ]
-    a, b = rosters
+    known = ([summary.roster for summary in side if summary.roster] for side in (comparison.a, comparison.b))
+    a, b = (max(rosters, key=lambda roster: roster.version, default=None) for rosters in known)
     if a is None or b is None or a == b:
         return ""
     if a.version != b.version and not complete and (a.spread, a.substreams) == (b.spread, b.substreams):

@@ -1,5 +1,5 @@
 """
-The terminal output of commands: errors in words with an exit code, tables, a live line, JSON.
+The output of commands: errors in words with an exit code, a live line, JSON.
 
 Law: a :class:`~ordering.errors.TidegateError` never reaches the terminal as a traceback. It is written to standard error as text
 or, if the command was given ``--format json``, as one JSON object. Standard output has data only.
@@ -15,19 +15,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
 from ordering.errors import TidegateError
+from tidegate.observe.terminal import Styled, Terminal, print_text, standard_error
 from tidegate.provenance import check_provenance
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-_PIPE_WIDTH = 1_000
 _LOG_EVERY_S = 10.0
 
 
@@ -61,26 +58,20 @@ def report_errors(command: Command) -> Command:
 
 
 def report_error(error: TidegateError, *, as_json: bool) -> None:
-    """Write *error* to standard error."""
-    if as_json:
-        print(json.dumps({"error": error.as_dict() | {"exit_code": error.exit_code}}), file=sys.stderr)
+    """Write *error* to standard error; as one JSON object too if the log before it is JSON."""
+    from tidegate.observe.logs import writes_json
+
+    if as_json or writes_json():
+        print_text(json.dumps({"error": error.as_dict() | {"exit_code": error.exit_code}}) + "\n", sys.stderr)
         return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(Text.assemble((error.code, "bold red"), ": ", error.what))
+    terminal = standard_error()
+    heads = {"what": Styled(error.code, "bold red")} | {label: Styled(f"  {label}", "bold") for label in ("where", "fix", "example")}
     for label, text in error.as_dict().items():
-        if label not in ("code", "what"):
-            console.print(Text.assemble((f"  {label}: ", "bold"), text.replace("\n", "\n    ")))
-
-
-def table_console() -> Console:
-    """Return a console for tables on standard output; into a pipe no line is cut or broken, since grep needs whole lines."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=_PIPE_WIDTH)
+        if label in heads:
+            first, *others = text.split("\n")
+            terminal.line(heads[label], ": ", first)
+            for line in others:
+                terminal.line("" if label == "what" else "    ", line)
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -90,32 +81,39 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 @contextmanager
-def live_line(console: Console, title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+def live_line(terminal: Terminal, title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """
     Show one live line on a terminal: call the yielded function with the text, and with how much of *total* is done.
     Without a terminal the line is logged instead, every ten seconds if it has changed.
     """
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from tidegate.observe.logs import get_logger
 
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn(bar_width=20)] if total else [])]
-    progress = Progress(*columns, TextColumn("{task.fields[line]}"), TimeElapsedColumn(), console=console, transient=True)
-    with progress if console.is_terminal else nullcontext():
-        task = progress.add_task(title, total=total, line="starting Spark")
+    with terminal.progress([(title, total)]) if terminal.is_terminal else nullcontext() as progress:
+        if progress is not None:
+            progress(0, 0, "starting Spark")
 
         logged: list[str | float] = ["", time.monotonic()]
 
         def show(line: str, done: int = 0) -> None:
-            progress.update(task, completed=done, line=line)
-            if not console.is_terminal and line != logged[0] and time.monotonic() - float(logged[1]) >= _LOG_EVERY_S:
+            if progress is not None:
+                progress(0, done, line)
+            elif line != logged[0] and time.monotonic() - float(logged[1]) >= _LOG_EVERY_S:
                 logged[:] = line, time.monotonic()
                 get_logger().info(title, progress=line)
 
         yield show
 
 
+def end_line(terminal: Terminal, title: str, line: str) -> None:
+    """Show the last line of a job: as text on a terminal, else logged, as :func:`live_line` does: one format to the end."""
+    from tidegate.observe.logs import get_logger
+
+    if terminal.is_terminal:
+        terminal.line(f"{title}: {line}")
+    else:
+        get_logger().info(f"{title} ends", progress=line)
+
+
 def print_json(fields: dict[str, Any]) -> None:
     """Print one JSON object as a line on standard output."""
-    sys.stdout.write(json.dumps(fields, separators=(",", ":"), sort_keys=True) + "\n")
-    sys.stdout.flush()
+    print_text(json.dumps(fields, separators=(",", ":"), sort_keys=True) + "\n")

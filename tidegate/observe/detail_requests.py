@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 QUESTION_FILE = "asked.json"
-# How long a question is valid.
-QUESTION_VALID_S = 10
+QUESTION_VALID_S = 10  # how long a question is valid
 
 
 def leave_question(folder: Path, text: str) -> None:

@@ -2,15 +2,16 @@
 Logging: one event a line, as text on a terminal, as JSON for programs.
 
 Law: no secret known to :mod:`tidegate.secret_masking` is ever logged, neither from our own events nor from those of libraries, nor
-inside a traceback. Field names are the glossary's. Code that works on a range binds its fields with :func:`bind_fields`: all events
-logged in that block carry them, whichever module logs them.
+inside a traceback. No text of an event can command a terminal or pass for another event (:mod:`tidegate.visible_text`). Field names are
+the glossary's. Code that works on a range binds its fields with :func:`bind_fields`: all events logged in that block carry them,
+whichever module logs them.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Literal, TextIO, cast
 
@@ -19,6 +20,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from ordering.errors import TidegateError
 from tidegate.secret_masking import scrub, scrub_value
+from tidegate.visible_text import visible, visible_lines
 
 # py4j logs the traceback of every failed callback; the job reports it once, readably.
 _NOISY = {"py4j": logging.CRITICAL, "pyspark": logging.WARNING, "urllib3": logging.WARNING}
@@ -32,12 +34,9 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
     out = sys.stderr if stream is None else stream
     console = form == "console" or (form == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_shared_processors(),
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_final_processors(console, out)],
-        )
-    )
+    final = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_final_processors(console, out)]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_shared_processors(), processors=final))
+    handler.writes_json = not console  # type: ignore[attr-defined]
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -52,30 +51,22 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
     )
 
 
+def writes_json() -> bool:
+    """Return whether this process logs JSON lines: what follows on standard error is then JSON too."""
+    return any(getattr(handler, "writes_json", False) for handler in logging.getLogger().handlers)
+
+
 def configure_worker() -> None:
     """Write the events of a planner or worker process as JSON lines, which the driver's ``WorkerLog`` reads."""
     configure("json")
 
 
 # The field ``logger`` of an event (docs/metrics.md): one name for each stage, whatever module logs, so that programs can rely on it.
-LoggerName = Literal[
-    "tidegate",
-    "ingest",
-    "ingest.start",
-    "ingest.planner",
-    "ingest.stage",
-    "ingest.journal",
-    "query",
-    "query.planner",
-    "query.reference",
-    "kafka",
-    "kafka.reader",
-    "kafka.writer",
-    "schema_registry",
-    "progress",
-    "spark",
-    "worker",
-]
+LoggerName = (
+    Literal["tidegate", "ingest", "ingest.start", "ingest.planner", "ingest.stage", "ingest.journal"]
+    | Literal["query", "query.planner", "query.reference", "kafka", "kafka.reader", "kafka.writer"]
+    | Literal["schema_registry", "progress", "spark", "worker"]
+)
 
 
 def get_logger(name: LoggerName = "tidegate", **bound: Any) -> FilteringBoundLogger:
@@ -105,8 +96,28 @@ def _final_processors(console: bool, out: TextIO) -> list[Processor]:
     # Exceptions become text before scrubbing, so that secrets in a traceback are masked too.
     processors: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.UnicodeDecoder(), scrub_event]
     if console:
-        return [*processors, structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="time")]
-    return [*processors, structlog.processors.EventRenamer("event"), structlog.processors.JSONRenderer(ensure_ascii=False, default=str)]
+        return [*processors, _show_event, structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="time")]
+    json_line = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+    return [*processors, structlog.processors.EventRenamer("event"), json_line, _show_line]
+
+
+def _show_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Make the texts of an event visible; a traceback keeps its lines."""
+    traceback = event.pop("exception", None)
+    shown = {visible(name): _shown(value) for name, value in event.items()}
+    return shown if traceback is None else shown | {"exception": visible_lines(str(traceback))}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, Mapping):
+        return {visible(str(name)): _shown(inner) for name, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _show_line(_logger: WrappedLogger, _method: str, line: Any) -> str:
+    return visible(str(line))
 
 
 def _spread_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

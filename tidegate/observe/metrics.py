@@ -18,52 +18,45 @@ from prometheus_client.registry import Collector
 
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
+from tidegate.dead_letter_reasons import IngestReason
 from tidegate.observe.watermark_delay import Tolerances, delay_causes, query_delay_causes
+from tidegate.visible_text import visible
 
 Partition = tuple[str, int]
 
 _LABELS = ("input", "topic", "partition")
+
+
+def _actions(policy: str) -> dict[str, str]:
+    return {f"{policy}_adjusted": "adjusted", f"{policy}_dropped": "dropped"}
+
+
 _COUNTERS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
     ("events_in", "Records read and judged, unreadable ones included.", "", {"events_in": ""}),
     ("early_input_events", "Events too far ahead of their arrival.", "action", {"early": "dropped"}),
-    ("late_input_events", "Events too old at their arrival.", "action", {"late_adjusted": "adjusted", "late_dropped": "dropped"}),
-    (
-        "out_of_order_events",
-        "Events below the watermark of their timeline.",
-        "action",
-        {"out_of_order_adjusted": "adjusted", "out_of_order_dropped": "dropped"},
-    ),
-    (
-        "cti_violation_events",
-        "Events before a CTI of their source, or an imported one.",
-        "action",
-        {"cti_violation_adjusted": "adjusted", "cti_violation_dropped": "dropped"},
-    ),
+    ("late_input_events", "Events too old at their arrival.", "action", _actions("late")),
+    ("out_of_order_events", "Events below the watermark of their timeline.", "action", _actions("out_of_order")),
+    ("cti_violation_events", "Events before a CTI of their source, or an imported one.", "action", _actions("cti_violation")),
     ("released_events", "Events written to the ordered topic.", "", {"released": ""}),
     ("arrival_clamps", "Records whose arrival was raised to that of an earlier record, or to an estimate.", "", {"arrival_clamps": ""}),
+    (
+        "time_jumps",
+        "Records that moved time further than watermark_jump_warn.",
+        "cause",
+        {f"time_jumps_{cause}": cause for cause in ("event_time", "arrival", "arrival_behind")},
+    ),
     ("estimates_used", "Idle estimates that moved the arrival frontier.", "", {"estimates_used": ""}),
     ("source_ctis", "CTIs that the source wrote among its records.", "", {"source_ctis": ""}),
     ("journal_conflicts", "Facts of the journal that came too late to count.", "", {"journal_conflicts": ""}),
+    ("skipped_offsets", "Offsets that were not read: skipped by a user, or lost by Kafka before they were read.", "", {"skipped": ""}),
     ("moments_clamped", "Arrival stamps lifted because the clock had gone back.", "", {"moments_clamped": ""}),
-)
-# Why ingest cannot use a record.
-REASONS = (
-    "no_payload",
-    "malformed",
-    "schema_unknown",
-    "schema_unusable",
-    "timestamp",
-    "end",
-    "cti",
-    "oversized",
-    "arrival_missing",
-    "arrival_ahead",
 )
 _DEAD_LETTER = "dead_letter_"
 _QUERY_COUNTERS = (
     ("query_events", "Events of the ordered topic accepted by the query.", "events"),
     ("query_results", "Results written.", "results"),
     ("query_bad_rows", "Events on which the query failed, written to its dead-letter topic.", "bad_rows"),
+    ("query_results_too_large", "Results that their topic does not take, written to the dead-letter topic.", "results_too_large"),
     ("query_late_reference_versions", "Versions of reference data that came when their time was finished.", "late_reference_versions"),
 )
 
@@ -75,6 +68,7 @@ class _Input:
     reports: dict[Partition, Mapping[str, Any]] = field(default_factory=dict)
     ends: Mapping[Partition, int] = field(default_factory=dict)
     seconds: dict[tuple[Partition, str], float] = field(default_factory=dict)
+    has_failed: bool = False
 
     def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
         for report in reports:
@@ -116,21 +110,25 @@ class Metrics(Collector):
 
     def add_input(self, name: str, reorder_us: int, late_us: int | None) -> None:
         """Begin to publish an input, with the tolerances of its watermark, microseconds."""
-        self._inputs[name] = _Input(name, Tolerances(reorder_us, late_us))
+        self._inputs[name] = _Input(visible(name), Tolerances(reorder_us, late_us))
 
     def accept_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
         self._inputs[name].accept_reports(reports)
+
+    def fail_input(self, name: str) -> None:
+        """Publish that an input has failed while the process lives on."""
+        self._inputs[name].has_failed = True
 
     def set_ends(self, name: str, ends: Mapping[Partition, int]) -> None:
         self._inputs[name].ends = dict(ends)
 
     def accept_query_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
-        query = self._queries.setdefault(name, _Query(name))
+        query = self._queries.setdefault(name, _Query(visible(name)))
         query.reports = {**query.reports, **{int(report["bucket"]): report for report in reports}}
 
     def set_query_lags(self, name: str, lags: Mapping[Partition, int]) -> None:
         """Set how many records of each partition a query has not read yet."""
-        self._queries.setdefault(name, _Query(name)).lags = dict(lags)
+        self._queries.setdefault(name, _Query(visible(name))).lags = dict(lags)
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics; called when Prometheus fetches them."""
@@ -145,15 +143,13 @@ class Metrics(Collector):
                 for count, value in counts.items():
                     family.add_metric([*labels, value] if label else labels, report["totals"].get(count, 0))
             yield family
-        unreadable = CounterMetricFamily(
-            "tidegate_unreadable_events", "Records written to the dead-letter topic.", labels=[*_LABELS, "reason"]
-        )
+        text = "Records written to the dead-letter topic."
+        unreadable = CounterMetricFamily("tidegate_unreadable_events", text, labels=[*_LABELS, "reason"])
         for labels, report in self._partition_reports():
-            reason_counts = {
-                count.removeprefix(_DEAD_LETTER): value for count, value in report["totals"].items() if count.startswith(_DEAD_LETTER)
-            }
+            totals = report["totals"].items()
+            reason_counts = {count.removeprefix(_DEAD_LETTER): value for count, value in totals if count.startswith(_DEAD_LETTER)}
             # Reasons with a count of 0 are published too: Prometheus sees no increase in a number that appears for the first time.
-            for reason, value in sorted((dict.fromkeys(REASONS, 0) | reason_counts).items()):
+            for reason, value in sorted(({str(reason): 0 for reason in IngestReason} | reason_counts).items()):
                 unreadable.add_metric([*labels, reason], value)
         yield unreadable
         spent = CounterMetricFamily("tidegate_stage_seconds", "Time the stage spent since the process began.", labels=[*_LABELS, "step"])
@@ -163,17 +159,16 @@ class Metrics(Collector):
         yield spent
 
     def _gauges(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("tidegate_input_up", "1 if the input runs, 0 if it has failed.", labels=("input",))
         held = GaugeMetricFamily("tidegate_held_events", "Events that wait for their watermark.", labels=_LABELS)
         substreams = GaugeMetricFamily("tidegate_substreams", "Timelines that must be remembered.", labels=_LABELS)
         lag = GaugeMetricFamily("tidegate_consumer_lag", "Offsets of the raw topic still to be read.", labels=_LABELS)
-        delay = GaugeMetricFamily(
-            "tidegate_watermark_delay_seconds",
-            "How far the watermark is behind the clock, by cause; the sum over all causes is the delay.",
-            labels=[*_LABELS, "cause"],
-        )
+        text = "How far the watermark is behind the clock, by cause; the sum over all causes is the delay."
+        delay = GaugeMetricFamily("tidegate_watermark_delay_seconds", text, labels=[*_LABELS, "cause"])
         watermark = GaugeMetricFamily("tidegate_watermark_timestamp_seconds", "The watermark, seconds since 1970.", labels=_LABELS)
         now_us = self._now_us()
         for input_ in list(self._inputs.values()):
+            up.add_metric([input_.name], int(not input_.has_failed))
             for (topic, partition), report in sorted(input_.reports.items()):
                 labels, behind = [input_.name, topic, str(partition)], input_.lag((topic, partition))
                 held.add_metric(labels, report["held"])
@@ -184,28 +179,23 @@ class Metrics(Collector):
                 watermark_us = report.get("watermark_us", report["c"])
                 if NEVER < watermark_us < INFINITY:
                     watermark.add_metric(labels, watermark_us / SECOND_US)
-        yield from (held, substreams, lag, delay, watermark)
+        yield from (up, held, substreams, lag, delay, watermark)
 
     def _query_metrics(self) -> Iterator[Metric]:
         labels = ("query", "bucket")
         for name, text, count in _QUERY_COUNTERS:
             family = CounterMetricFamily(f"tidegate_{name}", text, labels=labels)
-            for query, bucket, report in self._bucket_reports():
+            for query, bucket, report, _ in self._bucket_reports():
                 family.add_metric([query, bucket], report["totals"].get(count, 0))
             yield family
         duplicates = CounterMetricFamily("tidegate_query_duplicates", "Records skipped because they had been met before.", labels=labels)
-        delay = GaugeMetricFamily(
-            "tidegate_query_watermark_delay_seconds",
-            "How far the results' time is behind the clock, by cause; the sum over all causes is the delay.",
-            labels=[*labels, "cause"],
-        )
-        lag = GaugeMetricFamily(
-            "tidegate_query_consumer_lag", "Offsets of the ordered topic still to be read.", labels=("query", *_LABELS[1:])
-        )
+        text = "How far the results' time is behind the clock, by cause; the sum over all causes is the delay."
+        delay = GaugeMetricFamily("tidegate_query_watermark_delay_seconds", text, labels=[*labels, "cause"])
+        text = "Offsets of the ordered topic still to be read."
+        lag = GaugeMetricFamily("tidegate_query_consumer_lag", text, labels=("query", *_LABELS[1:]))
         now_us = self._now_us()
-        for query, bucket, report in self._bucket_reports():
+        for query, bucket, report, behind in self._bucket_reports():
             duplicates.add_metric([query, bucket], report.get("duplicates", 0))
-            behind = sum(self._queries[query].lags.values())
             for cause, part_us in query_delay_causes(report, behind, now_us).items():
                 delay.add_metric([query, bucket, cause], part_us / SECOND_US)
         for query_ in list(self._queries.values()):
@@ -218,7 +208,7 @@ class Metrics(Collector):
             for (topic, partition), report in sorted(input_.reports.items()):
                 yield [input_.name, topic, str(partition)], report
 
-    def _bucket_reports(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    def _bucket_reports(self) -> Iterator[tuple[str, str, Mapping[str, Any], int]]:
         for query in list(self._queries.values()):
             for bucket, report in sorted(query.reports.items()):
-                yield query.name, str(bucket), report
+                yield query.name, str(bucket), report, sum(query.lags.values())

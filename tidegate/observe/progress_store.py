@@ -29,12 +29,9 @@ from tidegate.observe.recovery_report import Replay
 from tidegate.redis_client import connect, translate_errors
 from tidegate.settings.tables.redis import RedisSettings
 
-# Minimum time between two writes of one job.
-WRITE_EVERY_S = 1.0
-# If nothing changes, a job writes its field `job` this often, and reads the questions to it.
-HEARTBEAT_S = 2.0
-# A job that has not written for this long is gone, or cannot reach Redis.
-SILENT_AFTER_S = 15.0
+WRITE_EVERY_S = 1.0  # minimum time between two writes of one job
+HEARTBEAT_S = 2.0  # if nothing changes, a job writes its field `job` this often, and reads the questions to it
+SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or cannot reach Redis
 
 _JOB, _REPLAY = "job", "replay"
 _CLOSE_WAIT_S = 2.0

@@ -21,14 +21,10 @@ from confluent_kafka import KafkaException
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import SECOND_US, format_duration, format_tick
 
-# How often the driver asks the brokers for the ends.
-POLL_EVERY_S = 2.0
-# The time over which a rate is measured.
-_RATE_WINDOW_S = 30.0
-# A rate over a shorter time is not reported.
-_RATE_SPAN_MIN_S = 0.5
-# A replay of fewer records says nothing about the next one.
-_REPLAY_RECORDS_MIN = 10_000
+POLL_EVERY_S = 2.0  # how often the driver asks the brokers for the ends
+_RATE_WINDOW_S = 30.0  # the time over which a rate is measured
+_RATE_SPAN_MIN_S = 0.5  # a rate over a shorter time is not reported
+_REPLAY_RECORDS_MIN = 10_000  # a replay of fewer records says nothing about the next one
 
 # An offset for each (topic, partition).
 Positions = Mapping[tuple[str, int], int]
@@ -38,14 +34,10 @@ Answer = TypeVar("Answer")
 class RecoveryKind(StrEnum):
     """Where a job continues."""
 
-    # No earlier state: from the beginning.
-    NEW = "new"
-    # No earlier state: from an output start time.
-    START = "start"
-    # From the last batch that Spark has finished.
-    CHECKPOINT = "checkpoint"
-    # The checkpoint was lost: from the last CTI of each channel of the topic that the job writes.
-    CTIS = "ctis"
+    NEW = "new"  # no earlier state: from the beginning
+    START = "start"  # no earlier state: from an output start time
+    CHECKPOINT = "checkpoint"  # from the last batch that Spark has finished
+    CTIS = "ctis"  # the checkpoint was lost: from the last CTI of each channel of the topic that the job writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +51,7 @@ class Recovery:
         batch: The last finished batch; None without a checkpoint.
         repeats_batch: Whether the batch after it had begun when the job ended: it is run again, and writes the same.
         start_us: Output start time of the run, microseconds, if it has one.
+        skips: Which offsets the job does not read, and why, in words.
     """
 
     kind: RecoveryKind
@@ -67,6 +60,7 @@ class Recovery:
     batch: int | None = None
     repeats_batch: bool = False
     start_us: int | None = None
+    skips: tuple[str, ...] = ()
 
     @property
     def ahead(self) -> int:
@@ -82,11 +76,13 @@ class Recovery:
             **({} if self.start_us is None else {"start": format_tick(self.start_us)}),
             "from": {f"{topic}/{number}": offset for (topic, number), offset in sorted(self.starts.items())},
             "ahead": self.ahead,
+            **({"skips": list(self.skips)} if self.skips else {}),
         }
 
     def describe(self) -> str:
         """Return in a few words where the job continues."""
         since = "" if self.start_us is None else f" (output start {format_tick(self.start_us)})"
+        since += f"; skips: {len(self.skips)}" if self.skips else ""
         match self.kind:
             case RecoveryKind.CHECKPOINT if self.batch == -1:
                 return f"checkpoint before its first batch{since}"
@@ -143,9 +139,10 @@ class CatchUp:
     def __init__(self, recovery: Recovery, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.recovery, self._clock_s = recovery, clock_s
         self._began_s = clock_s()
-        self._positions, self._ends = dict(recovery.starts), dict(recovery.ends)
+        self._positions: Positions = recovery.starts
+        self.ends: Positions = recovery.ends
         self._read_rate, self._arrival_rate = _Rate(), _Rate()
-        self._arrival_rate.record(self._began_s, sum(self._ends.values()))
+        self._arrival_rate.record(self._began_s, sum(self.ends.values()))
         self._first_batch: tuple[float, int] | None = None
         # None until enough records were read to measure it.
         self.replay: Replay | None = None
@@ -166,19 +163,14 @@ class CatchUp:
         self._note_caught_up()
 
     def set_ends(self, ends: Positions) -> None:
-        """Set the ends that the brokers have reported."""
         # Checked before the new ends replace the old ones: under load new ends are always ahead.
         self._note_caught_up()
-        self._ends = {**self._ends, **ends}
-        self._arrival_rate.record(self._clock_s(), sum(self._ends.values()))
+        self.ends = {**self.ends, **ends}
+        self._arrival_rate.record(self._clock_s(), sum(self.ends.values()))
 
     def _note_caught_up(self) -> None:
         if self.caught_up_s is None and self.behind == 0:
             self.caught_up_s = self._clock_s() - self._began_s
-
-    @property
-    def ends(self) -> Positions:
-        return self._ends
 
     @property
     def partitions(self) -> list[tuple[str, int]]:
@@ -188,7 +180,7 @@ class CatchUp:
     @property
     def lags(self) -> Positions:
         """How many offsets of each partition lie between the job's position and the newest known end."""
-        return {partition: max(end - self._positions.get(partition, 0), 0) for partition, end in self._ends.items()}
+        return {partition: max(end - self._positions.get(partition, 0), 0) for partition, end in self.ends.items()}
 
     @property
     def behind(self) -> int:

@@ -114,13 +114,12 @@ def _parse_topics(value: object) -> tuple[str, ...]:
 
 
 def _parse_pattern(value: object) -> str:
+    reason = "empty, or no text"
     try:
-        return re.compile(str(value)).pattern if isinstance(value, str) and value else _refuse_pattern("empty, or no text")
+        if isinstance(value, str) and value:
+            return re.compile(value).pattern
     except re.error as error:
-        return _refuse_pattern(str(error))
-
-
-def _refuse_pattern(reason: str) -> str:
+        reason = str(error)
     raise NotAllowed(f"a regular expression for whole topic names, such as flights-.* ({reason})")
 
 

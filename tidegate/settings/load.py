@@ -127,9 +127,8 @@ class Settings(BaseSettings):
         topics_of_several = {topic: keys for topic, keys in writers.items() if len(keys) > 1}
         fix = "give each a topic of its own: an ordered topic has exactly one writer"
         if topics_of_several:
-            raise Contradiction(
-                [(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in topics_of_several.items()]
-            )
+            clashes = [(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in topics_of_several.items()]
+            raise Contradiction(clashes)
         return self
 
     @model_validator(mode="after")
@@ -188,9 +187,8 @@ class Settings(BaseSettings):
 
 
 def _driver_fix(wanted: str, other_inputs: set[str]) -> str:
-    return (
-        choice_fix(wanted, other_inputs) if other_inputs else f"there is no other input; add [inputs.{wanted}] or remove import_ctis_from"
-    )
+    alone = f"there is no other input; add [inputs.{wanted}] or remove import_ctis_from"
+    return choice_fix(wanted, other_inputs) if other_inputs else alone
 
 
 def _cycles(drivers: Mapping[str, str]) -> list[list[str]]:
@@ -280,6 +278,6 @@ def _stack_layer(layers: list[Layer], env: Mapping[str, str]) -> Layer:
 
     stack = EmbeddedStack.find(folder)
     if stack is not None:
-        found = {("kafka", "bootstrap"): stack.bootstrap, ("redis", "url"): stack.redis_url}
-        layer.entries = {key: Entry(found[key], STACK_ORIGIN) for key in sorted(wanted)}
+        addresses = {("kafka", "bootstrap"): stack.bootstrap, ("redis", "url"): stack.redis_url}
+        layer.entries = {key: Entry(addresses[key], STACK_ORIGIN) for key in sorted(wanted)}
     return layer

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from ordering.errors import SettingError
 from tidegate.secret_masking import scrub
 
+_CHOICES_LISTED = 10  # most allowed words that an advice lists
+
 
 class SettingsReport(SettingError):
     """Several settings are wrong; ``problems`` holds one :class:`SettingError` for each, at least two."""
@@ -20,16 +22,12 @@ class SettingsReport(SettingError):
 
     def __init__(self, problems: Sequence[SettingError]) -> None:
         self.problems = tuple(problems)
-        listed = "\n".join(_numbered_item(number, problem) for number, problem in enumerate(self.problems, 1))
-        super().__init__(f"{len(self.problems)} settings are wrong; nothing was started\n{listed}")
+        items = [f"  {number}. {problem}".replace("\n", "\n   ") for number, problem in enumerate(self.problems, 1)]
+        super().__init__("\n".join([f"{len(items)} settings are wrong; nothing was started", *items]))
 
     # Pickled by its fields: an exception's default would call the constructor with the text.
     def __reduce__(self) -> tuple[object, ...]:
         return SettingsReport, (self.problems,)
-
-
-def _numbered_item(number: int, problem: SettingError) -> str:
-    return f"  {number}. " + str(problem).replace("\n", "\n   ")
 
 
 def raise_problems(problems: Iterable[SettingError]) -> None:
@@ -49,8 +47,11 @@ def nearest_word(word: str, allowed: Iterable[str]) -> str | None:
 
 
 def choice_fix(word: str, allowed: Iterable[str]) -> str:
-    """Return the advice for a misspelled *word*: the nearest spelling, if any, and all allowed words."""
+    """Return the advice for a misspelled *word*: the nearest spelling, if any, and all allowed words; of many only the nearest three."""
     choices = sorted(allowed)
+    if len(choices) > _CHOICES_LISTED:
+        first, second, third = difflib.get_close_matches(word.lower().replace("-", "_"), choices, n=3, cutoff=0)
+        return f"did you mean {first}, {second} or {third}? docs/settings.md lists all {len(choices)}"
     suggestion = nearest_word(word, choices)
     listed = f"allowed: {', '.join(choices)}" if choices else "nothing is allowed here"
     return f"did you mean {suggestion}? {listed}" if suggestion else listed
@@ -69,13 +70,10 @@ def wrong_value(key: str, value: str, where: str, fix: str, example: str = "") -
 
 def exposed_secret(key: str, where: str) -> SettingError:
     """Return the error of a secret that others could read: in a file that is copied around, or on the command line."""
-    return SettingError(
-        f"{key} is a secret, or holds one, and is written out",
-        code="TG-SETTING-SECRET",
-        where=where,
-        fix="put it into a file that only this user can read, or into the environment, and name that here",
-        example='"file:/run/secrets/tidegate" or "env:TIDEGATE_SECRET"',
-    )
+    what = f"{key} is a secret, or holds one, and is written out"
+    fix = "put it into a file that only this user can read, or into the environment, and name that here"
+    example = '"file:/run/secrets/tidegate" or "env:TIDEGATE_SECRET"'
+    return SettingError(what, code="TG-SETTING-SECRET", where=where, fix=fix, example=example)
 
 
 def conflicting_settings(what: str, where: str, fix: str) -> SettingError:

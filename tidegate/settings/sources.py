@@ -96,13 +96,11 @@ def read_file(path: Path, name: str = "") -> Layer:
         text = path.read_text("utf-8")
         document = tomllib.loads(text)
     except FileNotFoundError:
-        raise SettingError(
-            f"there is no file {name}", code="TG-SETTING-FILE", where=name, fix="check --config and TIDEGATE_CONFIG"
-        ) from None
+        fix = "check --config and TIDEGATE_CONFIG"
+        raise SettingError(f"there is no file {name}", code="TG-SETTING-FILE", where=name, fix=fix) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(
-            f"{name} cannot be read: {error}", code="TG-SETTING-FILE", where=name, fix="make it a readable UTF-8 file"
-        ) from None
+        fix = "make it a readable UTF-8 file"
+        raise SettingError(f"{name} cannot be read: {error}", code="TG-SETTING-FILE", where=name, fix=fix) from None
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(str(error), text, name) from None
     # tomllib gives no positions of keys, so a second pass finds them.
@@ -119,13 +117,8 @@ def _syntax_error(message: str, text: str, name: str) -> SettingError:
     line, column = (int(place["line"]), int(place["column"])) if place and place["line"] else (last_line, 1)
     what = _ERROR_PLACE.sub("", message)
     fix = "text stands in quotes, tables in [brackets], one setting a line"
-    return SettingError(
-        f"not valid TOML: {what}",
-        code="TG-SETTING-SYNTAX",
-        where=f"{name}:{line}:{column}",
-        fix=fix,
-        example='[kafka]\nbootstrap = "localhost:9092"',
-    )
+    example = '[kafka]\nbootstrap = "localhost:9092"'
+    return SettingError(f"not valid TOML: {what}", code="TG-SETTING-SYNTAX", where=f"{name}:{line}:{column}", fix=fix, example=example)
 
 
 def _leaves(table: Mapping[str, Any], above: Key) -> Iterable[tuple[Key, Any]]:
@@ -211,8 +204,7 @@ def _note_single_underscore(layer: Layer, variable: str, text: str, keys_of: Cal
         f"{ENV_PREFIX}{section}__{key}".upper() for section in keys_of(()) for key in keys_of((section,)) if words == f"{section}_{key}"
     ]
     if candidates:
-        problem = unknown_setting(variable, json.dumps(text), "environment", candidates)
-        layer.problems.append(problem)
+        layer.problems.append(unknown_setting(variable, json.dumps(text), "environment", candidates))
 
 
 def _restore_case(steps: list[str], known_names: Mapping[str, set[str]]) -> Key:
@@ -270,13 +262,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
-            raise SettingError(
-                f"--set {assignment} gives no value",
-                code="TG-SETTING-FLAG",
-                where="flag",
-                fix="write key=value",
-                example="--set inputs.flights.late=3h",
-            )
+            what = f"--set {assignment} gives no value"
+            raise SettingError(what, code="TG-SETTING-FLAG", where="flag", fix="write key=value", example="--set inputs.flights.late=3h")
         out[key.strip()] = value
     return out
 

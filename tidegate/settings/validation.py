@@ -51,13 +51,9 @@ def _problems(details: ErrorDetails, model: type[BaseModel], entries: Mapping[Ke
             yield conflict_key, conflicting_settings(f"{dotted(key)}: {what}" if key else what, _origin(conflict_key, entries), fix)
     elif kind == "extra_forbidden":
         yield key, unknown_setting(dotted(key), _value_text(key, details, entries), _origin(key, entries), keys_below(model, key[:-1]))
-    elif not isinstance(details["input"], dict) and keys_below(model, key):
-        yield (
-            key,
-            wrong_value(dotted(key), _value_text(key, details, entries), _origin(key, entries), f"it is a table: write [{dotted(key)}]"),
-        )
     else:
-        fix = _advice(details, cause, key, model)
+        is_no_table = not isinstance(details["input"], dict) and bool(keys_below(model, key))
+        fix = f"it is a table: write [{dotted(key)}]" if is_no_table else _advice(details, cause, key, model)
         yield key, wrong_value(dotted(key), _value_text(key, details, entries), _origin(key, entries), fix)
 
 

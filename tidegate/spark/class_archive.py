@@ -20,6 +20,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from tidegate.observe.terminal import print_text
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.spark import SparkSettings
 from tidegate.spark.data_source import RangePlanner, Ranges, make_source
@@ -63,17 +64,14 @@ def _record_archive(target: Path) -> None:
     """Run one batch of an empty job, in a JVM that writes its archive when it ends."""
     with tempfile.TemporaryDirectory() as work:
         # A setting replaces the job's own options, so these are repeated with the recording added.
-        conf = {"spark.driver.extraJavaOptions": _recording_options(target)}
+        recording = f"-XX:ArchiveClassesAtExit={target} -Xlog:cds=off -Xlog:cds+dynamic=off"
+        conf = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {recording}"}
         settings = Settings(spark=SparkSettings.model_validate({"conf": conf, "master": "local[2]"}))
         spark = start_session(settings, "class-archive", Path(work))
         stage = Stage("class-archive", work, until_end=True)
         start_stage(spark, make_source(_OneBatchPlanner, _SCHEMA), _CountingProcessor(), stage, lambda reports: None).awaitTermination()
         spark.stop()
         stop_jvm(_SECONDS_MAX)
-
-
-def _recording_options(target: Path) -> str:
-    return f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={target} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def make_archive() -> Path | None:
@@ -97,4 +95,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         _record_archive(Path(sys.argv[1]))
     else:
-        print(make_archive() or "no class archive could be made: jobs will start a few seconds slower")
+        print_text(f"{make_archive() or 'no class archive could be made: jobs will start a few seconds slower'}\n")

@@ -20,8 +20,7 @@ from pyspark.sql.types import StructType
 from ordering.ticks import SECOND_US
 
 SOURCE_NAME = "tidegate_ranges"
-# Longest sleep in one call while it is too early: Spark must be able to stop meanwhile.
-_NAP_S = 0.1
+_NAP_S = 0.1  # longest sleep in one call while it is too early: Spark must be able to stop meanwhile
 # The sleep without new records grows by this share of the silence, because each call asks the brokers.
 _NAP_GROWTH = 0.05
 

@@ -22,6 +22,7 @@ from tidegate.spark.privates import CHECKPOINT_TAKEN, SLOW_START, WORKER_GONE
 _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
 FAILURE_FILE = "failure.log"
 _STARTS_MAX = 12
+_GONE = "TG-SPARK-GONE"
 _NO_SPACE = "No space left on device"
 # Exceptions of a call to a JVM that has ended.
 _JVM_GONE = (Py4JNetworkError, ConnectionError)
@@ -69,34 +70,53 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DrivenQuery:
-    """One query to drive: *start* starts it from the checkpoint in *folder*, which also gets Spark's full report if the query fails."""
+    """
+    One query to drive: *start* starts it from the checkpoint in *folder*, which also gets Spark's full report if the query fails.
+    *check* is called about once a second; a TidegateError from it ends the query. *on_failure* gets the error that ended it.
+    """
 
     name: str
     start: Callable[[], Query]
     folder: Path
-    on_failure: Callable[[], None] = lambda: None
+    on_failure: Callable[[TidegateError], None] = lambda _: None
+    check: Callable[[], None] = lambda: None
 
 
-def drive(jobs: Sequence[DrivenQuery], stop: Stop, every_second: Callable[[], None] = lambda: None) -> None:
+def drive(jobs: Sequence[DrivenQuery], stop: Stop, every_second: Callable[[], None] = lambda: None, *, isolates: bool = False) -> None:
     """
-    Start queries; return when all have ended by themselves or *stop* was asked for. If one fails, the others are stopped.
+    Start queries; return when all have ended by themselves or *stop* was asked for. If one fails, the others are stopped; if *isolates*,
+    they go on, and the first failure is raised when all have ended.
 
-    An exception from *every_second* stops all queries too. Raises TidegateError: a query failed; an error that a worker raised deliberately
-    is raised again as it was.
+    A query that cannot be started, the end of the JVM, and an exception from *every_second* stop all queries. Raises TidegateError: a query
+    failed; an error that a worker raised deliberately is raised again as it was.
     """
     running: list[_RunningQuery] = []
+    failures: list[TidegateError] = []
+
+    def has_ended(query: _RunningQuery, wait: bool) -> bool:
+        try:
+            return query.has_ended(wait)
+        except TidegateError as error:
+            if not isolates or error.code == _GONE:
+                raise
+            failures.append(error)
+            query.stop()
+            return True
+
     try:
         for job in jobs:
             running.append(_RunningQuery(job, stop))  # noqa: PERF401  (those that were started are stopped where the next one fails)
         unfinished = list(running)
         while unfinished and not stop.is_asked:
             # Only the first waits for a second, so that all are checked once a second.
-            unfinished = [each for place, each in enumerate(unfinished) if not each.has_ended(wait=place == 0)]
+            unfinished = [each for place, each in enumerate(unfinished) if not has_ended(each, wait=place == 0)]
             every_second()
     finally:
         for query in running:
             query.stop()
     every_second()
+    if failures:
+        raise failures[0]
 
 
 class _RunningQuery:
@@ -115,6 +135,11 @@ class _RunningQuery:
                 self._restart_or_raise(error)
 
     def has_ended(self, wait: bool) -> bool:
+        try:
+            self._job.check()
+        except TidegateError as error:
+            self._job.on_failure(error)
+            raise
         try:
             # awaitTermination takes whole seconds, but returns at once if the query is no longer active.
             return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))
@@ -138,7 +163,7 @@ class _RunningQuery:
         # Spark gives a Python process ten seconds to start, which may be too short on a busy machine.
         if SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.is_asked:
             raised = self._job_error(error, text)
-            self._job.on_failure()
+            self._job.on_failure(raised)
             raise raised from None
         get_logger("spark").warning(
             "a Python process did not start in time: starting the query again", job=self._job.name, attempt=self._starts
@@ -155,7 +180,7 @@ class _RunningQuery:
         if isinstance(error, _JVM_GONE):
             return TidegateError(
                 "Spark's JVM has ended by itself, or was killed",
-                code="TG-SPARK-GONE",
+                code=_GONE,
                 where=str(self._job.folder),
                 fix="start again: the job resumes; if nobody killed it, see the system's log and spark.log there for want of memory",
             )

@@ -6,29 +6,22 @@ The options of Spark and its JVM that results, speed and safety depend on, with 
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import pyspark
 
-from ordering.errors import TidegateError
+from tidegate.secret_masking import SPARK_REDACTION
 from tidegate.spark.privates import FILE_MANAGER, STATE_STORE
 
 # Not the JVM's own temporary folder: Spark 4.3 changes socket paths to lower case, and limits them to 108 characters.
-SOCKETS = "/tmp"
+SOCKETS = Path("/tmp")
 
 _LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
-JAVA_OPTIONS = " ".join(
-    (
-        # The JVM only schedules: the quick compiler alone halves the cost of a start, and locked jars need no verification.
-        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
-        f"-Dlog4j2.configurationFile={_LOG4J}",
-    )
-)
+# The JVM only schedules: the quick compiler alone halves the cost of a start, and locked jars need no verification.
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+JAVA_OPTIONS = f"{_JVM} -Dlog4j2.configurationFile={_LOG4J}"
 FIXED = {
     "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -48,7 +41,7 @@ FIXED = {
     # On a TCP port the JVM takes any connection for its own worker: the first four bytes of a scraper's request would be a length of a
     # gigabyte, which ends the job. The state server does not authenticate either.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.unix.domain.socket.dir": SOCKETS,
+    "spark.python.unix.domain.socket.dir": str(SOCKETS),
     # Only some kinds of worker get this option, and those would need a separate daemon.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.python.daemon.module": "tidegate.spark.worker_daemon",
@@ -57,6 +50,7 @@ FIXED = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.cleaner.periodicGC.interval": "5min",
+    "spark.redaction.regex": SPARK_REDACTION,
 }
 LOCAL_CHECKPOINT = {
     # The default manager runs a program, readlink, for each file; Hadoop's local files have their own checksums.
@@ -71,19 +65,17 @@ _LOCAL = {
 }
 
 
-def local_conf() -> dict[str, str]:
-    """Return the extra options of a job on one machine: loopback only, and a socket folder private to this user."""
-    try:
-        sockets = tempfile.mkdtemp(prefix="tidegate-", dir=SOCKETS)
-    except OSError as error:
-        raise TidegateError(
-            f"no folder for the sockets between Spark and its workers can be made: {error}",
-            code="TG-SPARK-START",
-            where=SOCKETS,
-            fix=f"let this user write to {SOCKETS}",
-        ) from error
-    atexit.register(shutil.rmtree, sockets, ignore_errors=True)
-    return {**_LOCAL, "spark.python.unix.domain.socket.dir": sockets}
+def local_conf(folder: Path) -> dict[str, str]:
+    """Return the extra options of a job on one machine: loopback only, and sockets in the private *folder*."""
+    return {**_LOCAL, "spark.python.unix.domain.socket.dir": str(folder)}
+
+
+def java_options(folder: Path) -> str:
+    """
+    Return the JVM's options; what it unpacks goes into the private *folder*, unless ``SPARK_SUBMIT_OPTS`` names another one.
+    """
+    temporary = "" if "java.io.tmpdir" in os.environ.get("SPARK_SUBMIT_OPTS", "") else f"-Djava.io.tmpdir={folder}"
+    return " ".join(filter(None, (JAVA_OPTIONS, temporary, archive_option())))
 
 
 def archive_path() -> Path:

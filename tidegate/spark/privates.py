@@ -7,28 +7,48 @@ and fails if its version is not the checked one.
 
 from __future__ import annotations
 
+import os
+import shlex
 import threading
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # Python workers import this module for its constants only, so functions import their modules themselves.
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 CHECKED_VERSION = "4.3.0"
 
 # ----- the driver's side of py4j
 
+# PySpark starts spark-submit with these arguments.
+SUBMIT_VARIABLE = "PYSPARK_SUBMIT_ARGS"
+# How long a thread outlives its query.
+_BATCH_WAIT_S = 5
 
-def start_jvm(conf: Mapping[str, str]) -> None:
-    """
-    Start the JVM with *conf* on its command line. The public builder would add secrets there, which every user of the machine could read.
-    """
-    from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
+def start_jvm(properties: Path) -> None:
+    """
+    Start the JVM with the settings in the file *properties*. The public builder would write them on a command line, which every user of the
+    machine could read.
+    """
+    from pyspark import SparkContext
+
+    given = os.environ.get(SUBMIT_VARIABLE)
+    # The user's own defaults count as without a file.
+    os.environ[SUBMIT_VARIABLE] = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults {given or 'pyspark-shell'}"
+    try:
+        SparkContext._ensure_initialized()
+    finally:
+        os.environ.pop(SUBMIT_VARIABLE)
+        if given is not None:
+            os.environ[SUBMIT_VARIABLE] = given
 
 
 def stop_jvm(timeout_s: float) -> None:
@@ -46,6 +66,74 @@ def load_state_library(session: SparkSession) -> None:
     jvm: Any = session._jvm
     with suppress(Exception):  # the first batch meets and reports the same error
         jvm.org.rocksdb.RocksDB.loadLibrary()
+
+
+class BatchHandOver:
+    """
+    Hands the texts of each batch of a one-column stream to a function of the driver, in place of PySpark's ``foreachBatch``.
+
+    For that one the driver listens on a TCP port that asks for no password, where everybody on the machine may call methods of its
+    objects. Here Spark's thread collects a batch and waits within the JVM, and a thread of the driver fetches it: no port is needed.
+    """
+
+    def __init__(self, stream: DataFrame) -> None:
+        from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+        session: Any = stream.sparkSession
+        frame: Any = stream
+        self._jvm = session._jvm
+        self._exchanger = self._jvm.java.util.concurrent.Exchanger()
+        texts = getattr(frame._jdf, "as")(self._jvm.org.apache.spark.sql.Encoders.STRING())
+        self.writer: DataStreamWriter = ClassicFrame(texts, session).writeStream
+        writer: Any = self.writer
+        writer._jwrite.foreachBatch(self._batch_function())
+
+    def _batch_function(self) -> Any:
+        """Return the JVM's function of a batch and its number: collect the batch, exchange it for a future, wait for the future."""
+        handles = self._jvm.java.lang.invoke.MethodHandles
+        collect = self._method("org.apache.spark.sql.Dataset", "collectAsList", "()Ljava/util/List;")
+        exchange = self._method("java.util.concurrent.Exchanger", "exchange", "(Ljava/lang/Object;)Ljava/lang/Object;")
+        # Not interrupted when the query is stopped: afterwards no batch is worked on any more.
+        wait = self._method("java.util.concurrent.CompletableFuture", "join", "()Ljava/lang/Object;")
+        of_batch = handles.filterReturnValue(handles.filterReturnValue(collect, exchange.bindTo(self._exchanger)), wait)
+        of_both = handles.dropArguments(of_batch, 1, [self._class("java.lang.Object")])
+        function = self._class("org.apache.spark.api.java.function.VoidFunction2")
+        return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(function, of_both)
+
+    def _method(self, owner: str, name: str, descriptor: str) -> Any:
+        """Return a handle of a method that takes and returns plain objects."""
+        types = self._jvm.java.lang.invoke.MethodType
+        found = self._jvm.java.lang.invoke.MethodHandles.publicLookup().findVirtual(
+            self._class(owner), name, types.fromMethodDescriptorString(descriptor, None)
+        )
+        return found.asType(types.genericMethodType(found.type().parameterCount()))
+
+    def _class(self, name: str) -> Any:
+        return self._jvm.java.lang.Class.forName(name)
+
+    def follow(self, query: StreamingQuery, on_batch: Callable[[list[str]], None]) -> None:
+        """Call *on_batch*, in a thread of its own, with the texts of each batch until *query* ends; its exception fails the query."""
+        threading.Thread(target=self._follow, args=(query, on_batch), daemon=True).start()
+
+    def _follow(self, query: StreamingQuery, on_batch: Callable[[list[str]], None]) -> None:
+        from py4j.protocol import Py4JError
+
+        seconds, done = self._jvm.java.util.concurrent.TimeUnit.SECONDS, self._jvm.java.util.concurrent.CompletableFuture()
+        with suppress(Py4JError, ConnectionError):  # the JVM has ended
+            while True:
+                try:
+                    batch = self._exchanger.exchange(done, _BATCH_WAIT_S, seconds)
+                except Py4JError:  # no batch came
+                    if not query.isActive:
+                        return
+                    continue
+                try:
+                    joined = self._jvm.java.lang.String.join("\n", batch)
+                    on_batch(joined.split("\n") if joined else [])
+                    done.complete(None)
+                except Exception:
+                    done.completeExceptionally(self._jvm.java.lang.RuntimeException(traceback.format_exc()))
+                done = self._jvm.java.util.concurrent.CompletableFuture()
 
 
 def silence_accumulator_server(server: Any) -> None:

@@ -18,13 +18,7 @@ Kind = TypeVar("Kind")
 Label = Annotated[int, IntegerType()]
 Pairs = tuple[tuple[int, int], ...]
 
-_TYPES: dict[Any, DataType] = {
-    int: LongType(),
-    Label: IntegerType(),
-    str: StringType(),
-    bool: BooleanType(),
-    Pairs: ArrayType(LongType()),
-}
+_TYPES: dict[Any, DataType] = {int: LongType(), Label: IntegerType(), str: StringType(), bool: BooleanType(), Pairs: ArrayType(LongType())}
 
 
 _HINTS: dict[type, dict[str, Any]] = {}

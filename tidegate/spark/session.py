@@ -11,28 +11,30 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ordering.errors import TidegateError
 from tidegate.native_parts import NATIVE_SWITCH
-from tidegate.secret_masking import has_password, is_secret_key
 from tidegate.settings.load import Settings
-from tidegate.spark.allocator import allocator_environment
-from tidegate.spark.lean_python import lean_python
-from tidegate.spark.options import FIXED, JAVA_OPTIONS, LOCAL_CHECKPOINT, archive_option, local_conf
+from tidegate.spark.launch.allocator import allocator_environment
+from tidegate.spark.launch.launch_files import launch_files
+from tidegate.spark.launch.lean_python import lean_python
+from tidegate.spark.launch.private_folder import make_private_folder
+from tidegate.spark.options import FIXED, LOCAL_CHECKPOINT, SOCKETS, java_options, local_conf
 from tidegate.spark.privates import (
     LOOKUP_PROGRAM_VARIABLE,
     NO_LOOKUP_PROGRAM,
+    BatchHandOver,
     accumulator_server,
     import_late_modules,
     load_state_library,
@@ -41,6 +43,9 @@ from tidegate.spark.privates import (
 )
 from tidegate.spark.state_store import REPORT_SCHEMA
 from tidegate.spark.worker_log import WORKER_LOG
+
+# Where Spark spills, a list with commas; it takes precedence over spark.local.dir.
+LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
 
 Report = dict[str, Any]
 OnReports = Callable[[list[Report]], None]
@@ -63,6 +68,8 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     # Workers know only the settings of their stage; settings of a whole process go through its environment.
     os.environ[NATIVE_SWITCH] = settings.kafka.native
     spark = settings.spark
+    folder_of_job = make_private_folder(SOCKETS)
+    os.environ[LOCAL_DIRS_VARIABLE] = ",".join(map(str, _local_dirs(spark.properties().get("spark.local.dir", ""), folder_of_job)))
     conf = {
         "spark.app.name": f"{spark.app_name}-{job}",
         "spark.driver.memory": spark.driver_memory,
@@ -70,11 +77,11 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
         **{f"spark.executorEnv.{name}": value for name, value in allocator.items()},
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
-        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {archive_option()}".strip(),
+        "spark.driver.extraJavaOptions": java_options(folder_of_job),
         **FIXED,
         **(LOCAL_CHECKPOINT if "://" not in spark.checkpoint_dir else {}),
         # A standalone cluster would give the first application all its cores, and the next would wait for ever silently.
-        **(local_conf() if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
+        **(local_conf(folder_of_job) if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
     }
     builder: Any = SparkSession.builder
@@ -84,7 +91,8 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     import_late_modules()
     try:
         with _redirect_stderr(folder / WORKER_LOG):
-            start_jvm(_public({"spark.master": spark.master, **conf}))
+            with launch_files(folder_of_job, {"spark.master": spark.master, **conf}) as properties:
+                start_jvm(properties)
             started: SparkSession = builder.getOrCreate()
     except Exception as error:  # py4j raises its own kinds, and a missing Java a bare RuntimeError
         raise TidegateError(
@@ -101,6 +109,15 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     return started
 
 
+def _local_dirs(configured: str, default: Path) -> list[Path]:
+    """Return a private folder in each folder that the environment, or else the setting, names for spilled data; *default* if none does."""
+    named = os.environ.get(LOCAL_DIRS_VARIABLE) or configured
+    parents = [Path(parent.strip()) for parent in named.split(",") if parent.strip()]
+    for parent in parents:
+        parent.mkdir(parents=True, exist_ok=True)
+    return [make_private_folder(parent) for parent in parents] or [default]
+
+
 def _warm_worker(spark: SparkSession) -> None:
     """Start a Python worker early: it imports for a second, while the first batch is planned."""
     with suppress(Exception):  # the job itself reports the error
@@ -111,11 +128,6 @@ def end_session(spark: SparkSession) -> None:
     """Stop Spark, ignoring a JVM that has already ended."""
     with suppress(Py4JError, ConnectionError):
         spark.stop()
-
-
-def _public(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings without secrets, for the JVM's command line, which everybody may read; secrets follow when it runs."""
-    return {key: value for key, value in conf.items() if not is_secret_key(key) and not has_password(value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +149,12 @@ def start_stage(
         processor, outputStructType=REPORT_SCHEMA, outputMode="append", timeMode="none"
     )
 
-    def collect(batch: DataFrame, batch_id: int) -> None:
-        on_reports([json.loads(row["report"]) for row in batch.collect()])
-
-    writer = reports.writeStream.queryName(stage.name).option("checkpointLocation", f"{stage.checkpoint}/spark").foreachBatch(collect)
-    if stage.until_end:
-        return writer.trigger(availableNow=True).start()
+    hand_over = BatchHandOver(reports)
+    writer = hand_over.writer.queryName(stage.name).option("checkpointLocation", f"{stage.checkpoint}/spark")
     # PacedPlanner waits between batches.
-    return writer.trigger(processingTime="0 seconds").start()
+    query = (writer.trigger(availableNow=True) if stage.until_end else writer.trigger(processingTime="0 seconds")).start()
+    hand_over.follow(query, lambda texts: on_reports([json.loads(text) for text in texts]))
+    return query
 
 
 @contextmanager

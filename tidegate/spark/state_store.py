@@ -20,8 +20,7 @@ from tidegate.spark.deferred import Deferred
 
 Value = TypeVar("Value")
 
-# The output of a stateful stage: one JSON object per key and batch.
-REPORT_SCHEMA = "report string"
+REPORT_SCHEMA = "report string"  # the output of a stateful stage: one JSON object per key and batch
 
 _NONCE_BYTES = 16
 # The cell of the head; chunks have numbers from 0 up. Part p of chunk n is in cell n + p * _PART.

@@ -11,6 +11,7 @@ import gc
 import importlib
 import sys
 
+from tidegate.spark.launch.private_folder import share_results
 from tidegate.spark.privates import STATEFUL_WORKER
 
 _HEAVY = ("pandas", "pyarrow", "duckdb", "confluent_kafka", "structlog", "pydantic_settings", "fastavro", "pyspark.sql.streaming")
@@ -19,6 +20,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == [STATEFUL_WORKER]:
         for name in _HEAVY:
             importlib.import_module(name)
+        share_results()
     from pyspark.daemon import manager
 
     gc.collect()

@@ -137,11 +137,9 @@ class EmbeddedStack:
 
     def start(self, progress: Progress = lambda step: None) -> None:
         """
-        Start the servers that do not run, and return once both answer; *progress* gets each step in a few words.
-
-        Raises:
-            StackError: No Java, a wrong checksum, a taken port, or a server that does not start.
-            RefusedError: A server already runs on another port than the one asked for.
+        Start the servers that do not run, and return once both answer; *progress* gets each step in a few words. Raises StackError: No
+        Java, a wrong checksum, a taken port, or a server that does not start; RefusedError: a server already runs on another port than the
+        one asked for.
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with hold_lock(self.directory / "lock"):
@@ -254,13 +252,10 @@ class EmbeddedStack:
         fixed = wanted or (remembered if keep_port else None)
         port = fixed or (remembered if remembered and is_free(remembered) else free_port())
         if not is_free(port):
-            raise StackError(
-                f"port {port} for {name} is taken by another program",
-                code="TG-STACK-PORT",
-                where=f"127.0.0.1:{port}",
-                fix="stop that program, give another port, or give none and a free one is found",
-                example=f"tidegate up --{name}-port {free_port()}",
-            )
+            what = f"port {port} for {name} is taken by another program"
+            where = f"127.0.0.1:{port}"
+            fix = "stop that program, give another port, or give none and a free one is found"
+            raise StackError(what, code="TG-STACK-PORT", where=where, fix=fix, example=f"tidegate up --{name}-port {free_port()}")
         self._update({f"{name}_port": port})
         return port
 
@@ -268,13 +263,9 @@ class EmbeddedStack:
         for name in sorted(running):
             wanted, port = self._wanted_ports[name], self._port(name)
             if wanted not in (None, port):
-                raise RefusedError(
-                    f"{name} of this stack runs on port {port} already, not on {wanted}",
-                    code="TG-STACK-MOVE",
-                    where=str(self.directory),
-                    fix="stop it first, or use another folder",
-                    example="tidegate down",
-                )
+                what = f"{name} of this stack runs on port {port} already, not on {wanted}"
+                fix = "stop it first, or use another folder"
+                raise RefusedError(what, code="TG-STACK-MOVE", where=str(self.directory), fix=fix, example="tidegate down")
 
     # ----- stack.json
 
@@ -312,13 +303,8 @@ class EmbeddedStack:
     def _port(self, name: str) -> int:
         port = self._recorded_port(name) or self._wanted_ports.get(name)
         if port is None:
-            raise StackError(
-                "this stack was never started, so it has no address",
-                code="TG-STACK-DOWN",
-                where=str(self.directory),
-                fix="start it",
-                example="tidegate up",
-            )
+            what = "this stack was never started, so it has no address"
+            raise StackError(what, code="TG-STACK-DOWN", where=str(self.directory), fix="start it", example="tidegate up")
         return port
 
     # ----- health

@@ -100,16 +100,13 @@ def verify(pins: Sequence[Pin], folder: Path) -> None:
     Raises StackError (``TG-STACK-CHECKSUM``) with the file, the expected checksum and the actual one.
     """
     expected = {pin.file_name: pin.sha256 for pin in pins}
-    found = {path.name: _sha256(path) for path in folder.glob("*.jar")}
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            raise StackError(
-                f"{name} is not the file this version of Tidegate was made with: expected sha256 "
-                f"{expected.get(name, '(no such file)')}, found {found.get(name, '(no such file)')}",
-                code="TG-STACK-CHECKSUM",
-                where=str(folder / name),
-                fix="delete the folder and run the command again; if the error comes back, ask who stands between you and the repository",
-            )
+    actual = {path.name: _sha256(path) for path in folder.glob("*.jar")}
+    for name in sorted(expected.keys() | actual.keys()):
+        wanted, given = (checksums.get(name, "(no such file)") for checksums in (expected, actual))
+        if wanted != given:
+            what = f"{name} is not the file this version of Tidegate was made with: expected sha256 {wanted}, found {given}"
+            fix = "delete the folder and run the command again; if the error comes back, ask who stands between you and the repository"
+            raise StackError(what, code="TG-STACK-CHECKSUM", where=str(folder / name), fix=fix)
 
 
 def find_java() -> Path:
@@ -133,13 +130,8 @@ def find_java() -> Path:
 
 
 def _java_error(what: str, where: str) -> StackError:
-    return StackError(
-        what,
-        code="TG-STACK-JAVA",
-        where=where,
-        fix=f"install a Java runtime, version {JAVA_MIN} or newer, and put it on the PATH or set JAVA_HOME",
-        example="apt-get install openjdk-17-jre-headless",
-    )
+    fix = f"install a Java runtime, version {JAVA_MIN} or newer, and put it on the PATH or set JAVA_HOME"
+    return StackError(what, code="TG-STACK-JAVA", where=where, fix=fix, example="apt-get install openjdk-17-jre-headless")
 
 
 @contextlib.contextmanager
@@ -168,12 +160,10 @@ def _fetch(pins: Sequence[Pin], scratch: Path) -> Path:
         if not failed:
             return jars
         if last_try:
-            raise StackError(
-                "the jars of Apache Kafka could not be fetched: " + _ivy_error(output),
-                code="TG-STACK-RESOLVE",
-                fix="check the network and the proxy settings of Java, or name a Maven repository you can reach",
-                example="TIDEGATE_MAVEN_REPOSITORY=<address of your mirror> tidegate up",
-            )
+            what = "the jars of Apache Kafka could not be fetched: " + _ivy_error(output)
+            fix = "check the network and the proxy settings of Java, or name a Maven repository you can reach"
+            example = "TIDEGATE_MAVEN_REPOSITORY=<address of your mirror> tidegate up"
+            raise StackError(what, code="TG-STACK-RESOLVE", fix=fix, example=example)
     raise AssertionError("unreachable: the last try returns or raises")
 
 
@@ -204,12 +194,8 @@ def _ivy_jar() -> Path:
     folders = (spec.submodule_search_locations or []) if spec else []
     jars = [jar for folder in folders for jar in Path(folder, "jars").glob("ivy-*.jar")]
     if not jars:
-        raise StackError(
-            "the Ivy jar that PySpark carries was not found",
-            code="TG-STACK-RESOLVE",
-            where=", ".join(folders),
-            fix="install pyspark as this project's lock file says",
-        )
+        what = "the Ivy jar that PySpark carries was not found"
+        raise StackError(what, code="TG-STACK-RESOLVE", where=", ".join(folders), fix="install pyspark as this project's lock file says")
     return jars[0]
 
 

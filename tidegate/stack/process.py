@@ -97,13 +97,9 @@ def wait_healthy(name: str, server: ServerProcess, is_healthy: Callable[[], bool
     while not is_healthy():
         has_ended = server.process() is None
         if has_ended or time.monotonic() > deadline_s:
-            raise StackError(
-                f"{name} {'ended while starting' if has_ended else f'did not answer within {timeout_s:g} s'}: {_log_excerpt(logs)}",
-                code="TG-STACK-START",
-                where=str(logs[0].parent),
-                fix="read its logs; if a port is taken give another one, if memory is short give a smaller heap",
-                example="tidegate up --heap 512m",
-            )
+            what = f"{name} {'ended while starting' if has_ended else f'did not answer within {timeout_s:g} s'}: {_log_excerpt(logs)}"
+            fix = "read its logs; if a port is taken give another one, if memory is short give a smaller heap"
+            raise StackError(what, code="TG-STACK-START", where=str(logs[0].parent), fix=fix, example="tidegate up --heap 512m")
         time.sleep(_POLL_S)
 
 

@@ -21,25 +21,21 @@ SUPER_USER = "admin"
 _ITERATIONS = 4096
 
 _KAFKA_PROPERTIES = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
 listeners=SASL_SSL://127.0.0.1:{port},SSL://127.0.0.1:{tls_port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=SASL_SSL://127.0.0.1:{port},SSL://127.0.0.1:{tls_port}
 listener.security.protocol.map=SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:SSL
-controller.listener.names=CONTROLLER
 inter.broker.listener.name=SSL
 sasl.enabled.mechanisms=SCRAM-SHA-512
 listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.ssl.ssl.client.auth=required
 listener.name.controller.ssl.client.auth=required
 ssl.keystore.type=PEM
-ssl.keystore.location={keys}
+ssl.keystore.location={0.keys_file}
 ssl.truststore.type=PEM
-ssl.truststore.location={ca}
+ssl.truststore.location={0.ca_file}
 ssl.principal.mapping.rules=RULE:^.*CN=([^,]+).*$/$1/,DEFAULT
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
-super.users=User:{super_user};User:{broker}
+super.users=User:{super_user};User:{0.broker}
 """
 
 
@@ -65,15 +61,7 @@ class StackSecurity:
 
     def kafka_properties(self, port: int, tls_port: int, controller_port: int) -> str:
         """Return the part of Kafka's configuration with listeners and access rules."""
-        return _KAFKA_PROPERTIES.format(
-            port=port,
-            tls_port=tls_port,
-            controller_port=controller_port,
-            keys=self.keys_file,
-            ca=self.ca_file,
-            super_user=SUPER_USER,
-            broker=self.broker,
-        )
+        return _KAFKA_PROPERTIES.format(self, port=port, tls_port=tls_port, controller_port=controller_port, super_user=SUPER_USER)
 
     def scram_arguments(self) -> list[str]:
         """Return the arguments that give Kafka's storage tool the users: salted hashes of passwords."""

@@ -19,17 +19,17 @@ from tidegate.stack.security import SUPER_USER, StackSecurity
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 _KAFKA_LISTENERS = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 """
 
 _KAFKA_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
 log.dirs={data}
 auto.create.topics.enable=false
 num.partitions=1
@@ -91,11 +91,10 @@ def write_kafka_config(folder: Path, port: int, tls_port: int, controller_port: 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "log4j2.properties").write_text(_KAFKA_LOGGING.format(folder=folder))
     properties = folder / "server.properties"
-    if security is None:
-        listeners = _KAFKA_LISTENERS.format(port=port, controller_port=controller_port)
-    else:
+    listeners = _KAFKA_LISTENERS.format(port=port, controller_port=controller_port)
+    if security is not None:
         listeners = security.kafka_properties(port, tls_port, controller_port)
-    properties.write_text(listeners + _KAFKA_PROPERTIES.format(data=folder / "data"))
+    properties.write_text(listeners + _KAFKA_PROPERTIES.format(controller_port=controller_port, data=folder / "data"))
     return properties
 
 
@@ -113,12 +112,9 @@ def format_kafka_storage(java: Path, jars: Path, properties: Path, security: Sta
     arguments = ["format", "-t", cluster_id, "-c", str(properties), *users]
     outcome = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     if outcome.returncode:
-        raise StackError(
-            f"Kafka's data folder could not be prepared: {(outcome.stderr or outcome.stdout).strip()[-400:]}",
-            code="TG-STACK-START",
-            where=str(properties.parent),
-            fix="check that the folder is writable and the disk not full",
-        )
+        what = f"Kafka's data folder could not be prepared: {(outcome.stderr or outcome.stdout).strip()[-400:]}"
+        fix = "check that the folder is writable and the disk not full"
+        raise StackError(what, code="TG-STACK-START", where=str(properties.parent), fix=fix)
 
 
 def kafka_command(java: Path, jars: Path, properties: Path, heap: str) -> list[str | Path]:
@@ -156,12 +152,9 @@ def valkey_binary() -> Path:
     try:
         return Path(get_binary_path())
     except ValkeyBinaryNotFoundError as error:
-        raise StackError(
-            f"there is no Valkey server for this machine: {error}",
-            code="TG-STACK-VALKEY",
-            fix="run Redis or Valkey yourself and name it in tidegate.toml",
-            example='[redis]\nurl = "redis://localhost:6379/0"',
-        ) from error
+        what = f"there is no Valkey server for this machine: {error}"
+        fix = "run Redis or Valkey yourself and name it in tidegate.toml"
+        raise StackError(what, code="TG-STACK-VALKEY", fix=fix, example='[redis]\nurl = "redis://localhost:6379/0"') from error
 
 
 def redis_answers(url: str) -> bool:

@@ -62,7 +62,9 @@ def test_markdown_is_a_table() -> None:
 
 def test_a_wrong_setting_ends_with_exit_code_2() -> None:
     """The report is on standard error, nothing else is printed."""
-    assert "did you mean late?" in run("--set", "inputs.flights.latte=4h", exit_code=2)
+    assert "did you mean late, late_action or topic_pattern? docs/settings.md lists all" in run(
+        "--set", "inputs.flights.latte=4h", exit_code=2
+    )
 
 
 @pytest.mark.parametrize("form", ["text", "json", "toml", "markdown"])

@@ -63,9 +63,11 @@ def test_every_fact_is_shown_in_words_and_as_json(
     finally:
         server.kill()
     words = ("silence", "imported CTI", "arrival of", "absurd", "counts from", "joined at", "all below is judged", "silent")
-    assert all(word in text for word in words)
+    assert all(word in text for word in (*words, "not read from here to"))
     assert "2001-01-01T12:00:00.000006Z, number 3" in text
-    assert {(fact["kind"], fact["position"], fact["value_us"]) for fact in told["facts"]} >= {("verdict", 3, NOON_US + 4), ("closed", 9, 0)}
+    shown = {(fact["kind"], fact["position"], fact.get("value_us")) for fact in told["facts"]}
+    assert shown >= {("clock", 3, NOON_US + 4), ("closed", 9, 0)}
+    assert {"kind": "skip", "position": 3, "until": NOON_US + FactKind.SKIP} in told["facts"], "an offset is no time"
     assert told["silence"] == {"position": 9, "boot_id": "boot", "since_us": 60_000_000, "arrival_us": NOON_US}
 
 

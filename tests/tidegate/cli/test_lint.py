@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from query.lint import LintContext, lint
+from query.lint import LintContext, lint_script
 from tidegate.cli.lint import lint as command
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -23,7 +23,7 @@ PLAIN = "SELECT k, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY k, Tum
 
 def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
     """Return code and place of each finding."""
-    return [(one.code, one.where.partition(":")[2]) for one in lint(parse_script(sql, "q.sql"), LintContext(**around))]
+    return [(one.code, one.where.partition(":")[2]) for one in lint_script(parse_script(sql, "q.sql"), LintContext(**around))]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,23 @@ def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
         (PLAIN.replace("k,", "UPPER(k) AS up,", 1), []),
         (PLAIN.replace(" AS n", " + 1"), [("TG-LINT-ALIAS", "1:11")]),
         ("SELECT v + 1 INTO out FROM a TIMESTAMP BY at", [("TG-LINT-ALIAS", "1:8")]),
-        ("SELECT k INTO out FROM a TIMESTAMP BY at OVER k", [("TG-LINT-OVER", "1:47")]),
+        ("SELECT TopOne() OVER (ORDER BY v) AS row INTO out FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(hour, 1)", []),
+        ("SELECT COLLECT() AS rows INTO out FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(hour, 1)", []),
+        ("SELECT MAX(k) AS k INTO out FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(hour, 1)", []),
+        (
+            "SELECT TopOne(w) OVER (ORDER BY k) AS w INTO out FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(hour, 1)",
+            [("TG-LINT-KEY", "1:82")],
+        ),
+        (PLAIN.replace("SELECT", "SELECT DATEADD(hour, -1, System.Timestamp()) AS start,"), [("TG-LINT-START", "1:8")]),
+        (PLAIN.replace("SELECT", "SELECT DATEADD(minute, -60, System.Timestamp()) AS start,"), [("TG-LINT-START", "1:8")]),
+        (PLAIN.replace("SELECT", "SELECT DATEADD(hour, -2, System.Timestamp()) AS before,"), []),
+        (
+            PLAIN.replace("SELECT", "SELECT DATEADD(hour, -1, System.Timestamp()) AS start,").replace(
+                "hour, 1)", "Duration(hour, 1), Offset(microsecond, -1))"
+            ),
+            [],
+        ),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at OVER k", []),
         ("SELECT k INTO out FROM a TIMESTAMP BY at OVER k, PartitionId", []),
         ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k LIKE 'abc'", [("TG-LINT-LIKE", "1:48")]),
         ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k = NULL OR k IS NULL", [("TG-LINT-NULL", "1:48")]),
@@ -60,6 +76,7 @@ def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
         ("SELECT LAG(v) OVER (LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", [("TG-LINT-PARTITION", "1:8")]),
         ("SELECT LAG(v) OVER (PARTITION BY k LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", []),
         ("SELECT LAG(v) OVER (LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at OVER k, PartitionId", []),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at PARTITION BY k INTO 4", [("TG-LINT-SPREAD", "1:55")]),
         ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at", [("TG-QUERY-GROUP", "1:8")]),
         ("SELECT k INTO out FRM a", [("TG-QUERY-SYNTAX", "1:19")]),
     ],
@@ -94,6 +111,15 @@ def test_a_topic_that_forgets_too_early_is_told() -> None:
     assert found_in(PLAIN, schemas=schemas, retentions_us={"a": 3_600_000_000}) == []
 
 
+def test_an_input_whose_early_is_off_is_told(tmp_path: Path) -> None:
+    """One wrong event moves time for all; without the setting nothing is said."""
+    config = '[inputs.a]\ntimestamp_by = "at"\n'
+    for line, findings in (("", 0), ('early = "off"\n', 1)):
+        (tmp_path / "tidegate.toml").write_text(config + line)
+        code, printed = run(tmp_path, PLAIN, "--config", str(tmp_path / "tidegate.toml"))
+        assert (code, printed.count("TG-LINT-EARLY")) == (0, findings)
+
+
 def run(tmp_path: Path, sql: str, *arguments: str) -> tuple[int, str]:
     """Call the command; return exit code and what it prints."""
     script = tmp_path / "q.sql"
@@ -110,7 +136,7 @@ def test_warnings_leave_the_exit_code_unless_it_is_strict(tmp_path: Path) -> Non
     assert (code, "1:11: warning TG-LINT-ALIAS: COUNT(*) + 1 is called Column2" in told, "0 errors, 1 warnings" in told) == (0, True, True)
     assert run(tmp_path, sql, "--strict")[0] == 1
     assert run(tmp_path, PLAIN, "--strict")[0] == 0
-    code, told = run(tmp_path, "SELECT k FROM a TIMESTAMP BY at")
+    code, told = run(tmp_path, "SELECT k INTO a FROM a TIMESTAMP BY at", "--into", "out")
     assert (code, "error TG-QUERY-OUTPUT" in told) == (1, True)
     assert run(tmp_path, "SELECT k FROM a TIMESTAMP BY at", "--into", "out")[0] == 0
     assert CliRunner().invoke(APP, [str(tmp_path / "missing.sql")]).exit_code == 1

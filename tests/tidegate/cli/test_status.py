@@ -126,3 +126,14 @@ def test_a_job_that_has_told_no_time_yet_has_no_watermark() -> None:
     told = JobProgress("t", {"state": "live", "at_ms": 5}, {("a", 0): {"c": NEVER}, ("a", 1): {"c": 10**15}})
     assert JobStatus.of("ingest a", "t", told, 10).watermark is None
     assert JobStatus.of("ingest a", "t", JobProgress("t", {}, {}), 10).state == "never started"
+
+
+def test_held_events_are_told_with_what_the_watermark_waits_for() -> None:
+    """The slowest partition is named, of a job that runs."""
+    reports = {("a", 0): {"c": 10**15, "held": 1_000, "cause": "event"}, ("a", 1): {"c": 10**15 + 1, "held": 331, "cause": "estimate"}}
+    job = {"state": "live", "at_ms": 0}
+    shown = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, reports), 1)
+    assert shown.waiting == "1,331 events held; the watermark of a-0 follows its events: only a newer one moves it"
+    assert (shown.as_dict()["held"], shown.as_dict()["slowest"]) == (1_331, {"partition": "a-0", "cause": "event"})
+    gone = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, reports), 10**6)
+    assert (gone.state, gone.waiting) == ("gone", "")

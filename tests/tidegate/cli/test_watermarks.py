@@ -41,9 +41,9 @@ def _a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(server: Server, *arguments: str, exit_code: int = 0) -> str:
-    """Run the command; return what it printed."""
+    """Run the command into a pipe, which asks once; return what it printed."""
     environment = {"TIDEGATE_REDIS__URL": f"redis://127.0.0.1:{server.port}/0", "COLUMNS": "200"}
-    result = CliRunner().invoke(app, ["--once", *arguments], env=environment)
+    result = CliRunner().invoke(app, list(arguments), env=environment)
     assert result.exit_code == exit_code, result.output
     return result.output
 

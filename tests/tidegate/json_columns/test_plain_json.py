@@ -91,12 +91,12 @@ def test_two_fields_may_be_the_same_member(way: str, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_plain_objects_need_no_parser(payload: bytes) -> None:
-    """Unless the field itself is no short integer and no string."""
+    """Unless the field itself is no short integer and no string, or stands there twice."""
     library = plain_json.library()
     if library is not None:
         plain = plain_json.read_texts(library, pa.array([payload]), ["t", "k"])
         assert plain is not None
-        assert len(plain.other_rows) == (b"-12.5" in payload)
+        assert len(plain.other_rows) == (b"-12.5" in payload or payload.count(b'"t"') > 1)
 
 
 @pytest.mark.parametrize(

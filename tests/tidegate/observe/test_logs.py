@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.hostile_text import HOSTILE, commands_in
 
 from ordering.errors import RefusedError
 from tidegate.observe.logs import bind_fields, configure, get_logger
@@ -29,9 +30,16 @@ def _logging_as_it_was() -> Iterator[None]:
     root.setLevel(level)
 
 
-def logs_to(form: str, level: str = "info") -> io.StringIO:
-    """Configure logging to a stream that is no terminal and return the stream."""
-    out = io.StringIO()
+class Terminal(io.StringIO):
+    """A stream that says it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def logs_to(form: str, level: str = "info", *, is_terminal: bool = False) -> io.StringIO:
+    """Configure logging to a stream, which is no terminal unless that is asked for, and return the stream."""
+    out = Terminal() if is_terminal else io.StringIO()
     configure(form, level, out)
     return out
 
@@ -104,6 +112,37 @@ def test_errors_of_ours_are_logged_by_their_parts() -> None:
     out = logs_to("json")
     get_logger().error("not started", error=RefusedError("no", code="TG-X", fix="do that"))
     assert lines(out)[0]["error"] == {"code": "TG-X", "what": "no", "fix": "do that"}
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_hostile_text_stays_within_its_event(form: str, is_terminal: bool) -> None:
+    """In the message, a name, a value, nested, bound, from a library: one line an event, and no character commands a terminal."""
+    out = logs_to(form, is_terminal=is_terminal)
+    hostile = f"{HOSTILE}{{}}%s"
+    with bind_fields(key=hostile):
+        get_logger(substream=hostile).warning(hostile, payload=hostile, raw=hostile.encode("utf-8", "replace"), nested={hostile: [hostile]})
+        logging.getLogger("library").error("took %s", hostile)
+        get_logger().error("not started", error=RefusedError(hostile, code="TG-X", fix=hostile))
+    assert commands_in(out.getvalue(), on_terminal=is_terminal) == []
+    assert len(out.getvalue().splitlines()) == 3
+    if form == "json":
+        first, second, _ = lines(out)
+        assert first["event"] == hostile
+        assert first["payload"] == first["key"] == first["substream"] == hostile
+        assert first["nested"] == {hostile: [hostile]}
+        assert second["event"] == f"took {hostile}"
+
+
+def test_a_traceback_keeps_its_lines_and_nothing_else() -> None:
+    """The text of an exception may be a record's."""
+    out = logs_to("console")
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        get_logger().exception("failed")
+    assert commands_in(out.getvalue()) == []
+    assert "\n    raise ValueError(HOSTILE)\n" in out.getvalue()
 
 
 def test_what_is_bound_stands_on_every_event_of_the_block_whoever_logs_it() -> None:

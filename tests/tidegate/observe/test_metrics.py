@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
+from support.hostile_text import HOSTILE, commands_in
 from support.repository import ROOT
 
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
-from tidegate.observe.metrics import REASONS, Metrics
+from tidegate.observe.metrics import Metrics
 from tidegate.observe.watermark_delay import CAUSES, Tolerances, delay_causes
 from tidegate.stack.embedded import free_port
+from tidegate.visible_text import visible
 
 DOCS = ROOT / "docs"
 NOW_US = 1_700_000_000 * SECOND_US
@@ -148,6 +150,17 @@ def test_each_number_of_the_specification_is_fetched_by_input_topic_and_partitio
     assert found["tidegate_stage_seconds_total"][*where, "read"] == 1.0
 
 
+def test_an_input_that_has_failed_is_told_while_the_process_lives_on() -> None:
+    """The others go on, so the process answers Prometheus: only this number shows it."""
+    port = free_port()
+    metrics = Metrics(port, now_us=lambda: NOW_US)
+    for name in ("flights", "weather"):
+        metrics.add_input(name, 0, 0)
+    assert fetch(port)["tidegate_input_up"] == {("flights",): 1, ("weather",): 1}
+    metrics.fail_input("weather")
+    assert fetch(port)["tidegate_input_up"] == {("flights",): 1, ("weather",): 0}
+
+
 def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     """What it has accepted, what it has written, how far its results' time is behind."""
     port = free_port()
@@ -167,6 +180,26 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     assert found["tidegate_query_consumer_lag"] == {("counts", "flights.ordered", "0"): 4, ("counts", "flights.ordered", "1"): 0}
     metrics.set_query_lags("counts", {("flights.ordered", 0): 0})
     assert fetch(port)["tidegate_query_watermark_delay_seconds"]["counts", "1", "input"] == 1.5
+
+
+def test_hostile_names_stay_one_label_each() -> None:
+    """A name ends no line, adds no metric, and a terminal that shows the page obeys none of it."""
+    port = free_port()
+    metrics = Metrics(port, now_us=lambda: NOW_US)
+    name = f'{HOSTILE}",topic="other"}} 1\ntidegate_forged 1\n'
+    metrics.add_input(name, 0, None)
+    metrics.accept_reports(name, [report()])
+    metrics.set_ends(name, {("flights", 0): 100})
+    metrics.accept_query_reports(name, [{"bucket": 1, "c": NOW_US, "totals": {"events": 5}}])
+    metrics.set_query_lags(name, {("flights.ordered", 0): 4})
+    page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    assert commands_in(page) == []
+    assert "\ntidegate_forged" not in page
+    found = fetch(port)
+    assert set(found["tidegate_events_in_total"]) == {(visible(name), "flights", "0")}
+    assert found["tidegate_consumer_lag"][visible(name), "flights", "0"] == 10
+    assert found["tidegate_query_events_total"] == {(visible(name), "1"): 5}
+    assert found["tidegate_query_consumer_lag"] == {(visible(name), "flights.ordered", "0"): 4}
 
 
 def test_a_port_that_is_taken_is_told() -> None:
@@ -198,10 +231,3 @@ def test_alerts_ask_for_numbers_and_labels_that_are_there_before_anything_happen
         label for rule in rules for names in re.findall(r"(?:by|on|ignoring|without) \((.*?)\)", rule) for label in names.split(", ")
     }
     assert grouped <= set().union(*labels.values())
-
-
-def test_the_reasons_are_those_of_the_documentation() -> None:
-    """docs/watching.md lists what the header ``reason`` of a dead letter may say."""
-    row = next(line for line in (DOCS / "watching.md").read_text().splitlines() if line.startswith("| `reason` |"))
-    told = row.split("|")[2]
-    assert set(REASONS) == set(re.findall(r"`(\w+)`", told)) - {"record_bytes_max", "arrival_max_ahead"}

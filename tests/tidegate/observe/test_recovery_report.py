@@ -39,12 +39,14 @@ def catching_up(starts: int = 0, ends: int = 1_000) -> tuple[CatchUp, Clock]:
         (Recovery(RecoveryKind.CHECKPOINT, {}, {}, batch=7, repeats_batch=True), "checkpoint of batch 7, batch 8 is run again"),
         (Recovery(RecoveryKind.CHECKPOINT, {}, {}, batch=-1, repeats_batch=True), "checkpoint before its first batch"),
         (Recovery(RecoveryKind.CTIS, {}, {}), "last CTIs of its topic"),
+        (Recovery(RecoveryKind.CTIS, {}, {}, skips=("raw-0@7: broken",)), "last CTIs of its topic; skips: 1"),
     ],
 )
 def test_a_start_says_what_it_goes_on_from(recovery: Recovery, words: str) -> None:
     """In words for people, by name for programs."""
     assert recovery.describe() == words
     assert recovery.as_dict()["how"] == recovery.kind
+    assert recovery.as_dict().get("skips", []) == list(recovery.skips)
 
 
 def test_rate_and_time_left_are_told_as_soon_as_they_can_be() -> None:

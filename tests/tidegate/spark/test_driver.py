@@ -206,6 +206,47 @@ def test_one_query_that_fails_ends_the_process_with_its_error(tmp_path: Path, na
     assert "TG-RETENTION" in (tmp_path / "failure.log").read_text()
 
 
+@pytest.mark.parametrize("names", [("fails", "runs"), ("runs", "fails")])
+def test_isolated_a_query_that_fails_lets_the_others_end_by_themselves(tmp_path: Path, names: tuple[str, str]) -> None:
+    """Its failure is told at once, and is the error of the process once all have ended."""
+    queries = {"fails": Query(3, failed(raising(RefusedError("gone", code="TG-RETENTION")))), "runs": Query(12)}
+    told: list[tuple[str, bool]] = []
+    jobs = [
+        DrivenQuery(name, lambda name=name: queries[name], tmp_path, lambda failure: told.append((failure.code, queries["runs"].looks > 0)))  # type: ignore[misc]
+        for name in names
+    ]
+    with pytest.raises(RefusedError) as refusal:
+        drive(jobs, Stop(), isolates=True)
+    assert refusal.value.code == "TG-RETENTION"
+    assert told == [("TG-RETENTION", True)]
+    assert queries["runs"].looks <= 0
+    assert queries["fails"].stopped
+
+
+def test_isolated_a_check_that_fails_stops_its_own_query_only(tmp_path: Path) -> None:
+    """The driver has seen that a topic was made again: the query that reads it must not go on."""
+
+    def refuse() -> None:
+        raise RefusedError("made again", code="TG-TOPIC-RECREATED")
+
+    one, other, told = Query(10**9), Query(5), list[str]()
+    jobs = [DrivenQuery("one", lambda: one, tmp_path, lambda failure: told.append(failure.code), refuse), *driven(tmp_path, other=other)]
+    with pytest.raises(RefusedError):
+        drive(jobs, Stop(), isolates=True)
+    assert told == ["TG-TOPIC-RECREATED"]
+    assert one.stopped
+    assert other.looks <= 0
+
+
+def test_isolated_a_jvm_that_was_killed_ends_all(tmp_path: Path) -> None:
+    """It is shared by all queries: the first that meets it tells it, and none of them is asked further."""
+    told: list[str] = []
+    jobs = [DrivenQuery(name, lambda: LostQuery(9), tmp_path, lambda failure: told.append(failure.code)) for name in ("one", "other")]
+    with pytest.raises(TidegateError):
+        drive(jobs, Stop(), isolates=True)
+    assert told == ["TG-SPARK-GONE"]
+
+
 def test_what_a_tick_raises_stops_all_queries(tmp_path: Path) -> None:
     """The driver has seen something that must not go on, such as a topic made again."""
 
@@ -254,7 +295,7 @@ class LostQuery(Query):
 def test_a_jvm_that_was_killed_is_told_in_one_error(tmp_path: Path, gone: Exception) -> None:
     """Also where the stopping of its queries meets the same; the input it happened to has failed."""
     failures: list[str] = []
-    job = DrivenQuery("x", lambda: LostQuery(9, gone=gone), tmp_path, lambda: failures.append("x"))
+    job = DrivenQuery("x", lambda: LostQuery(9, gone=gone), tmp_path, lambda _: failures.append("x"))
     with pytest.raises(TidegateError) as error:
         drive([job, DrivenQuery("other", lambda: LostQuery(9, gone=gone), tmp_path)], Stop())
     assert (error.value.code, error.value.exit_code, error.value.where) == ("TG-SPARK-GONE", 1, str(tmp_path))
@@ -296,5 +337,5 @@ def test_what_ends_because_a_stop_was_asked_for_is_no_failure(tmp_path: Path) ->
             stop.ask()
             raise Py4JNetworkError("Answer from Java side is empty")
 
-    drive([DrivenQuery("a", lambda: Cut(9), tmp_path, lambda: failed.append("a"))], stop)
+    drive([DrivenQuery("a", lambda: Cut(9), tmp_path, lambda _: failed.append("a"))], stop)
     assert failed == []

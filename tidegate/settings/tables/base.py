@@ -8,14 +8,17 @@ A field whose name ends in ``_us`` is written without that ending, as a duration
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from tidegate.settings.kinds import Kind, NotAllowed
+from tidegate.settings.kinds import Kind, NotAllowed, Size
 
 FieldType = Literal["bigint", "float", "nvarchar(max)", "datetime", "bit", "record", "array"]
 Count = Annotated[int, Field(ge=1), Kind("count")]
+# Largest dead letter: brokers and consumers take requests and answers of 100 MB by default.
+LETTER_BYTES_MAX = 64 * 2**20
+LetterSize = Annotated[Size, Field(ge=1024, le=LETTER_BYTES_MAX)]
 # The wrong setting, the problem, the fix.
 Conflict = tuple[str, str, str]
 
@@ -44,24 +47,14 @@ def _check_name(name: str) -> str:
 Name = Annotated[str, AfterValidator(_check_name)]
 
 
-class _CertificateFiles(Protocol):
-    """The settings of a table for a server with TLS: paths of PEM files."""
-
-    @property
-    def ca_file(self) -> str | None: ...
-    @property
-    def certificate_file(self) -> str | None: ...
-    @property
-    def key_file(self) -> str | None: ...
-
-
-def tls_conflicts(table: _CertificateFiles, scheme: str, encrypted: bool) -> list[Conflict]:
-    """Return the contradictions among certificate files; only a URL of *scheme* is *encrypted*."""
+def tls_conflicts(table: Table, scheme: str, encrypted: bool) -> list[Conflict]:
+    """Return the contradictions among the certificate files of *table*; only a URL of *scheme* is *encrypted*."""
     conflicts: list[Conflict] = []
+    # Paths of PEM files.
     given = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(table, name)]
     if given and not encrypted:
         conflicts.append((given[0], f"{given[0]} means nothing without TLS", f"write {scheme} in url, or remove it"))
-    if bool(table.certificate_file) != bool(table.key_file):
-        named, other = ("certificate_file", "key_file") if table.certificate_file else ("key_file", "certificate_file")
+    if ("certificate_file" in given) != ("key_file" in given):
+        named, other = ("certificate_file", "key_file") if "certificate_file" in given else ("key_file", "certificate_file")
         conflicts.append((named, f"{named} is of no use without {other}", f"give {other} as well"))
     return conflicts

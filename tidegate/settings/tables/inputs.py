@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from ordering.errors import TidegateError
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.protocol.facts import FactKind
-from ordering.ticks import DAY_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
+from ordering.ticks import MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
 from tidegate.settings.kinds import (
     DelayOrTick,
     Duration,
@@ -28,7 +28,7 @@ from tidegate.settings.kinds import (
     TopicPattern,
     Topics,
 )
-from tidegate.settings.tables.base import Contradiction, Count, FieldType, Name, Table
+from tidegate.settings.tables.base import LETTER_BYTES_MAX, Contradiction, Count, FieldType, LetterSize, Name, Table
 from tidegate.settings.tables.payload_formats import (
     FORMATS_OF,
     Columns,
@@ -53,17 +53,7 @@ def _default_dead_letter_topic(data: dict[str, Any]) -> str:
     return f"{data['ordered_topic']}.dead"
 
 
-_EVENT_TIME_SETTINGS = (
-    "early",
-    "late",
-    "late_action",
-    "reorder",
-    "out_of_order_action",
-    "timestamp_format",
-    "over",
-    "shape",
-    "end",
-)
+_EVENT_TIME_SETTINGS = ("early", "late", "late_action", "reorder", "out_of_order_action", "timestamp_format", "over", "shape", "end")
 
 Switch = Annotated[bool, Kind("true | false")]
 
@@ -101,13 +91,19 @@ class InputSettings(Table):
         description="Where arrival time comes from; broker: the Kafka record timestamp; ingest: when ingest first planned to read the "
         "record, the same for all jobs that read the topic.",
     )
-    arrival_max_ahead_us: Duration = Field(
-        default=DAY_US,
-        description="A record stamped further ahead of the wall clock (to within one part in a thousand) goes to the dead-letter topic.",
+    arrival_max_ahead_us: Annotated[
+        Duration | None, Kind("duration; default: 2m, or 1d if all raw topics are LogAppendTime at the first start")
+    ] = Field(
+        default=None,
+        description="A record stamped further ahead of the wall clock (to within a tenth) goes to the dead-letter topic.",
+    )
+    watermark_jump_warn_us: Duration = Field(
+        default=10 * MINUTE_US,
+        description="A record is logged and counted if it puts the watermark further ahead of its arrival, or arrival ahead of the clock, "
+        "or is stamped further behind an earlier record.",
     )
     timestamp_by: EventTime | None = Field(
-        default=None,
-        description="Field with the event time, or an expression over the payload; absent: events are taken in arrival order.",
+        default=None, description="Field with the event time, or an expression over the payload; absent: events are taken in arrival order."
     )
     timestamp_format: Literal["auto", "iso", "s", "ms", "us", "ns"] = Field(
         default="auto", description="How event time is written: ISO-8601 text, or a number since 1970; auto: recognized from each value."
@@ -170,14 +166,30 @@ class InputSettings(Table):
     dead_letter_topic: Annotated[Topic, Kind('topic name; default: the ordered topic\'s name + ".dead"')] = Field(
         default_factory=_default_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
     )
+    dead_letter_retention_us: DurationOrForever = Field(
+        default=None, description="How long the dead-letter topic keeps its records, if it is made."
+    )
+    dead_letter_bytes_max: LetterSize = Field(
+        default=LETTER_BYTES_MAX,
+        description="Largest dead letter; a larger one is cut, and its headers say how large it was. The topic's limit if it is made.",
+    )
     max_events_per_batch: Count = Field(default=1_000_000, description="Most events one batch reads, over all partitions of the input.")
     journal_outage: Literal["go_on", "pause"] = Field(
         default="go_on",
         description="What happens while Redis does not answer; go_on: records that no run has judged before are still ordered, without "
         "idle estimates; pause: none is. With arrival = ingest none ever is.",
     )
+    on_lost_records: Literal["stop", "gap"] = Field(
+        default="stop",
+        description="What a start does if Kafka has deleted records that were never read; stop: it refuses, tidegate skip goes on; "
+        "gap: it goes on behind them, which the journal keeps and every replay repeats.",
+    )
     record_bytes_max: Annotated[Size | None, Field(ge=1024), Kind("size; default: what the raw topics take at the first start")] = Field(
-        default=None, description="Key and value of an ordered event have at most so many bytes together; larger ones are dead letters."
+        default=None,
+        description="Key and value of an ordered event have at most so many bytes together, at most 63MiB; larger ones are dead letters.",
+    )
+    key_bytes_max: Annotated[Size | None, Field(ge=1), Kind("size; default: 4KiB")] = Field(
+        default=None, description="The key of a substream has at most so many bytes; records with longer ones are dead letters."
     )
     max_bytes_per_batch: Annotated[Size, Field(ge=1024)] = Field(
         default=256 * 2**20, description="Most bytes of payload one batch reads, over all partitions of the input, about."
@@ -230,9 +242,8 @@ class InputSettings(Table):
         # Only settings that were written are reported; defaults are harmless.
         given = sorted(name.removesuffix("_us") for name in self.model_fields_set)
         needs = {name: needed for names, needed in self._settings_without_effect() for name in names}
-        return [
-            (name, f"{name} means nothing without {needs[name]}", f"set {needs[name]}, or remove {name}") for name in given if name in needs
-        ]
+        useless = {name: needs[name] for name in given if name in needs}
+        return [(name, f"{name} means nothing without {need}", f"set {need}, or remove {name}") for name, need in useless.items()]
 
     def _floor_conflicts(self) -> list[tuple[str, str, str]]:
         if self.over is None or self.late_us is not None:
@@ -267,17 +278,14 @@ class InputSettings(Table):
         return self.source_ctis or self.import_ctis_from is not None
 
     def _topic_conflicts(self) -> list[tuple[str, str, str]]:
-        used_topics = {"topic": set(self.topics), "ordered_topic": {self.ordered_topic}}
         conflicts = []
         if self.ordered_topic in self.topics:
-            conflicts.append(
-                ("ordered_topic", f"{self.ordered_topic} is both read and written", "give the ordered topic a name of its own")
-            )
-        for key, names in used_topics.items():
+            fix = "give the ordered topic a name of its own"
+            conflicts.append(("ordered_topic", f"{self.ordered_topic} is both read and written", fix))
+        for key, names in (("topic", self.topics), ("ordered_topic", (self.ordered_topic,))):
             if self.dead_letter_topic in names:
-                conflicts.append(
-                    ("dead_letter_topic", f"{self.dead_letter_topic} is the {key} too", "give the dead-letter topic a name of its own")
-                )
+                fix = "give the dead-letter topic a name of its own"
+                conflicts.append(("dead_letter_topic", f"{self.dead_letter_topic} is the {key} too", fix))
         return conflicts
 
     def _policy_conflicts(self) -> list[tuple[str, str, str]]:
@@ -308,9 +316,9 @@ class InputSettings(Table):
         return Generation(self.cti_every_events, self.cti_every_us, max(self.cti_delay_us, 0), self.cti_list_substreams)
 
     @property
-    def span_kind(self) -> FactKind:
+    def planning_kind(self) -> FactKind:
         """The kind of fact written when a range is first planned: its records' arrival, or the clock that judges absurd timestamps."""
-        return FactKind.STAMP if self.arrival == "ingest" else FactKind.VERDICT
+        return FactKind.STAMP if self.arrival == "ingest" else FactKind.CLOCK
 
     @property
     def event_shape(self) -> Shape:

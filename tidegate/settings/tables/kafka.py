@@ -11,20 +11,16 @@ from tidegate.secret_masking import Secrets
 from tidegate.settings.kinds import Bootstrap, Duration, Properties, reveal_properties
 from tidegate.settings.tables.base import Contradiction, Table
 
+_POSITIONS = "positions are kept in checkpoints, not in consumer groups"
 # librdkafka properties that the law of the ordered topic fixes, each with the reason.
 FIXED_CLIENT_PROPERTIES = {
-    "bootstrap.servers": "use kafka.bootstrap",
-    "metadata.broker.list": "use kafka.bootstrap",
-    "acks": "ordered topics need acks=all",
-    "request.required.acks": "ordered topics need acks=all",
+    **dict.fromkeys(("bootstrap.servers", "metadata.broker.list"), "use kafka.bootstrap"),
+    **dict.fromkeys(("acks", "request.required.acks"), "ordered topics need acks=all"),
     "enable.idempotence": "ordered topics need an idempotent writer",
     "enable.gapless.guarantee": "ordered topics need a gapless writer",
-    "message.timeout.ms": "a gapless writer must not give up on a record",
-    "delivery.timeout.ms": "a gapless writer must not give up on a record",
+    **dict.fromkeys(("message.timeout.ms", "delivery.timeout.ms"), "a gapless writer must not give up on a record"),
     "transactional.id": "sequence numbers take the place of transactions",
-    "group.id": "positions are kept in checkpoints, not in consumer groups",
-    "enable.auto.commit": "positions are kept in checkpoints, not in consumer groups",
-    "enable.auto.offset.store": "positions are kept in checkpoints, not in consumer groups",
+    **dict.fromkeys(("group.id", "enable.auto.commit", "enable.auto.offset.store"), _POSITIONS),
     "auto.offset.reset": "a missing offset must be reported, never skipped",
     "isolation.level": "it is fixed by the time model",
 }
@@ -43,8 +39,7 @@ class KafkaSettings(Table):
     bootstrap: Bootstrap = Field(default="localhost:9092", description="Brokers asked first; the rest of the cluster is learned from them.")
     connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for a broker before giving up with an error.")
     client: Annotated[Properties, AfterValidator(_refuse_fixed_properties)] = Field(
-        default_factory=dict,
-        description="Any librdkafka property, such as security.protocol; secrets as file:PATH or env:NAME.",
+        default_factory=dict, description="Any librdkafka property, such as security.protocol; secrets as file:PATH or env:NAME."
     )
     native: Literal["auto", "off"] = Field(
         default="auto",

@@ -10,7 +10,7 @@ from ordering.errors import TidegateError
 from ordering.protocol.frontier import Pace
 from ordering.ticks import MILLISECOND_US, MINUTE_US
 from tidegate.settings.kinds import Duration, DurationOrForever, Kind, Topic
-from tidegate.settings.tables.base import Conflict, Contradiction, Count, Table
+from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradiction, Count, LetterSize, Table
 
 
 class OutputSettings(Table):
@@ -26,6 +26,14 @@ class OutputSettings(Table):
     replication_factor: Count = Field(default=1, description="Copies of each partition of topics that are made.")
     retention_us: DurationOrForever = Field(
         default=None, description="How long the result topic keeps results, measured by System.Timestamp."
+    )
+    dead_letter_retention_us: DurationOrForever = Field(
+        default=None,
+        description="How long the dead-letter topic keeps its records, if it is made. Of several outputs of a script the first decides.",
+    )
+    dead_letter_bytes_max: LetterSize = Field(
+        default=LETTER_BYTES_MAX,
+        description="Largest dead letter; a larger one is cut, and its headers say how large it was. The topic's limit if it is made.",
     )
     files: Annotated[str | None, Kind("folder; default: none")] = Field(
         default=None, description="Folder for result files; made when missing."
@@ -47,8 +55,7 @@ class OutputSettings(Table):
         default=None, description="The query acts on a channel's CTI only after so many of its events, whatever the settings of the input."
     )
     cti_every_us: Annotated[Duration | None, Kind("duration; default: each CTI of the input")] = Field(
-        default=None,
-        description="The query acts on a channel's CTI only when it enters another span of this length, counted from 1970.",
+        default=None, description="The query acts on a channel's CTI only when it enters another span of this length, counted from 1970."
     )
     cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
 
@@ -56,13 +63,8 @@ class OutputSettings(Table):
     def _check_together(self) -> Self:
         conflicts = []
         if self.topic is None and not self.writes_sheets:
-            conflicts.append(
-                (
-                    "",
-                    "an output needs a topic, files or a sink",
-                    f'add topic = "{self.name or "results"}" or files = "out/{self.name or "results"}"',
-                )
-            )
+            name = self.name or "results"
+            conflicts.append(("", "an output needs a topic, files or a sink", f'add topic = "{name}" or files = "out/{name}"'))
         if self.topic is None and self.partitions is not None:
             conflicts.append(("partitions", "partitions means nothing without topic", "set topic, or remove partitions"))
         if self.file_span_us < MILLISECOND_US:

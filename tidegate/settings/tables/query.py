@@ -16,3 +16,7 @@ class QuerySettings(Table):
         default=7 * DAY_US, description="Longest window a query may have; its events are kept as state for that long."
     )
     max_events_per_batch: Count = Field(default=2_500_000, description="Most events one batch of a query reads, over all partitions.")
+    join_pairs_max: Count = Field(
+        default=1_000_000,
+        description="Most pairs of rows that a join compares for one key at one instant; the rest is left out, as one dead letter.",
+    )

@@ -46,10 +46,8 @@ class ReferenceSettings(Table):
     def _check_together(self) -> Self:
         conflicts = []
         if bool(self.path) == bool(self.effective):
-            problem = "reference data needs path or effective" if not self.path else "path and effective say the same thing twice"
-            conflicts.append(
-                ("path" if self.path else "", problem, f'path = "{self.name or "table"}.csv"' if not self.path else "give one of them")
-            )
+            twice = ("path", "path and effective say the same thing twice", "give one of them")
+            conflicts.append(twice if self.path else ("", "reference data needs path or effective", f'path = "{self.name or "table"}.csv"'))
         if self.path and "{time}" in self.path and "{date}" not in self.path:
             conflicts.append(("path", "{time} says nothing without {date}", "put {date} into the path as well"))
         for text in self.effective:

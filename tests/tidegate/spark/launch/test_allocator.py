@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tidegate.spark.allocator import allocator_environment
+from tidegate.spark.launch.allocator import allocator_environment
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spark.lean_python import lean_python
+from tidegate.spark.launch.lean_python import lean_python
 
 TELL = "import os, sys; print(sys.prefix, os.environ.get('PYTHONPATH', ''), *sys.argv[1:], sep='|')"
 

@@ -1,0 +1,51 @@
+"""
+What the JVM is started with, in files that only the job's user can read.
+
+Law: no setting of a job stands on a command line, which every user of the machine can read, whatever the setting is called.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+# Spark puts the values of these on the JVM's command line.
+_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+_PROPERTY_ESCAPES = {
+    "\\": "\\\\",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\f": "\\f",
+    " ": "\\ ",
+    "=": "\\=",
+    ":": "\\:",
+    "#": "\\#",
+    "!": "\\!",
+}
+_ARGUMENT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+
+
+@contextmanager
+def launch_files(folder: Path, conf: Mapping[str, str]) -> Iterator[Path]:
+    """Have the settings *conf* of Spark in the private *folder* for as long as the JVM starts; yield the file for ``--properties-file``."""
+    options = [option for key in _JAVA_OPTIONS for option in shlex.split(conf.get(key, ""))]
+    arguments = folder / "java.options"
+    arguments.write_text("".join(f'"{_escape(option, _ARGUMENT_ESCAPES)}"\n' for option in options), "utf-8")
+    # The program java reads further options from a file named in this way.
+    shown = {key: value for key, value in conf.items() if key not in _JAVA_OPTIONS} | {_JAVA_OPTIONS[-1]: f"@{arguments}"}
+    properties = folder / "spark.properties"
+    lines = (f"{_escape(key, _PROPERTY_ESCAPES)}={_escape(value, _PROPERTY_ESCAPES)}\n" for key, value in shown.items())
+    properties.write_text("".join(lines), "utf-8")
+    try:
+        yield properties
+    finally:
+        for file in (arguments, properties):
+            file.unlink(missing_ok=True)
+
+
+def _escape(text: str, escapes: Mapping[str, str]) -> str:
+    return re.sub(f"[{re.escape(''.join(escapes))}]", lambda match: escapes[match[0]], text)
