@@ -1,6 +1,6 @@
 # One door for everything: 'make help' lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-deep simulate faults planted lint format bench bench-kernel bank pictures lock clean
+.PHONY: help install demo check test test-deep simulate faults planted fuzz lint format bench bench-kernel bank pictures lock clean
 
 BIN := .venv/bin
 SEEDS ?= 0-9999
@@ -21,7 +21,7 @@ install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.loc
 	@scripts/install.sh
 	@touch $@
 
-$(NATIVE): tidegate/kafka/native.c $(wildcard tidegate/json_columns/*.c) hatch_build.py | .venv/installed
+$(NATIVE): tidegate/kafka/native.c $(wildcard tidegate/json_columns/*.c tidegate/payloads/*.c) hatch_build.py | .venv/installed
 	@$(BIN)/python hatch_build.py || true
 
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
@@ -35,7 +35,9 @@ test: install  ## all that a change must pass (10 minutes); services in containe
 
 test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, half an hour of faults (two hours)
 	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) tests/ordering tests/query tests/integration/query/test_cases_on_kafka.py \
-	  tests/integration/query/test_query_faults.py --hypothesis-profile=deep $(ARGS)
+	  tests/integration/query/test_query_faults.py tests/integration/operations/test_faults.py --hypothesis-profile=deep $(ARGS)
+	@$(BIN)/python tests/simulation/run.py 150-2999
+	@$(BIN)/python tests/fuzz/run.py --minutes 10
 	@$(BIN)/python tests/faults/run.py --kills $(KILLS) --minutes 30
 
 simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200
@@ -47,6 +49,9 @@ faults: install  ## kill, wipe, fill and step all there is, on the real stack; K
 
 planted: install  ## plant bugs in the model, one per rule, and see that a test catches each
 	@$(BIN)/python tests/planted/run.py
+
+fuzz: install  ## fuzz the decoders, scripts and the wire format, the parts in C under sanitizers; MINUTES=10
+	@nice -n 19 $(BIN)/python tests/fuzz/run.py --minutes $(or $(MINUTES),10) $(ARGS)
 
 lint: install  ## check style, formatting and types
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.repository import ROOT
 
+from query.lint import LintContext, lint_script
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -27,6 +28,8 @@ INPUTS = [
     InputSchema("airports", is_reference=True),
 ]
 """What the scripts in the pages read."""
+EXPLAINED = {"TG-LINT-STAR"}
+"""What is warned of in scripts of the pages, which explain the star."""
 QUERY_PREFIX = "TG-QUERY-"
 """Errors of scripts are built with the last part of their code only (tidegate.expressions.syntax.errors.Source.error)."""
 
@@ -137,3 +140,23 @@ SCRIPTS = [
 def test_every_script_of_a_page_is_understood(script: str) -> None:
     """What the manual shows can be typed in."""
     assert all(plan.columns for plan in bind_outputs(parse_script(script), INPUTS))
+
+
+def test_each_line_of_the_table_of_attackers_names_tests_that_exist() -> None:
+    """docs/security.md says what stops each attempt; where it names a test, that is a function, else a file of tests."""
+    table = (ROOT / "docs" / "security.md").read_text("utf-8").partition("## Who can do what\n")[2].partition("\n\nNothing here stops")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) > 10
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row.split(" | ")[-1])
+        assert named, f"no test: {row}"
+        for file, function in named:
+            text = (ROOT / file).read_text("utf-8")
+            assert f"def {function or 'test_'}" in text, f"{file}::{function} is gone: {row}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_no_script_of_a_page_has_a_warning_that_it_does_not_explain(script: str) -> None:
+    """Who types in what the manual shows is not warned."""
+    findings = lint_script(parse_script(script), LintContext(INPUTS))
+    assert not [finding for finding in findings if finding.code not in EXPLAINED]

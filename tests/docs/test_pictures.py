@@ -99,7 +99,7 @@ def stair_text(name: str, timeline: str) -> str:
 
 
 @pytest.mark.parametrize("name", toll.EXAMPLES)
-def test_an_event_is_released_upon_the_first_record_that_lifts_its_watermark_above_it(name: str) -> None:
+def test_an_event_is_released_by_the_first_record_that_lifts_its_watermark_above_it(name: str) -> None:
     """Level 1: what ends a thin line of the picture is the staircase itself."""
     walked = toll.walked(name)
     for fate in walked.fates.values():

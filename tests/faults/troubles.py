@@ -21,6 +21,7 @@ from faults.points import Checkpoint, send_signal
 from faults.world import World
 
 from ordering.ticks import SECOND_US
+from tidegate.settings.tables.base import LETTER_BYTES_MAX
 
 ZOMBIE_ENDS_S = 90.0
 
@@ -249,9 +250,19 @@ def refuse_record(world: World) -> str:
     return f"the job {'ended' if ended else 'went on'}{' with TG-RECORD-TOO-LARGE' if told else ''}"
 
 
-def _alter(world: World, name: str, value: str) -> None:
+def poison(world: World) -> str:
+    """Records that cannot be used, one larger than any event may be, while the dead-letter topic takes little; later that is undone."""
+    dead = f"{world.ordered_topic}.dead"
+    _alter(world, "max.message.bytes", "2000", dead)
+    world.workload.send_poison()
+    time.sleep(5.0)
+    _alter(world, "max.message.bytes", str(LETTER_BYTES_MAX), dead)
+    return "sent 5 MB in a kilobyte"
+
+
+def _alter(world: World, name: str, value: str, topic: str = "") -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, world.ordered_topic, incremental_configs=[entry])
+    resource = ConfigResource(ResourceType.TOPIC, topic or world.ordered_topic, incremental_configs=[entry])
     client = AdminClient({"bootstrap.servers": world.stack.bootstrap})
     client.incremental_alter_configs([resource])[resource].result(10)
 
@@ -297,6 +308,7 @@ TROUBLES = (
     Trouble("careless producer", careless_producer),
     Trouble("append across an estimate", append_across_estimates),
     Trouble("record refused", refuse_record),
+    Trouble("poison", poison),
     Trouble("checkpoint lost", lose_checkpoint),
     Trouble("checkpoint disk full", fill_checkpoint_disk, needs="small checkpoint disk"),
     Trouble("broker disk full", fill_broker_disk, needs="small broker disk"),

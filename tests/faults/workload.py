@@ -19,11 +19,15 @@ from support.stack.drawn_logs import Raw, draw
 from support.stack.topics import header, records
 
 from ordering.policies import Shape
+from tidegate.dead_letter_reasons import IngestReason
 
 ID_HEADER = "id"
 _TICK_S = 0.1
 _KEYS = ("a", "bb", "ccc", 7, 7.5, True, None, "Zürich", *(f"key{number}" for number in range(20)))
 _BIG_BYTES = (20_000, 300_000)
+# The limit of the raw topic, and so of events.
+LARGEST_BYTES = 2_000_000
+_POISON_BYTES = (1_000, 4_000, 100_000, 5_000_000)
 _SPEAKS_S, _SILENT_S = (2.0, 8.0), (1.5, 6.0)
 _STAMP_GAPS_MS = (0, 0, 0, 1, 3)
 _STEADY = {"enable.idempotence": True, "queue.buffering.max.messages": 1_000_000, "linger.ms": 5}
@@ -69,6 +73,7 @@ class Workload:
         self._bootstrap, self._topic, self._manner, self._dice = bootstrap, topic, manner, random.Random(seed)
         self._producer = self._new_producer(_STEADY)
         self._stop, self._held, self._big_due = threading.Event(), threading.Event(), threading.Event()
+        self._poison_due = threading.Event()
         self._silent: set[int] = set()
         self._change_s = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -91,6 +96,10 @@ class Workload:
         """Make the next event a big one."""
         self._big_due.set()
 
+    def send_poison(self) -> None:
+        """Send records that cannot be used: one is larger than the largest event, but small on the wire; the next ones are refused."""
+        self._poison_due.set()
+
     def be_sloppy(self, sloppy: bool) -> None:
         """Send as a careless producer does: it gives up on records after a second, and repeats others."""
         self.hold(True)
@@ -100,7 +109,7 @@ class Workload:
         self.hold(False)
 
     def _new_producer(self, properties: dict[str, Any]) -> Producer:
-        common = {"bootstrap.servers": self._bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0, "message.max.bytes": 2_000_000}
+        common = {"bootstrap.servers": self._bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0, "message.max.bytes": LARGEST_BYTES}
         return Producer({**common, **properties, "on_delivery": self._on_delivery})
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
@@ -117,6 +126,9 @@ class Workload:
             if self._held.is_set():
                 continue
             self._choose_who_speaks()
+            if self._poison_due.is_set():
+                self._poison_due.clear()
+                self._send_poison()
             for raw in self._draw():
                 if raw.partition not in self._silent:
                     for _ in range(2 if self._dice.random() < 0.01 else 1):
@@ -160,11 +172,20 @@ class Workload:
         padding = b"x" * self._dice.randrange(*_BIG_BYTES)
         return replace(raw, value=raw.value[:-1] + b',"pad":"' + padding + b'"}')
 
-    def _send(self, raw: Raw) -> None:
+    def _send_poison(self) -> None:
+        self._drain()
+        stamp_ms = time.time_ns() // 1_000_000
+        packing = Producer({"bootstrap.servers": self._bootstrap, "compression.type": "gzip", "message.max.bytes": 10**8})
+        for size in _POISON_BYTES:
+            reason = IngestReason.OVERSIZED if size > LARGEST_BYTES else IngestReason.MALFORMED
+            self._send(Raw(0, b"poison", b"{" * size, stamp_ms, reason=reason), packing)
+        assert packing.flush(120) == 0
+
+    def _send(self, raw: Raw, producer: Producer | None = None) -> None:
         headers = [(ID_HEADER, b"%d" % len(self.said)), *raw.headers]
         self.said.append(raw)  # before it is sent: whoever meets it in the topic asks here what it is
         try:
-            self._producer.produce(self._topic, raw.value, raw.key, raw.partition, timestamp=raw.stamp_ms, headers=headers)
+            (producer or self._producer).produce(self._topic, raw.value, raw.key, raw.partition, timestamp=raw.stamp_ms, headers=headers)
         except BufferError:
             self.undelivered += 1
 

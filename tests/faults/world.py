@@ -26,7 +26,7 @@ from faults.clock import SteppedClock
 from faults.facts import KnownFacts
 from faults.lives import POLL_S, STALL_S, Lives
 from faults.variants import Variant
-from faults.workload import Workload, log_of
+from faults.workload import LARGEST_BYTES, Workload, log_of
 from support.law_breaches import BrokenLawError, demand
 from support.stack.jobs import Job, Workspace
 from support.stack.topics import ANY_TIME, APPEND_TIME, Channel, CtiWatch, Ordered, create, exists, fresh, read_ordered
@@ -58,7 +58,7 @@ class World(Lives):
     ) -> None:
         self.variant = variant
         bootstrap, partitions = stack.bootstrap, variant.manner.partitions
-        config = {**(APPEND_TIME if variant.log_append else ANY_TIME), "max.message.bytes": "2000000"}
+        config = {**(APPEND_TIME if variant.log_append else ANY_TIME), "max.message.bytes": str(LARGEST_BYTES)}
         self.topic = create(bootstrap, fresh("faults"), partitions, config)
         self.ordered_topic = f"{self.topic}.ordered"
         super().__init__(stack, Workspace(folder, stack, variant.tables(self.topic)))

@@ -117,8 +117,8 @@ RELEASING = [
         "Below c nothing has a number of n or more, and n is the next number.",
         4,
         "model/cti_generation.py",
-        "n=promise[1],",
-        "n=promise[1] + 1,",
+        "numbers = state.c, promise[1], ahead",
+        "numbers = state.c, promise[1] + 1, ahead",
         _EXACT,
     ),
     Bug(

@@ -17,7 +17,7 @@ from simulation.resuming import moment_of_joining
 from simulation.world import World, join_key, journal_key
 from support.journals import MemoryJournal, close_many, estimate_many, import_many, read_many, settle_base
 
-from ingest.planner.idle import Silences
+from ingest.planner.silences import Silences
 from ingest.planner.stage_progress import StageProgress
 from ordering.errors import UnreachableError
 from ordering.protocol.facts import FactKind

@@ -13,13 +13,16 @@ from simulation.story import minimal
 
 pytestmark = pytest.mark.simulation
 
-_SEEDS = 300
-_PARTS = 6
+_SEEDS = 150
+_PARTS = 3
 _FOUND_WITHIN = 300
-# Hardly any seed misses these rules: the search begins shortly before one that does.
+# Few seeds miss these rules: the search begins shortly before one that does.
 _SEARCHED_FROM = {
-    "marks are skipped when the journal fails": 1_400,
-    "the clock is read last": 250,
+    "marks are skipped when the journal fails": 1_465,
+    "partitions join behind": 60,
+    "positions stay open": 55,
+    "readers pass over gaps": 20,
+    "the clock is read last": 255,
     "unanswered estimates are forgotten": 180,
 }
 

@@ -141,7 +141,7 @@ class Query:
     @property
     def lookback_us(self) -> int:
         """How long before an output instant events can still count for it, microseconds."""
-        return program_of_kind(self.kind, over=self.over, typed=self.typed).lookback_us
+        return max(plan.lookback_us for plan in program_of_kind(self.kind, over=self.over, typed=self.typed).plans)
 
     def bucket(
         self,
@@ -152,10 +152,21 @@ class Query:
         promises: Sequence[Promise] = (),
         until_us: int = INFINITY,
         pace: Pace = EACH_CTI,
+        result_bytes_max: Sequence[int | None] = (),
     ) -> Bucket:
         """Return the bucket that reads some partitions of a topic; see :class:`query.buckets.bucket.Bucket`."""
         program = program_of_kind(self.kind, over=self.over, typed=self.typed)
-        return bucket_of(program, topic, partitions, since, over=self.over, promises=promises, until_us=until_us, pace=pace)
+        return bucket_of(
+            program,
+            topic,
+            partitions,
+            since,
+            over=self.over,
+            promises=promises,
+            until_us=until_us,
+            pace=pace,
+            result_bytes_max=result_bytes_max,
+        )
 
     def works(self, topic: Topic) -> list[list[int]]:
         """The partitions that each bucket of it reads."""
@@ -172,13 +183,17 @@ def bucket_of(
     promises: Sequence[Promise] = (),
     until_us: int = INFINITY,
     pace: Pace = EACH_CTI,
+    result_bytes_max: Sequence[int | None] = (),
 ) -> Bucket:
     """Return the bucket of a program that reads some partitions of a topic; see :class:`query.buckets.bucket.Bucket`."""
     number = partitions[0] if len(partitions) == 1 else 0
     source = Source(INPUT, len(topic.partitions), {at: at for at in partitions})
     roster = Roster(1, len(topic.partitions), Spread.ONE, over)
     kind = SubstreamBucket if over else MergedBucket
-    return kind(program, BucketConfig([source], number, roster, *since, pace=pace, promises=promises, until_us=until_us))
+    config = BucketConfig(
+        [source], number, roster, *since, pace=pace, promises=promises, until_us=until_us, result_bytes_max=result_bytes_max
+    )
+    return kind(program, config)
 
 
 def works_of(topic: Topic, *, over: bool) -> list[list[int]]:

@@ -124,7 +124,7 @@ class MemoryJournal(Journal):
                 held.silence = call.silence if supersedes(call.silence, held.silence) else held.silence
                 return held.silence
             case Forget():
-                return sum(_forget(held.values[kind], call.below, kind.is_span) for kind in KINDS_BY_POSITION)
+                return sum(_forget(held.values[kind], call.below, kind.is_planning_time) for kind in KINDS_BY_POSITION)
 
 
 def supersedes(new: Silence, known: Silence | None) -> bool:
@@ -163,13 +163,13 @@ def _cover(held: _Facts, moment: PlanningTime, below: int) -> None:
 
 def _read(held: _Facts, call: Read) -> list[tuple[int, int]]:
     values, start = held.values.get(call.kind, dict([held.settled[call.kind]] if call.kind in held.settled else [])), call.start
-    if call.kind.is_span:
+    if call.kind.is_planning_time:
         start = max((position for position in values if position <= start), default=start)
     return sorted((position, value) for position, value in values.items() if start <= position <= call.end)
 
 
-def _forget(values: dict[int, int], below: int, is_span: bool) -> int:
-    if is_span:
+def _forget(values: dict[int, int], below: int, is_planning_time: bool) -> int:
+    if is_planning_time:
         below = max((position for position in values if position <= below), default=0)
     gone = [position for position in values if position < below]
     for position in gone:
@@ -184,9 +184,9 @@ def _fill(held: _Facts, fact: Fact) -> bool:
         return held.settled.setdefault(kind, (fact.position, fact.value)) == (fact.position, fact.value)
     values = held.values[kind]
     known = values.get(fact.position)
-    if known is not None and (kind.is_span or fact.position < held.closed):
+    if known is not None and (kind.is_planning_time or fact.position < held.closed):
         return known == fact.value
-    if kind.is_span and not _fits(values, fact):
+    if kind.is_planning_time and not _fits(values, fact):
         return False
     values[fact.position] = max(fact.value, known or 0)
     return True

@@ -54,7 +54,7 @@ class Plan:
         asked, read = self.question.sql, f"FROM {self.question.input}"
         sql = asked.replace(read, f"FROM shift({self.question.input}, mcs, {self.shift_us})") if self.shift_us else asked
         query = program(sql, InputSchema("arrivals"), InputSchema("keyed", "t", "k"))
-        read_from_us = None if self.start_us is None else self.start_us - query.lookback_us
+        read_from_us = None if self.start_us is None else self.start_us - query.plans[0].lookback_us
         rest = self.start_us, read_from_us, (SPAN_US,), Pace(self.pace.every_events, self.pace.every_us, self.pace.delay_us)
         if self.partition is None:
             everything = Source(self.question.input, self.partitions, {at: at for at in range(self.partitions)})

@@ -17,6 +17,7 @@ from support.query_runs import END_US, event_table, slices
 
 from query.engine.program import Program
 from query.engine.retention import Retention
+from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.reference.tables import ReferenceTable
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -42,11 +43,17 @@ class Answers:
         return [system_us for system_us, _, _ in self.results[output].get(sub, [])]
 
 
-def program_of(sql: str, inputs: Sequence[InputSchema], references: Sequence[ReferenceTable] = (), **settings: Any) -> Program:
+def program_of(
+    sql: str,
+    inputs: Sequence[InputSchema],
+    references: Sequence[ReferenceTable] = (),
+    join_pairs_max: int = JOIN_PAIRS_MAX,
+    **settings: Any,
+) -> Program:
     """Compile a script; its only output may be left out, and is then called ``out``."""
     into = None if "INTO" in sql.upper() else "out"
     plans = bind_outputs(parse_script(sql, "q.sql"), [*inputs, *(table.schema for table in references)], into=into, **settings)
-    return Program(plans, references={table.schema.name: table for table in references})
+    return Program(plans, references={table.schema.name: table for table in references}, join_pairs_max=join_pairs_max)
 
 
 def answers_of(

@@ -89,7 +89,7 @@ class Pair:
         addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": self.stack.bootstrap, "TIDEGATE_REDIS__URL": self.stack.redis_url}
         result = CliRunner().invoke(app, [a, b, "--format", "json", *flags], env=addresses)
         assert result.exit_code == exit_code, result.output
-        codes = re.findall(r"^(TG-[A-Z-]+):", result.stderr, re.MULTILINE)
+        codes = re.findall(r'^{"error": {"code": "(TG-[A-Z-]+)"', result.stderr, re.MULTILINE)
         return {"error": codes[0]} if codes else dict(json.loads(result.stdout))
 
     def tampered(self, change: Callable[[list[Line]], list[Line]]) -> str:

@@ -171,7 +171,7 @@ def check_explained(stack: Stack, folder: Path, topic: str, records: int, after:
     told = [json.loads(line) for line in result.stdout.splitlines()]
     found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS).events
     written = {event.offset: event.system_us for (number, _), events in found.items() if number == 0 for event in events}
-    left = {line["offset"]: parse_tick(line["system_timestamp"]) for line in told if line.get("released_upon")}
+    left = {line["offset"]: parse_tick(line["system_timestamp"]) for line in told if line.get("released_by")}
     assert left == written
     verdicts = Counter(line["verdict"] for line in told if "verdict" in line)
     dropped = sum(value for name in DROPPED for labels, value in after[name].items() if labels == ("0", "dropped"))

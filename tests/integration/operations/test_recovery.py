@@ -5,25 +5,30 @@ written, and each start says what it goes on from. What nothing can be gone on w
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from support.stack.drawn_logs import draw, expected, logs_of
-from support.stack.jobs import error_code, settings_of, workspace
+from support.stack.jobs import Workspace, error_code, settings_of, workspace
 from support.stack.topics import check_promises, create, delete, fresh, produce, read_ordered
 
 from ordering.policies import Policies
 from ordering.ticks import INFINITY, SECOND_US
+from tidegate.stack.embedded import free_port
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 
-EVENTS, BATCHES, PARTITIONS = 120_000, 16, 2
+EVENTS, BATCHES, PARTITIONS = 40_000, 16, 2
 POLICIES = Policies(early_us=60 * SECOND_US, late_us=30 * SECOND_US, reorder_us=2 * SECOND_US)
 TABLES = """
 [inputs.events]
@@ -78,30 +83,66 @@ topic = "{other}"
 """
 
 
-def test_a_topic_made_again_under_its_name_ends_the_process_and_stays_refused(stack: Stack, tmp_path: Path) -> None:
+def test_a_topic_made_again_under_its_name_fails_its_input_and_leaves_the_other_running(stack: Stack, tmp_path: Path) -> None:
     """
     Nothing of the new topic gets into the ordered topic of the old one, neither while the job runs nor at its next start.
 
-    Two inputs share the process: each has said how it stands, and the other one is stopped, not failed.
+    Two inputs share the process. The failure is seen in log, status and metrics; the other input orders what still comes, and the
+    process ends with the failure's code.
     """
-    raws = draw(4, 2_000, 1)
+    raws, port = draw(4, 2_000, 1), free_port()
     one, other = (create(stack.bootstrap, fresh(name), 1) for name in ("remade", "kept"))
     for topic in (one, other):
         produce(stack.bootstrap, topic, raws)
     with workspace(tmp_path, stack, TWO_INPUTS.format(one=one, other=other)) as space:
-        job = space.start("ingest", "one", "other")
-        job.until(lambda: {line["input"] for line in job.lines if line["events_in"] == 2_000} == {"one", "other"}, "both inputs")
+        job = space.start("ingest", "one", "other", *settings_of(metrics__port=port))
+        job.until(lambda: {line["input"] for line in job.lines if line.get("events_in") == 2_000} == {"one", "other"}, "both inputs")
         job.until(lambda: space.start("status", "one", "other").wait() == 0, "both jobs are known to run")
+        assert inputs_up(port) == {"one": 1, "other": 1}
         before = read_ordered(stack.bootstrap, f"{one}.ordered", 1)
         delete(stack.bootstrap, one)
         create(stack.bootstrap, one, 1)
         produce(stack.bootstrap, one, [*raws, *raws])
+        job.until(lambda: any(line["event"] == "failed" for line in job.lines), "the failure is told")
+        told = next(line for line in job.lines if line["event"] == "failed")
+        assert (told["input"], told["failure"]["code"]) == ("one", "TG-TOPIC-RECREATED")
+        produce(stack.bootstrap, other, raws)
+        job.until(lambda: any(line.get("events_in") == 4_000 for line in job.lines), "the other input goes on")
+        assert inputs_up(port) == {"one": 0, "other": 1}
+        assert states(space) == {"ingest one": "failed", "ingest other": "live"}
+        os.kill(job.pid, signal.SIGTERM)
         assert error_code(job) == "TG-TOPIC-RECREATED"
         assert job.wait() == 3
+        assert [line["input"] for line in job.lines if line["event"] == "end"] == ["other"]
+        assert states(space) == {"ingest one": "failed", "ingest other": "stopped"}
         assert read_ordered(stack.bootstrap, f"{one}.ordered", 1).events == before.events
-        shown = space.start("status")
-        assert shown.wait() == 1
-        jobs = {told["job"]: told for told in shown.last["jobs"]}
-        assert (jobs["ingest one"]["state"], jobs["ingest one"]["failure"]["code"]) == ("failed", "TG-TOPIC-RECREATED")
-        assert jobs["ingest other"]["state"] == "stopped"
         assert error_code(space.start("ingest", "one")) == "TG-TOPIC-RECREATED"
+
+
+def states(space: Workspace) -> dict[str, str]:
+    """What ``tidegate status`` shows of each job; a failed one makes its exit code 1."""
+    shown = space.start("status")
+    assert shown.wait() == 1
+    return {told["job"]: told["state"] for told in shown.last["jobs"]}
+
+
+def inputs_up(port: int) -> dict[str, float]:
+    """What Prometheus is told of each input: 1 if it runs."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    return {sample.labels["input"]: sample.value for family in families for sample in family.samples if sample.name == "tidegate_input_up"}
+
+
+def test_on_failure_stop_ends_all_inputs_with_the_first_that_fails(stack: Stack, tmp_path: Path) -> None:
+    """For a service manager that is to start the whole process anew: the other one is stopped, not failed."""
+    raws = draw(4, 200, 1)
+    one, other = (create(stack.bootstrap, fresh(name), 1) for name in ("remade", "kept"))
+    for topic in (one, other):
+        produce(stack.bootstrap, topic, raws)
+    with workspace(tmp_path, stack, TWO_INPUTS.format(one=one, other=other)) as space:
+        job = space.start("ingest", "one", "other", "--on-failure", "stop")
+        job.until(lambda: {line["input"] for line in job.lines if line.get("events_in") == 200} == {"one", "other"}, "both inputs")
+        delete(stack.bootstrap, one)
+        assert error_code(job) in ("TG-TOPIC-RECREATED", "TG-TOPIC-ENDED")
+        assert job.wait() == 3
+        assert states(space) == {"ingest one": "failed", "ingest other": "stopped"}

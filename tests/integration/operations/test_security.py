@@ -159,10 +159,12 @@ def leaks(secrets: Iterable[str], left: Iterable[tuple[str, bytes]]) -> list[str
 
 def files_below(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yield every file with what it holds; one that vanishes meanwhile holds nothing."""
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            if path.is_file():
-                yield str(path), path.read_bytes()
+    # Unlike Path.rglob, os.walk passes over folders that vanish while it walks.
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            with contextlib.suppress(OSError):
+                if path.is_file():
+                    yield str(path), path.read_bytes()
 
 
 def processes_of(job: Job) -> Iterator[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""Somebody else's connection to a port of the job's own, as of a scanner, or of a scraper whose target has moved."""
+"""Others on the same machine: they knock at every port of a job, read command lines, and look into folders; and it is all in vain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,44 +37,95 @@ late_action = "adjust"
 reorder = "3s"
 out_of_order_action = "drop"
 """
-HELLOS = (b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"*1\r\n$4\r\nPING\r\n")
-"""HTTP, TLS and Redis: read as lengths, the first four bytes of each are more than a small heap."""
-KNOCKS = 30
+HELLOS = (
+    # HTTP, TLS and Redis: read as lengths, the first four bytes of each are more than a small heap.
+    b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"*1\r\n$4\r\nPING\r\n",
+    # What py4j's two servers would do without a password: call an object of the driver, and leave the JVM.
+    b"c\np0\n__setattr__\nscall\nsgone\ne\n",
+    b"c\nz:java.lang.System\nexit\ni1\ne\n",
+    b"s\n",
+    # And with a wrong one.
+    b"A\nwrong\ne\nc\np0\n__setattr__\nscall\nsgone\ne\n",
+)
+REFUSALS = (b"!xsAuthentication error", b"!zspy4j.Py4JException: Unknown command received")
+"""What a port may answer, if anything."""
+KNOCKS = 35
 """So often at each port: some are open for a moment only."""
+CANARY = "canary-in-a-setting"
+CONF = f"""
+[spark.conf]
+"spark.innocent" = "{CANARY}-1"
+"spark.hadoop.fs.azure.account.key.datafile" = "env:ACCOUNT_KEY"
+"spark.executorEnv.INNOCENT" = "{CANARY}-2"
+"spark.driver.extraJavaOptions" = "-Dinnocent={CANARY}-3"
+"""
 
 
-def listening(session: int) -> set[int]:
-    """The TCP ports at which the processes of a session listen."""
-    ports = set()
-    for connection in psutil.net_connections("tcp"):
-        if connection.status == psutil.CONN_LISTEN and connection.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                if os.getsid(connection.pid) == session:
-                    ports.add(connection.laddr.port)
-    return ports
+class Neighbours:
+    """
+    What others on the machine see of a job, and what its ports answer them.
 
+    Attributes:
+        knocked: How often they knocked at each port.
+        answers: What came back from a port.
+        listeners: The programs that listened.
+        command_lines: The command lines of all processes.
+        open_files: What lies outside of the checkpoint and others may read or enter.
+    """
 
-@contextlib.contextmanager
-def strangers(job: Job) -> Iterator[Counter[int]]:
-    """Knock at every port of a job from the moment it opens; give the number of knocks at each."""
-    knocked: Counter[int] = Counter()
-    done = threading.Event()
+    def __init__(self, job: Job, folders: tuple[Path, ...]) -> None:
+        self._session, self._folders = job.pid, folders
+        self.knocked: Counter[int] = Counter()
+        self.answers: set[bytes] = set()
+        self.listeners: set[str] = set()
+        self.command_lines: set[str] = set()
+        self.open_files: set[Path] = set()
+        self._done = threading.Event()
+        self._threads = [threading.Thread(target=self._repeat, args=(work,)) for work in (self._knock, self._look)]
 
-    def knock() -> None:
-        while not done.wait(0.005):
-            for port in listening(job.pid):
-                if knocked[port] < KNOCKS:
-                    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5) as stranger:
-                        stranger.sendall(HELLOS[knocked[port] % len(HELLOS)])
-                        knocked[port] += 1
+    def __enter__(self) -> Neighbours:
+        for thread in self._threads:
+            thread.start()
+        return self
 
-    thread = threading.Thread(target=knock)
-    thread.start()
-    try:
-        yield knocked
-    finally:
-        done.set()
-        thread.join()
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _repeat(self, work: Callable[[], None]) -> None:
+        while not self._done.wait(0.005):
+            work()
+
+    def _knock(self) -> None:
+        for connection in psutil.net_connections("tcp"):
+            if connection.status != psutil.CONN_LISTEN or connection.pid is None:
+                continue
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+                port = connection.laddr.port
+                if os.getsid(connection.pid) == self._session and self.knocked[port] < KNOCKS:
+                    self.listeners.add(psutil.Process(connection.pid).name())
+                    self._say_hello(port, HELLOS[self.knocked[port] % len(HELLOS)])
+                    self.knocked[port] += 1
+
+    def _say_hello(self, port: int, hello: bytes) -> None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2) as stranger:
+            stranger.sendall(hello)
+            self.answers.add(stranger.recv(4096))
+
+    def _look(self) -> None:
+        for process in psutil.process_iter():
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
+                if os.getsid(process.pid) == self._session:
+                    self.command_lines.add(" ".join(process.cmdline()))
+        for folder in self._folders:
+            # What lies in a folder that others cannot enter is safe.
+            for path in folder.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if path.lstat().st_mode & 0o077:
+                        self.open_files.add(path)
 
 
 def test_strangers_neither_end_a_job_nor_change_what_it_writes(stack: Stack, tmp_path: Path) -> None:
@@ -90,9 +141,40 @@ def test_strangers_neither_end_a_job_nor_change_what_it_writes(stack: Stack, tmp
         temporary = space.folder / "Temporary" / ("x" * 100)
         temporary.mkdir(parents=True)
         job = space.start_alone("ingest", "events", "--until-end", SPARK_SUBMIT_OPTS=f"-Djava.io.tmpdir={temporary}")
-        with strangers(job) as knocked:
+        with Neighbours(job, (temporary,)) as neighbours:
             job.finish()
+    knocked = neighbours.knocked
     assert max(knocked.values(), default=0) >= len(HELLOS), "the job listened nowhere: nobody could knock"
+    assert neighbours.listeners == {"java"}, "the driver has no port at all"
+    assert [answer for answer in neighbours.answers if not answer.startswith(REFUSALS) and answer] == []
+    assert neighbours.open_files == set()
     found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
     assert found.events == expected(logs_of(raws, PARTITIONS), POLICIES, PARTITIONS, over=False)
     check_promises(found)
+
+
+def test_no_setting_stands_on_a_command_line_and_no_file_is_open_to_others(stack: Stack, tmp_path: Path) -> None:
+    """From the start of the launcher to the end of the workers; a killed job's files go at the next start, and that one's with it."""
+    topic = create(stack.bootstrap, fresh("seen"), 1)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {"SPARK_LOCAL_DIRS": str(scratch), "ACCOUNT_KEY": f"{CANARY}-4"}
+    with workspace(tmp_path / "space", stack, TABLES.format(topic=topic) + CONF) as space:
+        killed = space.start_alone("ingest", "events", **environment)
+        with Neighbours(killed, (scratch,)) as neighbours:
+            killed.until(lambda: any(scratch.iterdir()), "Spark starts")
+            produce(stack.bootstrap, topic, draw(29, 200, 1))
+            killed.until(lambda: killed.batches > 0, "its first batch")
+            (left,) = scratch.iterdir()
+            assert any(left.iterdir()), "Spark works there"
+            killed.kill()
+        assert left.exists()
+        job = space.start_alone("ingest", "events", "--until-end", **environment)
+        with Neighbours(job, (scratch,)) as second:
+            job.finish()
+    seen = neighbours.command_lines | second.command_lines
+    assert any("org.apache.spark.launcher.Main" in line for line in seen), "the launcher was seen too"
+    assert any("worker_daemon" in line for line in seen)
+    assert [line for line in seen if CANARY in line] == []
+    assert neighbours.open_files | second.open_files == set()
+    assert list(scratch.iterdir()) == [], "both folders have gone"

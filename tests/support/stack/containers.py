@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 import docker
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import APIError, DockerException, ImageNotFound
 from support.repository import ROOT
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
@@ -25,6 +25,7 @@ from tidegate.stack.servers import kafka_answers, redis_answers
 KAFKA_IMAGE = os.environ.get("TIDEGATE_KAFKA_IMAGE", "apache/kafka:4.3.1")
 REDIS_IMAGE = os.environ.get("TIDEGATE_REDIS_IMAGE", "redis:8")
 START_TIMEOUT_S = 90.0
+_PORT_S = 30.0
 _SCRIPT = ROOT / "deploy" / "kafka.sh"
 
 # The fixture removes what it made; a reaper container would be one more image to fetch.
@@ -121,7 +122,7 @@ class ContainerStack:
 
     def start_kafka(self) -> None:
         """Bring the broker back at the same address."""
-        self._kafka.get_wrapped_container().start()
+        _resume(self._kafka)
         wait_for(self._kafka.answers, "Kafka", self._kafka)
 
     def stop_redis(self, grace_s: float = 30.0) -> None:
@@ -130,8 +131,21 @@ class ContainerStack:
 
     def start_redis(self) -> None:
         """Bring Redis back at the same address."""
-        self._redis.get_wrapped_container().start()
+        _resume(self._redis)
         wait_for(self._redis.answers, "Redis", self._redis)
+
+
+def _resume(container: DockerContainer) -> None:
+    """Start a stopped container; the engine may still hold the port that it had."""
+    deadline_s = time.monotonic() + _PORT_S
+    while True:
+        try:
+            container.get_wrapped_container().start()
+            return
+        except APIError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.5)
 
 
 def _halt(container: DockerContainer, grace_s: float) -> None:

@@ -200,7 +200,7 @@ def logs_of(raws: Sequence[Raw], partitions: int) -> list[list[Raw]]:
 def story_of(
     log: Sequence[Raw], policies: Policies, number: int, output_partitions: int, *, over: bool, finish: bool, **told: Any
 ) -> Story:
-    """Tell what must become of one partition's log; a record stamped far ahead is as if it were not there."""
+    """Tell what must become of one partition's log; a record stamped far ahead, or not at all, is as if it were not there."""
     heard = [
         Record(
             offset,
@@ -212,7 +212,7 @@ def story_of(
             raw.start_us,
         )
         for offset, raw in enumerate(log)
-        if raw.reason != "arrival_ahead"
+        if raw.reason not in ("arrival_ahead", "arrival_missing")
     ]
     return compute_story(heard, policies, over=over, output_partitions=output_partitions, roster=number, finish=finish, **told)
 

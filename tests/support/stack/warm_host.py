@@ -121,8 +121,12 @@ class Host:
 
     def _accept(self) -> None:
         asking, _ = self._listening.accept()
-        message, streams, _, _ = socket.recv_fds(asking, _MESSAGE_BYTES_MAX, 3)
-        asked = json.loads(message)
+        try:
+            message, streams, _, _ = socket.recv_fds(asking, _MESSAGE_BYTES_MAX, 3)
+            asked = json.loads(message)
+        except (OSError, ValueError):  # whoever asks was killed
+            asking.close()
+            return
         arguments, environment, is_job = asked["arguments"], asked["environment"], asked["kind"] == "job"
         if LOG in environment:
             # Through the JVM the workers of all jobs would write into one log.
@@ -153,7 +157,8 @@ class Host:
         self._children[pid] = Child(asking, int(environment.get(JOB, 0)), is_job)
         self._watched.register(asking, selectors.EVENT_READ, lambda: self._abandon(pid))
         if is_job:
-            asking.send(b"%d" % pid)
+            with contextlib.suppress(OSError):
+                asking.send(b"%d" % pid)
 
     def _fork(self, run: Callable[[], None]) -> int:
         pid = os.fork()
@@ -197,7 +202,9 @@ class Host:
 
     def _abandon(self, pid: int) -> None:
         """Nobody waits for it any longer: a worker whose shim the JVM has killed ends, a job goes on."""
-        child = self._children[pid]
+        child = self._children.get(pid)
+        if child is None:  # it has ended at the same moment
+            return
         self._watched.unregister(child.waiting)
         if not child.is_job:
             _kill_group(pid)

@@ -1,0 +1,344 @@
+/*
+ * Fuzzes the part of tidegate/kafka/native.c that takes records apart and puts columns together, without Kafka: a librdkafka of a
+ * few lines hands out random messages, and keeps what is written. kafka_pieces SEED SECONDS; it prints how many pieces it read.
+ *
+ * Law: every record comes out once, in order, with the bytes, nulls and headers it had; pieces keep to their limits; what is
+ * written has the bytes of its columns. The sanitizers see each read and write beside a message or a column.
+ */
+
+#include "../../tidegate/kafka/native.c"
+
+#include <stdarg.h>
+#include <time.h>
+
+static uint64_t state;
+
+static uint64_t random_bits(void) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state;
+}
+
+static int64_t below(int64_t bound) { return (int64_t)(random_bits() % (uint64_t)bound); }
+
+#define CHECK(holds)                                                                                                      \
+    do {                                                                                                                  \
+        if (!(holds)) {                                                                                                   \
+            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #holds);                                     \
+            abort();                                                                                                      \
+        }                                                                                                                 \
+    } while (0)
+
+/* --- messages -------------------------------------------------------------------------------------------------------- */
+
+#define LOG 400
+#define FIRST_OFFSET 100
+
+typedef struct {
+    rd_kafka_message_t of; /* first: a pointer to it is one to the message */
+    void *header[2];
+    size_t header_bytes[2];
+    int64_t stamp_ms;
+} message;
+
+static message *log_of[LOG];
+static int64_t log_rows, handed_out, alive;
+
+/* Bytes in a block of their own, exactly as long: a read beyond them is seen. NULL now and then. */
+static void *some_bytes(size_t *length, int64_t longest) {
+    *length = below(4) ? (size_t)below(longest + 1) : 0;
+    if (!below(5)) {
+        *length = 0;
+        return NULL;
+    }
+    uint8_t *bytes = malloc(*length ? *length : 1);
+    for (size_t at = 0; at < *length; at++)
+        bytes[at] = (uint8_t)random_bits();
+    return bytes;
+}
+
+static void make_log(void) {
+    int64_t offset = FIRST_OFFSET, longest = below(3) ? 40 : 3000;
+    log_rows = below(LOG) + 1;
+    handed_out = 0;
+    for (int64_t row = 0; row < log_rows; row++) {
+        message *made = calloc(1, sizeof *made);
+        offset += below(6) ? 1 : 1 + below(50);
+        made->of.offset = offset;
+        made->of.err = below(40) ? 0 : -191;
+        made->of.payload = some_bytes(&made->of.len, longest);
+        made->of.key = some_bytes(&made->of.key_len, 30);
+        for (int which = 0; which < 2; which++)
+            made->header[which] = some_bytes(&made->header_bytes[which], 60);
+        made->stamp_ms = below(1000);
+        log_of[row] = made;
+    }
+}
+
+static void destroy(rd_kafka_message_t *given) {
+    message *made = (message *)given;
+    free(made->of.payload), free(made->of.key), free(made->header[0]), free(made->header[1]);
+    free(made);
+    alive--;
+}
+
+/* Hand out a copy: the log itself is what the columns are compared with. */
+static rd_kafka_message_t *hand_out(void) {
+    if (handed_out == log_rows)
+        return NULL;
+    message *made = log_of[handed_out++], *copy = malloc(sizeof *copy);
+    *copy = *made;
+    void **parts[] = {&copy->of.payload, &copy->of.key, &copy->header[0], &copy->header[1]};
+    const size_t sizes[] = {made->of.len, made->of.key_len, made->header_bytes[0], made->header_bytes[1]};
+    for (int part = 0; part < 4; part++)
+        if (*parts[part])
+            *parts[part] = memcpy(malloc(sizes[part] ? sizes[part] : 1), *parts[part], sizes[part]);
+    alive++;
+    return &copy->of;
+}
+
+static ssize_t consume_batch(rd_kafka_queue_t *queue, int wait, rd_kafka_message_t **to, size_t wanted) {
+    (void)queue, (void)wait;
+    ssize_t got = 0, most = below(4) ? (ssize_t)below((int64_t)wanted + 1) : 0;
+    while (got < most && (to[got] = hand_out()))
+        got++;
+    return got;
+}
+
+static rd_kafka_message_t *consume(rd_kafka_queue_t *queue, int wait) {
+    (void)queue, (void)wait;
+    return below(10) ? hand_out() : NULL;
+}
+
+static int64_t timestamp(const rd_kafka_message_t *given, int *kind) {
+    *kind = 1;
+    return ((const message *)given)->stamp_ms;
+}
+
+static int headers_of(const rd_kafka_message_t *given, rd_kafka_headers_t **found) {
+    const message *made = (const message *)given;
+    *found = (rd_kafka_headers_t *)made;
+    return made->header[0] || made->header[1] ? 0 : -156;
+}
+
+static int header_get(const rd_kafka_headers_t *of, size_t index, const char *name, const void **value, size_t *size) {
+    const message *made = (const message *)of;
+    int which = strcmp(name, "tg") != 0;
+    (void)index;
+    *value = made->header[which];
+    *size = made->header_bytes[which];
+    return *value ? 0 : -156;
+}
+
+static const char *error_text(const rd_kafka_message_t *given) { return given->offset % 2 ? "it went wrong" : NULL; }
+static const char *words_of(int error) { return error ? "an error" : ""; }
+static rd_kafka_event_t *no_event(rd_kafka_queue_t *queue, int wait) { return (void)queue, (void)wait, NULL; }
+
+/* --- reading --------------------------------------------------------------------------------------------------------- */
+
+static void compare(const tg_piece *piece, int64_t row, const message *made) {
+    const void *parts[] = {made->of.payload, made->of.key, made->header[0], made->header[1]};
+    const size_t sizes[] = {made->of.len, made->of.key_len, made->header_bytes[0], made->header_bytes[1]};
+    CHECK(piece->offset[row] == made->of.offset && piece->timestamp_ms[row] == made->stamp_ms);
+    for (int which = 0; which < COLUMNS; which++) {
+        int there = piece->column[which].valid[row >> 3] >> (row & 7) & 1;
+        int32_t start = piece->column[which].ends[row], end = piece->column[which].ends[row + 1];
+        CHECK(there == (parts[which] != NULL) && end - start == (int32_t)(there ? sizes[which] : 0));
+        CHECK(end <= piece->column[which].size);
+        CHECK(!there || !memcmp(piece->column[which].bytes + start, parts[which], sizes[which]));
+    }
+}
+
+/* Read the whole log in pieces of any size; return how many there were. */
+static int64_t read_log(void) {
+    make_log();
+    int64_t room = below(50) + 1, pieces = 0, next = 0, idle = 0;
+    tg_consumer consumer = {.room = room, .names = {"tg", "tf"}};
+    consumer.met = malloc(room * sizeof *consumer.met);
+    tg_source source = {0};
+    consumer.source = &source;
+    for (int which = 0; which < 2; which++) {
+        consumer.found[which] = malloc(room * sizeof **consumer.found);
+        consumer.found_bytes[which] = malloc(room * sizeof **consumer.found_bytes);
+    }
+    int64_t end = FIRST_OFFSET;
+    while (next < log_rows && idle < 1000) {
+        tg_piece piece;
+        if (end <= log_of[next]->of.offset)
+            end = log_of[next]->of.offset + 1 + below(60);
+        int64_t rows = below(60) + 1, octets = below(4000) + 1, total = 0;
+        CHECK(tg_take(&consumer, end, rows, octets, 0, 0, &piece) == 0);
+        CHECK(piece.rows <= rows && piece.rows <= room && !(piece.rows && piece.error));
+        for (int64_t row = 0; row < piece.rows; row++, next++) {
+            CHECK(log_of[next]->of.err == 0 && piece.offset[row] < end);
+            compare(&piece, row, log_of[next]);
+        }
+        for (int which = 0; which < COLUMNS; which++)
+            total += piece.rows ? piece.column[which].size : 0;
+        CHECK(piece.rows < 2 || total <= octets);
+        if (piece.error) {
+            CHECK(log_of[next]->of.err == piece.error && log_of[next]->of.offset == piece.error_offset);
+            next++;
+        }
+        CHECK(!piece.beyond || next == log_rows || log_of[next]->of.offset >= end);
+        idle = piece.rows || piece.error || piece.beyond ? 0 : idle + 1;
+        if (piece.beyond)
+            end = log_of[next]->of.offset;
+        if (piece.rows)
+            tg_free(piece.block);
+        pieces++;
+    }
+    CHECK(next == log_rows);
+    for (int64_t at = 0; at < consumer.count; at++)
+        destroy(consumer.met[at]);
+    CHECK(alive == 0);
+    for (int which = 0; which < 2; which++)
+        free(consumer.found[which]), free(consumer.found_bytes[which]);
+    free(consumer.met);
+    for (int64_t row = 0; row < log_rows; row++) {
+        alive++;
+        destroy(&log_of[row]->of);
+    }
+    return pieces;
+}
+
+/* --- writing --------------------------------------------------------------------------------------------------------- */
+
+static uint8_t *sent;
+static int64_t sent_bytes;
+
+static void keep(const void *bytes, size_t length) {
+    sent = realloc(sent, sent_bytes + length + 1);
+    if (length)
+        memcpy(sent + sent_bytes, bytes, length);
+    sent_bytes += (int64_t)length;
+}
+
+static int produce(rd_kafka_t *client, ...) {
+    va_list arguments;
+    (void)client;
+    if (!below(10))
+        return ERR_QUEUE_FULL;
+    va_start(arguments, client);
+    for (int kind; (kind = va_arg(arguments, int)) != V_END;) {
+        if (kind == V_VALUE || kind == V_KEY) {
+            const void *bytes = va_arg(arguments, const void *);
+            size_t length = va_arg(arguments, size_t);
+            CHECK(bytes || !length);
+            keep(bytes ? "+" : "-", 1);
+            keep(bytes, length);
+        } else if (kind == V_HEADER) {
+            va_arg(arguments, const char *);
+            const void *bytes = va_arg(arguments, const void *);
+            keep(bytes, (size_t)va_arg(arguments, ssize_t));
+        } else if (kind == V_TIMESTAMP) {
+            va_arg(arguments, int64_t);
+        } else if (kind == V_RKT) {
+            va_arg(arguments, void *);
+        } else {
+            va_arg(arguments, int);
+        }
+    }
+    va_end(arguments);
+    return 0;
+}
+
+static rd_kafka_topic_t *new_topic(rd_kafka_t *client, const char *name, rd_kafka_topic_conf_t *conf) {
+    (void)client, (void)conf;
+    return (rd_kafka_topic_t *)strdup(name);
+}
+
+static void free_topic(rd_kafka_topic_t *topic) { free(topic); }
+
+/* A column of random bytes that begins anywhere in its buffers, and what it must become when it is written. */
+static void make_column(tg_column *column, int64_t rows) {
+    int64_t first = below(20), count = first + rows, end = 0;
+    int32_t *narrow = malloc((count + 1) * sizeof *narrow);
+    int64_t *wide = malloc((count + 1) * sizeof *wide);
+    uint8_t *valid = calloc((count + 7) / 8, 1);
+    for (int64_t row = 0; row <= count; row++) {
+        narrow[row] = (int32_t)(wide[row] = end);
+        end += row < count ? below(30) : 0;
+        if (row < count && below(4))
+            valid[row >> 3] |= 1u << (row & 7);
+    }
+    uint8_t *bytes = malloc(end ? end : 1);
+    for (int64_t at = 0; at < end; at++)
+        bytes[at] = (uint8_t)random_bits();
+    column->first = first;
+    column->bytes = bytes;
+    column->wide = (int32_t)below(2);
+    column->ends = column->wide ? (void *)wide : (void *)narrow;
+    free(column->wide ? (void *)narrow : (void *)wide);
+    column->valid = below(3) ? valid : NULL;
+    if (!column->valid)
+        free(valid);
+}
+
+static void free_column(tg_column *column) { free((void *)column->bytes), free((void *)column->valid), free((void *)column->ends); }
+
+static void expect(const tg_column *column, int64_t row, int64_t *at) {
+    int64_t place = column->first + row;
+    int there = !column->valid || (column->valid[place >> 3] >> (place & 7) & 1);
+    int64_t start = column->wide ? ((const int64_t *)column->ends)[place] : ((const int32_t *)column->ends)[place];
+    int64_t end = column->wide ? ((const int64_t *)column->ends)[place + 1] : ((const int32_t *)column->ends)[place + 1];
+    CHECK(*at < sent_bytes && sent[*at] == (there ? '+' : '-'));
+    ++*at;
+    if (there) {
+        CHECK(*at + end - start <= sent_bytes && !memcmp(sent + *at, column->bytes + start, end - start));
+        *at += end - start;
+    }
+}
+
+static void write_columns(void) {
+    int64_t rows = below(100) + 1, next = 0, at = 0, header_bytes = below(50) + 1;
+    tg_column value, key;
+    make_column(&value, rows), make_column(&key, rows);
+    int32_t *partition = calloc(rows, sizeof *partition);
+    int64_t *stamp_ms = calloc(rows, sizeof *stamp_ms);
+    uint8_t *headers = below(3) ? malloc(rows * header_bytes) : NULL;
+    for (int64_t place = 0; headers && place < rows * header_bytes; place++)
+        headers[place] = (uint8_t)random_bits();
+    tg_producer producer = {0};
+    char name[16];
+    sent_bytes = 0;
+    while (next < rows) {
+        snprintf(name, sizeof name, "topic %d", (int)below(TOPICS + 4));
+        next = tg_send(&producer, name, &value, &key, partition, stamp_ms, "tg", headers, header_bytes, next, rows);
+        CHECK(!producer.error);
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        expect(&value, row, &at), expect(&key, row, &at);
+        CHECK(!headers || !memcmp(sent + at, headers + row * header_bytes, header_bytes));
+        at += headers ? header_bytes : 0;
+    }
+    CHECK(at == sent_bytes);
+    for (int topic = 0; topic < TOPICS && producer.topic[topic]; topic++)
+        free_topic(producer.topic[topic]), free(producer.name[topic]);
+    free(headers), free(stamp_ms), free(partition);
+    free_column(&value), free_column(&key);
+}
+
+int main(int count, char **arguments) {
+    int64_t pieces = 0;
+    time_t until = time(NULL) + (count > 2 ? atoi(arguments[2]) : 1);
+    state = (count > 1 ? strtoull(arguments[1], NULL, 10) : 1) * 0x9E3779B97F4A7C15u + 1;
+    rd_kafka_consume_batch_queue = consume_batch;
+    rd_kafka_consume_queue = consume;
+    rd_kafka_message_destroy = destroy;
+    rd_kafka_message_timestamp = timestamp;
+    rd_kafka_message_errstr = error_text;
+    rd_kafka_message_headers = headers_of;
+    rd_kafka_header_get = header_get;
+    rd_kafka_err2str = words_of;
+    rd_kafka_queue_poll = no_event;
+    rd_kafka_producev = produce;
+    rd_kafka_topic_new = new_topic;
+    rd_kafka_topic_destroy = free_topic;
+    do {
+        pieces += read_log();
+        write_columns();
+    } while (time(NULL) <= until);
+    free(sent);
+    printf("%lld pieces\n", (long long)pieces);
+    return 0;
+}
