@@ -228,8 +228,8 @@ def settings_of(**values: Any) -> list[str]:
 
 def error_code(job: Job) -> str:
     """Return the code of the one error a command ended with, told as JSON and without a traceback."""
-    job.wait()
+    code = job.wait()
     assert "Traceback" not in job.errors, job.errors
     told = [json.loads(line)["error"] for line in job.errors.splitlines() if line.startswith('{"error": ')]
-    assert len(told) == 1, job.errors
+    assert len(told) == 1, f"exit code {code}: {job.errors}, {job.last}"
     return str(told[0]["code"])

@@ -187,6 +187,7 @@ class Host:
             if pid == 0:
                 return
             if pid == self._keeper:
+                print(f"the JVM's process has ended: {os.waitstatus_to_exitcode(status)}", file=sys.stderr, flush=True)
                 self._end()
             child = self._children.pop(pid)
             if child.is_job:

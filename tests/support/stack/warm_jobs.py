@@ -48,12 +48,15 @@ class WarmProcess:
         if self.returncode is None:
             self._connection.settimeout(timeout)
             try:
-                self.returncode = int(self._connection.recv(64) or -signal.SIGKILL)
+                answer = self._connection.recv(64)
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired("tidegate", timeout or 0.0) from None
             except ConnectionError:
-                self.returncode = -signal.SIGKILL
+                answer = b""
             self._connection.close()
+            self.returncode = int(answer or -signal.SIGKILL)
+            # Else a job without a word of its own is all that a test would see of it.
+            assert answer or self._host.was_ended, f"the host of the jobs has died: {self._host.log()}"
         return self.returncode
 
     def terminate(self) -> None:
@@ -73,6 +76,12 @@ class WarmHost:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = Path()
+        self.was_ended = False
+
+    def log(self) -> str:
+        """Return what the host, its JVM and its forks have written."""
+        path = self._folder / "host.log"
+        return path.read_text(errors="replace")[-3000:] if path.exists() else ""
 
     def start_job(self, folder: Path, environment: dict[str, str], arguments: list[str], output: int, errors: int) -> WarmProcess:
         """Start ``tidegate`` with *arguments* in *folder*; it writes into the files *output* and *errors*."""
@@ -87,6 +96,7 @@ class WarmHost:
 
     def _start(self) -> None:
         self.end()
+        self.was_ended = False
         # Paths of sockets are short.
         self._folder = Path(tempfile.mkdtemp(prefix="warm-", dir="/tmp"))
         # One JVM keeps what several jobs retain.
@@ -99,13 +109,13 @@ class WarmHost:
             self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log)
         deadline_s = time.monotonic() + _START_S
         while not (self._folder / "ready").exists():
-            log_text = (self._folder / "host.log").read_text()
-            assert self._process.poll() is None, f"the host of the jobs has ended: {log_text}"
-            assert time.monotonic() < deadline_s, f"the host of the jobs does not start: {log_text}"
+            assert self._process.poll() is None, f"the host of the jobs has ended: {self.log()}"
+            assert time.monotonic() < deadline_s, f"the host of the jobs does not start: {self.log()}"
             time.sleep(_NAP_S)
 
     def end(self) -> None:
         """End the host with all that it has forked."""
+        self.was_ended = True
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
