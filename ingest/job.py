@@ -87,7 +87,7 @@ def _warn_of_weak_time(chosen: InputSettings, survey: Survey) -> None:
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; the driver calls *on_reports* with the reports of each batch."""
     processor = StageProcessor(Deferred("ingest.stage.processor:IngestStage", plan), plan.checkpoint)
-    stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
+    stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.tasks, plan.until_end)
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     return start_stage(spark, source(plan, trigger_us), processor, stage, on_reports)
 

@@ -33,7 +33,7 @@ from query.start.bucket_layout import check_over
 from query.start.decide import WAYS_OUT, decide, plan_layout
 from query.start.read_positions import finished_positions
 from query.start.survey import survey_run, survey_topics
-from tidegate.checkpoint.binding import read_binding
+from tidegate.checkpoint.binding import read_binding, with_bound_tasks
 from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -82,6 +82,7 @@ def prepare(
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
     topics = survey_topics(settings, plans, admin)
+    settings = with_bound_tasks(settings, read_binding(topics.folder))
     layout = plan_layout(settings, plans, topics)
     run = survey_run(settings, layout, topics, admin, start)
     decision = decide(settings, layout, topics, run, start, until_us=until_us, until_end=until_end)
@@ -122,5 +123,6 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     source = make_source(Deferred("query.stage.planner:Planner", plan), RANGE_SCHEMA, trigger_us)
     processor = StageProcessor(Deferred("query.stage.processor:QueryStage", plan), plan.checkpoint)
-    stage = Stage(f"query-{plan.name}", plan.checkpoint, plan.until_end)
+    tasks = with_bound_tasks(settings, read_binding(Path(plan.checkpoint))).spark.shuffle_partitions
+    stage = Stage(f"query-{plan.name}", plan.checkpoint, tasks, plan.until_end)
     return start_stage(spark, source, processor, stage, on_reports)

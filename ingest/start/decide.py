@@ -22,7 +22,7 @@ from ingest.start.skips import find_gaps
 from ingest.start.survey import Survey
 from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import DAY_US, MINUTE_US, SECOND_US, format_duration, parse_duration
-from tidegate.checkpoint.binding import check_binding, check_same_topics
+from tidegate.checkpoint.binding import TASKS, check_binding, check_same_topics, with_bound_tasks
 from tidegate.checkpoint.output_start import BEGINNING, Start, refuse_other_start
 from tidegate.kafka.admin import Topic
 from tidegate.kafka.channel_promises import ended_error
@@ -60,7 +60,7 @@ class Decision:
 
     @property
     def binding(self) -> dict[str, str]:
-        return {**self.fingerprint, "ordered_topic_id": self.plan.ordered_topic_id, "spark.shuffle_partitions": str(self.plan.tasks)}
+        return {**self.fingerprint, "ordered_topic_id": self.plan.ordered_topic_id, TASKS: str(self.plan.tasks)}
 
 
 def decide(settings: Settings, name: str, survey: Survey, requested: Start | None = None, *, until_end: bool = False) -> Decision:
@@ -122,7 +122,7 @@ def _plan(settings: Settings, chosen: InputSettings, survey: Survey, *, until_en
         redis=settings.redis.model_copy(update={"connect_timeout_us": min(settings.redis.connect_timeout_us, PLANNER_WAIT_US)}),
         partitions=survey.partitions,
         topic_ids=survey.topic_ids,
-        tasks=settings.spark.shuffle_partitions,
+        tasks=with_bound_tasks(settings, survey.binding).spark.shuffle_partitions,
         starts={partition: PlannedPosition(first) for partition, first in survey.first_offsets.items()},
         output_partitions=chosen.output_partitions or int(known.get("output_partitions", 0)) or present_n or len(survey.partitions),
         estimates=frozenset(topic.name for topic in survey.raw if silence_advances_time(chosen, topic)),

@@ -22,6 +22,7 @@ from query.plan.nodes import UNBOUNDED, Plan
 from query.start.apply import locate
 from query.start.decide import decide, plan_layout
 from query.start.survey import TopicSurvey, survey_run, survey_topics
+from tidegate.checkpoint.binding import read_binding, with_bound_tasks
 from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import MAX_TIMESTAMP, Admin, Topic
 from tidegate.kafka.ranges import RangeReader
@@ -135,6 +136,7 @@ def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: S
     """Ask the brokers about *plans* and an output *start*, if given; RefusedError if a job started like this would be refused."""
     extensions.load()
     topics = survey_topics(settings, plans, admin)
+    settings = with_bound_tasks(settings, read_binding(topics.folder))
     layout = plan_layout(settings, plans, topics)
     kept = tuple(_estimate_kept(admin, layout, feed) for feed in layout.feeds)
     reading = None if start is None else _plan_read(settings, layout, topics, admin, start)

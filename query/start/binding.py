@@ -14,6 +14,7 @@ from query.plan.nodes import Join, walk
 from query.start.bucket_layout import exchange_binding
 from query.start.output_start import start_binding
 from query.start.result_limits import RESULT_BYTES_MAX
+from tidegate.checkpoint.binding import TASKS
 from tidegate.checkpoint.output_start import Start
 from tidegate.payloads.formats import PayloadFormat
 from tidegate.settings.tables.outputs import OutputSettings
@@ -43,7 +44,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, sh
         RESULT_BYTES_MAX: json.dumps(plan.result_bytes_max),
         "pace": str(outputs[0].pace()),
         "exchange": exchange_binding(plan.exchange),
-        "spark.shuffle_partitions": str(shuffle_partitions),
+        TASKS: str(shuffle_partitions),
     }
 
 

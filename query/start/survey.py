@@ -76,8 +76,7 @@ def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> To
     written = {topic for output in outputs for topic in (output.topic, output.plain_topic) if topic}
     results = {topic: admin.find(topic) for topic in sorted(written)}
     return TopicSurvey(
-        # Workers may run in other folders, and read copies of reference data there.
-        folder=checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}").absolute(),
+        folder=checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}"),
         outputs=outputs,
         ordered=ordered,
         payloads=payloads,

@@ -16,6 +16,7 @@ from ordering.errors import RefusedError
 from tidegate.settings.load import Settings
 
 _FILE = "settings.json"
+TASKS = "spark.shuffle_partitions"
 
 
 def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = ()) -> None:
@@ -46,6 +47,16 @@ def read_binding(folder: Path) -> dict[str, str] | None:
     """Return the settings that a job's checkpoint folder is bound to, None if there are none yet."""
     file = folder / _FILE
     return dict(json.loads(file.read_text())) if file.exists() else None
+
+
+def with_bound_tasks(settings: Settings, binding: Mapping[str, str] | None) -> Settings:
+    """
+    Return *settings* with the number of tasks that the checkpoint is bound to, unless the user has set one: the default is the cores
+    of the machine, which a job may change without a change of its settings.
+    """
+    if binding is None or TASKS not in binding or "shuffle_partitions" in settings.spark.model_fields_set:
+        return settings
+    return settings.model_copy(update={"spark": settings.spark.model_copy(update={"shuffle_partitions": int(binding[TASKS])})})
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str], may_grow: Collection[str] = ()) -> list[str]:
@@ -88,5 +99,5 @@ def replace_text(file: Path, text: str) -> None:
 
 
 def checkpoint_folder(settings: Settings, job: str) -> Path:
-    """Return the folder of one job's Spark checkpoint and of the settings that it is bound to."""
-    return Path(settings.spark.checkpoint_dir) / job
+    """Return the folder of one job's Spark checkpoint and of the settings that it is bound to; workers run in other folders."""
+    return Path(settings.spark.checkpoint_dir).absolute() / job

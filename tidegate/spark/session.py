@@ -79,7 +79,7 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
         "spark.driver.extraJavaOptions": java_options(folder_of_job),
         **FIXED,
-        **(LOCAL_CHECKPOINT if "://" not in spark.checkpoint_dir else {}),
+        **LOCAL_CHECKPOINT,
         # A standalone cluster would give the first application all its cores, and the next would wait for ever silently.
         **(local_conf(folder_of_job) if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
@@ -132,10 +132,11 @@ def end_session(spark: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A job's one stateful stage: its name in Spark, its checkpoint folder, and whether it stops at the present end."""
+    """A job's one stateful stage: its name in Spark, its checkpoint folder, in how many tasks it runs, and whether it stops at the end."""
 
     name: str
     checkpoint: str
+    tasks: int
     until_end: bool
 
 
@@ -143,6 +144,8 @@ def start_stage(
     spark: SparkSession, source: type[DataSource], processor: StatefulProcessor, stage: Stage, on_reports: OnReports
 ) -> StreamingQuery:
     """Start planner -> shuffle by ``label`` -> *processor* -> driver, where *on_reports* gets the reports of each batch."""
+    # Of each query: one session may run several, and a query keeps the value of its start.
+    spark.conf.set("spark.sql.shuffle.partitions", str(stage.tasks))
     spark.dataSource.register(source)
     ranges = spark.readStream.format(source.name()).load()
     reports = ranges.groupBy("label").transformWithStateInPandas(

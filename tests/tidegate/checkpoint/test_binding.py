@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ordering.errors import RefusedError
-from tidegate.checkpoint.binding import bind, check_same_topics, read_binding
+from tidegate.checkpoint.binding import bind, check_same_topics, read_binding, with_bound_tasks
+from tidegate.settings.load import Settings
 
 SETTINGS = {"late": "3h", "over": "origin", "output_partitions": ""}
 
@@ -85,3 +86,13 @@ def test_a_topic_is_its_id(now: str, words: str) -> None:
         check_same_topics({"a": "A"}, {"a": now}, "folder", "fix")
     assert refusal.value.code == "TG-TOPIC-RECREATED"
     assert words in refusal.value.what
+
+
+def test_what_a_checkpoint_records_wins_over_a_default_but_not_over_the_user() -> None:
+    """The default is the machine's cores: a job that moves to another machine has changed none of its settings."""
+    default, chosen = Settings(), Settings(spark={"shuffle_partitions": 3})
+    recorded = {"spark.shuffle_partitions": "7"}
+    assert with_bound_tasks(default, recorded).spark.shuffle_partitions == 7
+    assert with_bound_tasks(default, None) is default
+    assert with_bound_tasks(default, {}) is default
+    assert with_bound_tasks(chosen, recorded).spark.shuffle_partitions == 3

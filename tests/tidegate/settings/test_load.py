@@ -397,6 +397,14 @@ def test_a_secret_written_out_is_refused(text: str) -> None:
     assert "1234" not in str(problem)
 
 
+@pytest.mark.parametrize("url", ["s3a://bucket/checkpoints", "hdfs://name:8020/a", "file:///a"])
+def test_a_url_for_checkpoints_is_refused(url: str) -> None:
+    """It would make a local folder called `s3a:`; no job can keep a checkpoint there yet."""
+    (problem,) = refusals(f'[spark]\ncheckpoint_dir = "{url}"\n')
+    assert problem.code == "TG-SETTING-VALUE"
+    assert "URLs (s3a://, hdfs://) are not supported yet" in str(problem)
+
+
 def test_a_secret_on_the_command_line_is_refused() -> None:
     """What stands there, every user of the machine can read."""
     for flag in (

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tidegate.secret_masking import Secrets
-from tidegate.settings.kinds import Duration, Kind, Properties, reveal_properties
+from tidegate.settings.available_cores import available_cores
+from tidegate.settings.kinds import Duration, Kind, NotAllowed, Properties, reveal_properties
 from tidegate.settings.tables.base import Count, Table
+
+
+def _check_folder(text: str) -> str:
+    if "://" in text:
+        raise NotAllowed("the path of a folder, on a cluster one that all machines share; URLs (s3a://, hdfs://) are not supported yet")
+    return text
 
 
 class SparkSettings(Table):
@@ -17,8 +23,8 @@ class SparkSettings(Table):
 
     master: str = Field(default="local[*]", description="Spark master: local[N], spark://host:port, yarn or k8s://...")
     app_name: str = Field(default="tidegate", description="Name of the application in Spark's own tools.")
-    shuffle_partitions: Annotated[Count, Kind("count; default: the number of cores")] = Field(
-        default_factory=lambda: os.cpu_count() or 1, description="Tasks a stateful stage runs in; fixed in a checkpoint at its first start."
+    shuffle_partitions: Annotated[Count, Kind("count; default: what the checkpoint has, else the cores of the process")] = Field(
+        default_factory=available_cores, description="Tasks a stateful stage runs in; fixed in a checkpoint at its first start."
     )
     trigger_us: Duration = Field(
         default=0, description="Least time between the starts of two batches; 0s: as soon as there is something to do."
@@ -31,8 +37,9 @@ class SparkSettings(Table):
         description="auto: workers allocate memory by jemalloc where the machine has it, a third less CPU; off: as the machine is set up.",
     )
     conf: Properties = Field(default_factory=dict, description="Any Spark property, passed on as it is; secrets as file:PATH or env:NAME.")
-    checkpoint_dir: str = Field(
-        default=".tidegate/checkpoints", description="Folder (or URL) of the checkpoints; one folder in it for each job."
+    checkpoint_dir: Annotated[str, AfterValidator(_check_folder), Kind("path")] = Field(
+        default=".tidegate/checkpoints",
+        description="Folder of the checkpoints, one in it for each job; shared by all machines of a cluster.",
     )
 
     def properties(self) -> Secrets:
