@@ -33,9 +33,10 @@ check: install lint  ## style, types and all tests that need no service (3 minut
 test: install  ## all that a change must pass (10 minutes); services in containers if Docker answers, else the embedded ones
 	@$(PYTEST) $(ARGS)
 
-test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, half an hour of faults (two hours)
+test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, faults and large states (two hours)
 	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) tests/ordering tests/query tests/integration/query/test_cases_on_kafka.py \
-	  tests/integration/query/test_query_faults.py tests/integration/operations/test_faults.py --hypothesis-profile=deep $(ARGS)
+	  --hypothesis-profile=deep $(ARGS)
+	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) -m deep $(ARGS)
 	@$(BIN)/python tests/simulation/run.py 150-2999
 	@$(BIN)/python tests/fuzz/run.py --minutes 10
 	@$(BIN)/python tests/faults/run.py --kills $(KILLS) --minutes 30

@@ -27,7 +27,7 @@ _BASE = settings(
     # The same examples in every run, and none remembered from an earlier one.
     **({"derandomize": True, "database": None} if os.environ.get("CI") else {}),
 )
-for _name, _examples in (("check", 15), ("default", 50), ("deep", 900)):
+for _name, _examples in (("check", 15), ("default", 25), ("deep", 900)):
     settings.register_profile(_name, _BASE, max_examples=_examples)
 settings.load_profile("default")
 
@@ -64,8 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_EXAMPLES] = []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes longest first, so that no process is left alone with it in the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put what takes longest first, so that no process is left alone with it in the end; leave deep tests to ``make test-deep``."""
+    if not os.environ.get("TIDEGATE_TEST_ALL_CASES"):
+        deep = [item for item in items if item.get_closest_marker("deep")]
+        config.hook.pytest_deselected(items=deep)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
     took_s = read_durations()
     items.sort(key=lambda item: -took_s.get(item.path.relative_to(ROOT).as_posix(), 0.0))
 

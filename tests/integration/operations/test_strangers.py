@@ -53,6 +53,8 @@ REFUSALS = (b"!xsAuthentication error", b"!zspy4j.Py4JException: Unknown command
 """What a port may answer, if anything."""
 KNOCKS = 35
 """So often at each port: some are open for a moment only."""
+_PAUSE_S = 0.05
+"""Between two looks at all processes and ports: the shortest-lived process, the launcher, lives ten times as long."""
 CANARY = "canary-in-a-setting"
 CONF = f"""
 [spark.conf]
@@ -96,7 +98,7 @@ class Neighbours:
             thread.join()
 
     def _repeat(self, work: Callable[[], None]) -> None:
-        while not self._done.wait(0.005):
+        while not self._done.wait(_PAUSE_S):
             work()
 
     def _knock(self) -> None:

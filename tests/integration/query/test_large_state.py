@@ -16,7 +16,7 @@ from support.stack.topics import create, fresh, produce, read_ordered
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
 EVENTS, TEXT_BYTES = 60_000, 2_000
 """Their texts, 120 MB, are kept until the window ends: in chunks that a heap of 512 MB cannot hold several times."""

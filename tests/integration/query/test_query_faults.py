@@ -1,8 +1,7 @@
-"""A short share of the query campaign (``make faults ONLY=queries``); with ``make test-deep`` every kind of query has its turn."""
+"""A share of the query campaign (``make faults ONLY=queries``) in which every kind of query has its turn."""
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +14,8 @@ from support.query_kinds import KINDS
 if TYPE_CHECKING:
     from tidegate.stack.embedded import EmbeddedStack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
-DEEP = bool(os.environ.get("TIDEGATE_TEST_ALL_CASES"))
 SEED = random.randrange(2**32)
 
 
@@ -28,16 +26,15 @@ def test_queries_that_are_killed_write_what_one_uncut_run_and_plain_python_write
     """
     dice, rounds, midway, covered = random.Random(SEED), 1, 0, set[str]()
     for kinds in dealt(dice):
-        drawn = kinds if DEEP else kinds[:3]
-        deep = {"kills": 3, "size": size_of(rounds), "both": True} if DEEP else {"kills": 1, "size": 60, "both": False}
-        outcome = play_round(stack, tmp_path / f"round-{rounds}", dice.randrange(2**32), drawn, **deep)  # type: ignore[arg-type]
+        folder = tmp_path / f"round-{rounds}"
+        outcome = play_round(stack, folder, dice.randrange(2**32), kinds, kills=3, size=size_of(rounds), both=True)
         assert not outcome.broken, f"seed {SEED}, round {rounds}: {outcome.broken}"
-        assert outcome.kills.total() >= deep["kills"], "it was killed"
+        assert outcome.kills.total() >= 3, "it was killed"
         midway += outcome.midway
         assert outcome.compared > 100, "there were results to compare"
         assert outcome.rewritten > 0, "the ordered topic was written again in part"
         assert outcome.suffixes > 0
-        rounds, covered = rounds + 1, covered | set(drawn)
-        if not DEEP or covered == set(KINDS):
+        rounds, covered = rounds + 1, covered | set(kinds)
+        if covered == set(KINDS):
             break
-    assert midway > 0 or not DEEP, "some were killed midway"
+    assert midway > 0, "some were killed midway"
