@@ -91,6 +91,8 @@ _SCHEMAS: dict[int, Any] = {
 }
 # Largest Avro int.
 _INT_MAX = 2**31 - 1
+ROSTER_INPUTS_MAX = 2**17
+"""Input partitions of one ordered topic. Readers wait for each of them: a record of 40 bytes that names two billion would end them all."""
 _NUMBER = rb"(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])"
 _PLAIN_BODY = _NUMBER + rb"{8}[\x00\x02][\x00\x01][\x00\x02\x04\x06\x08]"
 # How a body begins: eight numbers of 64 bits, spread, substreams, cause, two numbers. Avro libraries read all else differently.
@@ -284,7 +286,7 @@ def _contradiction(cti: Cti, version: int) -> str:
         f"ahead = {cti.ahead} of n = {cti.n}": not 0 <= cti.ahead <= cti.n,
         f"next_offset = {cti.next_offset}": cti.next_offset < 0,
         f"a roster of version {roster.version}": not 0 <= roster.version <= _INT_MAX,
-        f"a roster of {roster.inputs} inputs": not 1 <= roster.inputs <= _INT_MAX,
+        f"a roster of {roster.inputs} inputs": not 1 <= roster.inputs <= ROSTER_INPUTS_MAX,
         f"part = {cti.part} of parts = {cti.parts}": not 0 <= cti.part < cti.parts <= _INT_MAX,
         "version 2 without a list": version == EXTENDED and cti.parts == 1 and not cti.listed,
     }

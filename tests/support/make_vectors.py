@@ -200,7 +200,7 @@ CTIS: list[tuple[str, Cti]] = [
     ("the last of very many parts", replace(_PAGE, listed=_LISTED[:1], part=2**31 - 2, parts=2**31 - 1)),
     (
         "the largest numbers",
-        replace(_PAGE, number=2**32 - 1, n=2**63 - 1, ahead=2**63 - 1, roster=Roster(2**31 - 1, 2**31 - 1, Spread.ONE, False)),
+        replace(_PAGE, number=2**32 - 1, n=2**63 - 1, ahead=2**63 - 1, roster=Roster(2**31 - 1, 2**17, Spread.ONE, False)),
     ),
 ]
 
@@ -275,6 +275,7 @@ def refused() -> Iterator[Json]:
         ("no inputs", one["header"], of_roster(1, 0)),
         ("inputs below zero", one["header"], of_roster(1, -1)),
         ("inputs that are no int", one["header"], of_roster(1, 2**31)),
+        ("more inputs than a topic may have", one["header"], of_roster(1, 2**17 + 1)),
         ("a part of 11 bytes", newer, body + "80" * 10 + "00" + "02" + "0202610e00"),
         ("parts that are no int", newer, body + "00" + avro_long(2**31).hex() + "0202610e00"),
         ("n below zero", one["header"], cti_bytes(replace(_PAGE, n=-1, ahead=0))["value"]),

@@ -29,6 +29,7 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import (
     CTI_HEADER_BYTES,
     EVENT_HEADER_BYTES,
+    ROSTER_INPUTS_MAX,
     Flag,
     decode_cti,
     decode_event_headers,
@@ -50,7 +51,7 @@ _CTI = "<BBHI"
 _LONG = st.integers(-(2**63), 2**63 - 1)
 _TIME = st.integers(TICK_MIN, TICK_MAX)
 _NUMBER = st.integers(0, 2**32 - 1)
-_ROSTERS = st.builds(Roster, st.integers(0, 2**31 - 1), st.integers(1, 2**31 - 1), st.sampled_from(Spread), st.booleans())
+_ROSTERS = st.builds(Roster, st.integers(0, 2**31 - 1), st.integers(1, ROSTER_INPUTS_MAX), st.sampled_from(Spread), st.booleans())
 _COUNT = st.integers(0, 2**63 - 1)
 _LISTS = st.lists(st.tuples(st.binary(max_size=9) | st.sampled_from([b"", b"a" * 63, b"a" * 64]), _LONG), max_size=9).map(tuple)
 _CTIS = st.builds(
@@ -285,7 +286,7 @@ _OUT_OF_RANGE: dict[str, list[Cti]] = {
     "next_offset": [replace(_SOUND, next_offset=-1)],
     "largest_us": [replace(_SOUND, largest_us=TICK_MIN - 1), replace(_SOUND, largest_us=TICK_MAX + 1)],
     "roster_version": [replace(_SOUND, roster=replace(_SOUND.roster, version=version)) for version in (-1, 2**31)],
-    "inputs": [replace(_SOUND, roster=replace(_SOUND.roster, inputs=inputs)) for inputs in (-1, 0, 2**31)],
+    "inputs": [replace(_SOUND, roster=replace(_SOUND.roster, inputs=inputs)) for inputs in (-1, 0, ROSTER_INPUTS_MAX + 1)],
     "parts": [replace(_SOUND, listed=((b"k", 7),), part=1, parts=2**31)],
     "part": [replace(_SOUND, listed=((b"k", 7),), part=part, parts=3) for part in (-1, 3)],
 }
