@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config import IngestPlan
-from ingest.planner.limits import BatchCostWriter
 from ingest.planner.stage_progress import StageProgressWriter
 from ingest.progress import IngestProgress
 from ordering.errors import TidegateError
+from tidegate.checkpoint.batch_cost import BatchCostWriter
 from tidegate.observe.logs import get_logger
 from tidegate.observe.progress_store import ProgressPublisher, ProgressStore
 from tidegate.observe.recovery_report import CatchUp, Recovery, RecoveryKind

@@ -38,6 +38,7 @@ def query(
     from query.reference.forgetting import LookupFloor
     from query.start.read_positions import finished_positions
     from query.start.survey import FINISHED_FILE
+    from tidegate.checkpoint.batch_cost import BatchCostWriter
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.observe import logs
     from tidegate.observe.console import end_line, live_line, print_json
@@ -66,6 +67,7 @@ def query(
     asked_from = LookupFloor(Path(plan.checkpoint), plan.buckets) if plan.references else None
     terminal = standard_error()
     folder = Path(plan.checkpoint)
+    batch_costs = BatchCostWriter(folder, plan.buckets)
     name = plan.name
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     topics = ", ".join(feed.topic for feed in plan.feeds)
@@ -84,6 +86,7 @@ def query(
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.accept_reports(reports)
+            batch_costs.accept_reports(reports)
             if asked_from is not None:
                 asked_from.accept_reports(reports)
             publisher.publish(reports)

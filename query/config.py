@@ -90,6 +90,8 @@ class QueryPlan:
     until_end: bool
     # Most events one batch reads.
     events_per_batch: int
+    # About the most bytes of keys and payloads that one batch reads.
+    bytes_per_batch: int
     # Most pairs of one key that a join makes at one instant.
     join_pairs_max: int
     # Name under which workers keep this job's state in memory.

@@ -10,65 +10,19 @@ some at a time, in turns, since each range has a fixed cost too.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ingest.offsets import Partition
-from ordering.ticks import SECOND_US
-from tidegate.checkpoint.binding import replace_text
+from tidegate.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
 
-_FILE = "batch_cost.json"
 _FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-# Assumed size of a record before any was read.
-_RECORD_BYTES = 1024
 # A job more than _FAR_BEHIND batches behind reads up to _LONGER times as much in a batch.
 _FAR_BEHIND = 10
 _LONGER = 4
 # Events that are worth a range of their own; a range has fewer only if no more exist, or to keep all tasks busy.
 _RANGE_EVENTS = 40_000
-
-
-@dataclass(frozen=True, slots=True)
-class BatchCost:
-    """The cost of a batch."""
-
-    # Rises by one with each batch.
-    number: int
-    # Events and payload bytes that it read.
-    events: int
-    bytes: int
-    # Time spent on its ranges, microseconds, without the fixed cost of a batch.
-    work_us: int
-
-
-class BatchCostWriter:
-    """The driver's side: writes the cost of the last batch with records; *tasks* ranges are walked at a time."""
-
-    def __init__(self, folder: Path, tasks: int) -> None:
-        self._file, self._tasks = folder / _FILE, tasks
-        before = read_batch_cost(folder)
-        self._number = 0 if before is None else before.number
-
-    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        costs = [(int(report["read"]), int(report["bytes"]), sum(report["seconds"].values())) for report in reports if report["read"]]
-        if not costs:
-            return
-        self._number += 1
-        events, octets, walked_s = (sum(column) for column in zip(*costs, strict=True))
-        work_us = round(walked_s / min(len(costs), self._tasks) * SECOND_US)
-        replace_text(self._file, json.dumps([self._number, events, octets, work_us]))
-
-
-def read_batch_cost(folder: Path) -> BatchCost | None:
-    """Return what the last batch with records cost; None if it is not known."""
-    try:
-        return BatchCost(*(int(number) for number in json.loads((folder / _FILE).read_text())))
-    except (OSError, ValueError, TypeError):
-        return None
 
 
 class Limits:
@@ -80,7 +34,7 @@ class Limits:
         self._allowed = min(_FIRST_EVENTS, events_max)
         self._shared = 0
         self._last_number = -1
-        self._record_bytes = float(_RECORD_BYTES)
+        self._record_bytes = float(RECORD_BYTES)
         self._last: Partition = ("", -1)
 
     def plan_shares(self, behind: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -102,7 +56,7 @@ class Limits:
         if cost is None or cost.number == self._last_number:
             return
         is_first, self._last_number = self._last_number < 0, cost.number
-        self._record_bytes = max(cost.bytes / cost.events, 1.0)
+        self._record_bytes = cost.record_bytes
         if is_first:
             # Its cost includes the start of workers, or it was another driver's batch.
             return

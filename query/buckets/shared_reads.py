@@ -3,13 +3,13 @@ Shared reads: the buckets of an exchange that one task evaluates one after the o
 
 The first bucket reads and decodes a range and routes its events; the others get the result. Law: they get exactly what they would read. It
 stays in the worker's memory until the last of them has got it, or the next range of the same log is read. If a bucket does not find it, as
-after a failure, it reads the range itself.
+after a failure or if there was no room for it, it reads the range itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from query.columns.decode import DecodedRange
 
@@ -18,20 +18,23 @@ from query.columns.decode import DecodedRange
 class _SharedRange:
     start: int
     end: int
-    pieces: list[DecodedRange]
-    waiting: set[int]
+    pieces: list[DecodedRange] = field(default_factory=list)
+    nbytes: int = 0
+    # Empty until the range has been read.
+    waiting: set[int] = field(default_factory=set)
 
 
 _shared: dict[tuple[str, int], _SharedRange] = {}
 
 
 def share_range(
-    job: str, log: int, start: int, end: int, bucket: int, siblings: range, read: Callable[[], Iterator[DecodedRange]]
+    job: str, log: int, start: int, end: int, bucket: int, siblings: range, bytes_max: int, read: Callable[[], Iterator[DecodedRange]]
 ) -> Iterator[DecodedRange]:
     """
     Yield the pieces of the range [*start*, *end*) of a log, which *read* reads.
 
-    *job* is a name of the job that is unique on this machine, its checkpoint; *siblings* are the buckets that ask in the same task.
+    *job* is a name of the job that is unique on this machine, its checkpoint; *siblings* are the buckets that ask in the same task. All
+    ranges of the job that are kept have at most *bytes_max* together.
     """
     shared = _shared.get((job, log))
     if shared is not None and (shared.start, shared.end) == (start, end) and bucket in shared.waiting:
@@ -42,13 +45,20 @@ def share_range(
         return
     _shared.pop((job, log), None)
     waiting = set(siblings) - {bucket}
-    pieces = []
+    if not waiting:
+        yield from read()
+        return
+    growing = _shared[job, log] = _SharedRange(start, end)
     for piece in read():
-        if waiting:
-            pieces.append(piece)
+        growing.pieces.append(piece)
+        growing.nbytes += piece.nbytes
+        if waiting and sum(kept.nbytes for (name, _), kept in _shared.items() if name == job) > bytes_max:
+            waiting.clear()
+            _shared.pop((job, log), None)
+        if not waiting:
+            growing.pieces.clear()
         yield piece
-    if waiting:
-        _shared[job, log] = _SharedRange(start, end, pieces, waiting)
+    growing.waiting |= waiting
 
 
 def forget_job(job: str) -> None:

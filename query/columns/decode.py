@@ -36,6 +36,11 @@ class DecodedRange:
     # The bucket of each event; None if rows are not exchanged, or not routed yet.
     buckets: NDArray[np.int32] | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the events' keys and payloads."""
+        return int(self.events["key"].nbytes + self.events["value"].nbytes)
+
 
 def decode(records: Records, topic: str, partition: int) -> DecodedRange:
     """

@@ -27,17 +27,17 @@ def even_shares(positions: Positions, ends: Positions, records_max: int) -> dict
 
 class BatchCutter:
     """
-    Cuts batches of at most *records_max* records over all logs. *offsets_at* returns each log's first offset with a timestamp of an instant
+    Cuts batches of a limited number of records over all logs. *offsets_at* returns each log's first offset with a timestamp of an instant
     (milliseconds) or later, if any; earlier timestamps may follow it.
     """
 
-    def __init__(self, offsets_at: Callable[[int], Positions], records_max: int) -> None:
-        self._offsets_at, self._records_max = offsets_at, records_max
+    def __init__(self, offsets_at: Callable[[int], Positions]) -> None:
+        self._offsets_at = offsets_at
         self._cut_ms, self._step_ms = 0, _STEP_MS
 
-    def cut(self, positions: Positions, ends: Positions) -> dict[int, int]:
-        """Return how far each log is read from *positions* on; *ends*: of the logs with records left."""
-        if sum(end - positions[log] for log, end in ends.items()) <= self._records_max:
+    def cut(self, positions: Positions, ends: Positions, records_max: int) -> dict[int, int]:
+        """Return how far each log is read from *positions* on, at most *records_max* records; *ends*: of the logs with records left."""
+        if sum(end - positions[log] for log, end in ends.items()) <= records_max:
             return dict(ends)
         offsets_by_ms: dict[int, dict[int, int]] = {}
 
@@ -50,21 +50,21 @@ class BatchCutter:
         def count(ms: int) -> int:
             return sum(offset - positions[log] for log, offset in offsets_until(ms).items())
 
-        since_ms = self._cut_ms if count(self._cut_ms) <= self._records_max else 0
-        until_ms = self._find_cut(count, since_ms)
+        since_ms = self._cut_ms if count(self._cut_ms) <= records_max else 0
+        until_ms = self._find_cut(count, since_ms, records_max)
         self._cut_ms, self._step_ms = until_ms, max(until_ms - since_ms, 1) if since_ms else _STEP_MS
         if count(until_ms):
             return offsets_until(until_ms)
         # More records share one timestamp than a batch may read.
-        return even_shares(positions, ends, self._records_max)
+        return even_shares(positions, ends, records_max)
 
-    def _find_cut(self, count: Callable[[int], int], since_ms: int) -> int:
+    def _find_cut(self, count: Callable[[int], int], since_ms: int, records_max: int) -> int:
         low_ms, step_ms = since_ms, self._step_ms
-        while count(high_ms := min(low_ms + step_ms, _LATEST_MS)) <= self._records_max and high_ms < _LATEST_MS:
+        while count(high_ms := min(low_ms + step_ms, _LATEST_MS)) <= records_max and high_ms < _LATEST_MS:
             low_ms, step_ms = high_ms, 2 * step_ms
-        while high_ms - low_ms > 1 and count(low_ms) < FULL * self._records_max:
+        while high_ms - low_ms > 1 and count(low_ms) < FULL * records_max:
             middle_ms = (low_ms + high_ms) // 2
-            if count(middle_ms) <= self._records_max:
+            if count(middle_ms) <= records_max:
                 low_ms = middle_ms
             else:
                 high_ms = middle_ms

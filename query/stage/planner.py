@@ -20,6 +20,7 @@ from query.reference.watch import ReferenceWatch
 from query.stage.batch_cuts import BatchCutter, even_shares
 from query.stage.offsets import Offset
 from query.stage.planned_range import QueryRange
+from tidegate.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.failures import is_hopeless
 from tidegate.observe.logs import configure_worker, get_logger
@@ -47,7 +48,7 @@ class Planner(RangePlanner):
         """None if no log waits for another."""
         if all(len(self._plan.logs_of(bucket)) == 1 for bucket in range(self._plan.buckets)):
             return None
-        return BatchCutter(lambda ms: self._by_log(self._admin.offsets_at(self._plan.starts, ms)), self._plan.events_per_batch)
+        return BatchCutter(lambda ms: self._by_log(self._admin.offsets_at(self._plan.starts, ms)))
 
     @cached_property
     def _references(self) -> ReferenceWatch | None:
@@ -93,9 +94,14 @@ class Planner(RangePlanner):
         ]
 
     def _cut(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
-        if self._cutter is not None:
-            return self._cutter.cut(positions, ends)
-        return even_shares(positions, ends, self._plan.events_per_batch)
+        records_max = self._records_max()
+        return even_shares(positions, ends, records_max) if self._cutter is None else self._cutter.cut(positions, ends, records_max)
+
+    def _records_max(self) -> int:
+        """Return the most records of the next batch: its bytes are estimated by the records of the last one."""
+        cost = read_batch_cost(Path(self._plan.checkpoint))
+        record_bytes = RECORD_BYTES if cost is None else cost.record_bytes
+        return max(min(self._plan.events_per_batch, int(self._plan.bytes_per_batch / record_bytes)), 1)
 
     def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
         return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}

@@ -13,8 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from ordering.model.step import Released
-from ordering.ticks import format_tick
+from ordering.ticks import NEVER, format_tick
 from query import extensions
 from query.buckets.bucket import BadRow, Bucket, BucketConfig, Source
 from query.buckets.exchanged import ExchangedBucket
@@ -41,6 +43,8 @@ from tidegate.spark.range_rows import read_row
 from tidegate.spark.state_store import StateStore
 
 CHUNK_EVENTS = 100_000
+# The buckets of one task keep so many batches' bytes for each other; of a batch that turns out larger each reads the rest itself.
+_SHARED = 2
 
 
 class QueryStage:
@@ -152,20 +156,21 @@ class BucketRun:
         self._letters = cached_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
+        # What this batch has read.
+        self._events = self._bytes = 0
 
     def run(self, ranges: list[QueryRange]) -> str:
         if ranges[0].references:
             self._bucket.update_references(_known_references(self._plan, ranges[0].references))
-        for planned in ranges:
-            self._read(planned.log, planned.start, planned.end)
-        self._write_settled(self._bucket.settle())
-        if ranges[0].is_final:
-            self._write_settled(self._bucket.end())
-        self._flush()
-        self._letters.flush()
-        pause_at("events acknowledged")
-        # Files come before CTIs: a run that has lost its checkpoint resumes at a CTI and takes everything before it as written.
-        self._publish()
+        unsettled_bytes = 0
+        for piece_bytes in self._accept_pieces(ranges):
+            self._bytes += piece_bytes
+            unsettled_bytes += piece_bytes
+            if unsettled_bytes >= self._plan.bytes_per_batch:
+                # Records were larger than planned for: what is final leaves before more is read, so memory has a bound whatever comes.
+                self._finish(self._bucket.settle())
+                unsettled_bytes = 0
+        self._finish(self._bucket.settle(), is_end=ranges[0].is_final)
         for writer, cti in zip(self._writers, self._bucket.next_ctis(), strict=True):
             if cti is not None and writer is not None:
                 writer.write_ctis([cti])
@@ -175,22 +180,48 @@ class BucketRun:
         self._spent("acknowledge")
         return self._report()
 
+    def _finish(self, released: list[Released], *, is_end: bool = False) -> None:
+        """Write what is final, until it is acknowledged, and its files."""
+        self._write_settled(released)
+        if is_end:
+            self._write_settled(self._bucket.end())
+        self._flush()
+        self._letters.flush()
+        pause_at("events acknowledged")
+        # Files come before CTIs: a run that has lost its checkpoint resumes at a CTI and takes everything before it as written.
+        self._publish()
+
     def _flush(self) -> None:
         topic = next((output.topic for output in self._plan.outputs if output.topic), None)
         if topic is not None:
             self._producer.flush(topic)
 
-    def _read(self, log: int, start: int, end: int) -> None:
-        if end == start:
-            return
-        plan, bucket = self._plan, self._bucket
-        pieces = partial(self._read_pieces, log, start, end)
-        shared_by = range(0) if plan.exchange is None else plan.exchange.buckets_of_task(self._number)
-        for piece in share_range(plan.checkpoint, log, start, end, self._number, shared_by, pieces):
-            released = bucket.accept_records(log, piece)
+    def _accept_pieces(self, ranges: list[QueryRange]) -> Iterator[int]:
+        """Accept the ranges piece by piece; yield the bytes of each. The log that lies farthest behind in time comes next."""
+        unread = {planned.log: self._pieces(planned.log, planned.start, planned.end) for planned in ranges if planned.end > planned.start}
+        reached_us = dict.fromkeys(unread, NEVER)
+        while unread:
+            log = min(unread, key=reached_us.__getitem__)
+            piece = next(unread[log], None)
+            if piece is None:
+                del unread[log]
+                continue
+            if piece.events.num_rows:
+                reached_us[log] = max(reached_us[log], int(pc.max(piece.events["system_us"]).as_py()))
+            released = self._bucket.accept_records(log, piece)
             self._spent("compute")
             self._write(released)
             pause_at("piece written")
+            self._events += piece.events.num_rows
+            yield piece.nbytes
+
+    def _pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
+        plan = self._plan
+        read = partial(self._read_pieces, log, start, end)
+        if plan.exchange is None:
+            return read()
+        siblings = plan.exchange.buckets_of_task(self._number)
+        return share_range(plan.checkpoint, log, start, end, self._number, siblings, _SHARED * plan.bytes_per_batch, read)
 
     def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]
@@ -244,6 +275,8 @@ class BucketRun:
         ]
         fields = {
             "bucket": self._number,
+            "read": self._events,
+            "bytes": self._bytes,
             "c": bucket.frontier_us,
             "final": bucket.is_finished,
             "totals": bucket.totals,

@@ -60,6 +60,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         until_us=INFINITY,
         until_end=False,
         events_per_batch=settings.query.max_events_per_batch,
+        bytes_per_batch=settings.query.max_bytes_per_batch,
         join_pairs_max=settings.query.join_pairs_max,
         checkpoint=str(topics.folder),
         references=topics.references,

@@ -7,7 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.planner.limits import _RANGE_EVENTS, BatchCostWriter, Limits, choose_turn, deal_shares
+from ingest.planner.limits import _RANGE_EVENTS, Limits, choose_turn, deal_shares
+from tidegate.checkpoint.batch_cost import BatchCostWriter
 
 COUNTS = st.dictionaries(st.tuples(st.just("raw"), st.integers(0, 20)), st.integers(1, 10_000), min_size=1)
 

@@ -30,7 +30,7 @@ from support.poison import (
     query_reason,
 )
 from support.registry_server import RegistryServer
-from support.stack.jobs import Job, workspace
+from support.stack.jobs import Job, settings_of, workspace
 from support.stack.topics import ANY_TIME, check_promises, create, fresh, header, read_ordered, records
 
 from ordering.ticks import format_tick
@@ -229,6 +229,7 @@ OUTPUTS = """
 topic = "{name}-{run}"
 dead_letter_bytes_max = {letter_bytes_max}
 """
+SMALL_BATCH_BYTES = 256 * 2**10
 LETTER_LIMITS = {"flat": LETTER_BYTES_MAX, "keyed": 64 * 2**20, "chained": CHAINED_LETTER_BYTES_MAX}
 
 
@@ -244,7 +245,7 @@ def run(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
         topic = create(stack.bootstrap, made.topic(name), 1, ANY_TIME)
         made.writers[name] = OrderedWriter(stack.bootstrap, topic, over=name == "objects")
         tables.append(f'[inputs.{name}]\ntopic = "{topic}.raw"\nordered_topic = "{topic}"\n{own}\n')
-    for name in (*READS, "chained"):
+    for name in (*READS, "chained", "small"):
         letter_bytes_max = LETTER_LIMITS.get(name, LETTER_BYTES_MAX)
         tables.append(OUTPUTS.format(name=name, run=made.name, letter_bytes_max=letter_bytes_max))
         if name == "flat":
@@ -271,6 +272,9 @@ def run(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
         jobs = [space.start("query", script, **environment) for script in scripts[:2]]
         made.summaries = {name: job.finish() for name, job in zip(("flat", "keyed"), jobs, strict=True)}
         made.summaries["chained"] = space.start("query", scripts[2]).finish()
+        script = space.script("small.sql", f"SELECT {COLUMNS} INTO small FROM objects TIMESTAMP BY t")
+        small = settings_of(query__max_bytes_per_batch=SMALL_BATCH_BYTES, spark__trigger="0s")
+        made.summaries["small"] = space.start("query", script, *small, **environment).finish()
         yield made
     registry.stop()
 
@@ -340,3 +344,19 @@ def test_oversized_results_are_counted(run: Run) -> None:
     for output in ("flat", "keyed"):
         reasons = [reason for reason, _, _ in run.told(output)[1].values()]
         assert run.summaries[output]["results_too_large"] == reasons.count(QueryReason.RESULT_TOO_LARGE) > 0
+
+
+def test_large_records_are_read_in_several_batches_with_the_same_results(run: Run) -> None:
+    """Law, level 3: a batch is bounded by bytes too, and the bytes that come out are those of large batches."""
+    assert run.summaries["small"]["batches"] > 5
+    results = {
+        output: [
+            (each.seq, each.system_us, each.key, each.value)
+            for each in read_ordered(run.stack.bootstrap, run.topic(output), 1).all_events()
+        ]
+        for output in ("flat", "small")
+    }
+    assert results["small"] == results["flat"]
+    assert run.summaries["small"]["bad_rows"] == len(
+        [reason for reason, _, _ in run.told("keyed")[1].values() if reason is not QueryReason.RESULT_TOO_LARGE]
+    )

@@ -31,9 +31,9 @@ class Topic:
 
     def batches(self, most: int) -> list[dict[int, int]]:
         """Read to the end; return where each batch began, and the end."""
-        cutter, every = BatchCutter(self.offsets_at, most), [dict.fromkeys(range(len(self.stamps)), 0)]
+        cutter, every = BatchCutter(self.offsets_at), [dict.fromkeys(range(len(self.stamps)), 0)]
         while behind := {log: len(stamps) for log, stamps in enumerate(self.stamps) if every[-1][log] < len(stamps)}:
-            every.append({**every[-1], **cutter.cut(every[-1], behind)})
+            every.append({**every[-1], **cutter.cut(every[-1], behind, most)})
         return every
 
 
@@ -69,7 +69,7 @@ def test_brokers_are_asked_a_few_times_a_batch() -> None:
     """A hundred batches that are alike: each but the first is found within some ten looks, among milliseconds of four months."""
     topic = Topic([range(0, 10**10, 10**5), range(7, 10**10, 10**6)])
     first = Topic(topic.stamps)
-    BatchCutter(first.offsets_at, 1_100).cut({0: 0, 1: 0}, {0: 10**5, 1: 10**4})
+    BatchCutter(first.offsets_at).cut({0: 0, 1: 0}, {0: 10**5, 1: 10**4}, 1_100)
     every = topic.batches(1_100)
     assert first.asked < 40
     assert topic.asked - first.asked < 12 * len(every)

@@ -73,6 +73,7 @@ def plan_of(
         until_us=INFINITY,
         until_end=False,
         events_per_batch=1,
+        bytes_per_batch=1,
         join_pairs_max=1,
         checkpoint=str(folder),
     )

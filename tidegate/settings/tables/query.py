@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from ordering.ticks import DAY_US
-from tidegate.settings.kinds import Duration
+from tidegate.settings.kinds import Duration, Size
 from tidegate.settings.tables.base import Count, Table
 
 
@@ -16,6 +18,11 @@ class QuerySettings(Table):
         default=7 * DAY_US, description="Longest window a query may have; its events are kept as state for that long."
     )
     max_events_per_batch: Count = Field(default=2_500_000, description="Most events one batch of a query reads, over all partitions.")
+    max_bytes_per_batch: Annotated[Size, Field(ge=1024)] = Field(
+        default=256 * 2**20,
+        description="Most bytes of keys and payloads one batch of a query reads, over all partitions, about; what is final is computed "
+        "after so many, however large records are.",
+    )
     join_pairs_max: Count = Field(
         default=1_000_000,
         description="Most pairs of rows that a join compares for one key at one instant; the rest is left out, as one dead letter.",
