@@ -1,8 +1,8 @@
 """
 Results as files: one NDJSON or Parquet file for each sheet, named by its span and partition.
 
-Law: a file appears whole or not at all (written beside, synced, renamed), and its bytes depend on its sheet's rows alone (for
-Parquet also on the pyarrow version, which writes its own name into each file). Names sort by time:
+Law: a file appears whole or not at all (written beside, synced, renamed), and its bytes depend on the query and its sheet's rows alone
+(for Parquet also on the pyarrow version, which writes its own name into each file). Names sort by time:
 ``2001-01-01T00-00-00Z.p00003.ndjson``. Files whose names begin with a dot are unfinished; readers skip them.
 """
 
@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.json
 import pyarrow.parquet
 
 from ordering.ticks import MILLISECOND_US, SECOND_US, format_tick
 from sinks.base import Row, SinkError, sort_rows
+from sinks.parquet_columns import Column, are_known, make_table
 
-# Columns of a Parquet file without a declared schema: the value stays JSON text, because a type is never guessed from rows.
+# Columns of a Parquet file whose columns the query does not fix: the value stays JSON text, because a type is never guessed from rows.
 _RAW_TYPES = {"system_timestamp": pa.timestamp("us", tz="UTC"), "key": pa.binary(), "value": pa.string()}
 RAW_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _RAW_TYPES.items()])
 
@@ -35,29 +35,36 @@ class FileSink:
 
     Args:
         folder: Folder of the files; only one query writes it.
-        file_format: ``ndjson`` or ``parquet``.
+        file_format: ``ndjson``, ``parquet``, or ``parquet_json``: Parquet with the columns :data:`RAW_SCHEMA` whatever the query's are.
         span_us: Length of a span, microseconds. Another length gives other file names: use a new folder for it.
-        schema: For Parquet: the columns, one for each field of the JSON objects; None: :data:`RAW_SCHEMA`.
+        columns: Name and type of each column of the query (:mod:`sinks.parquet_columns`).
+        by_date: Whether the files of each day of UTC are in a folder of their own, ``date=2001-01-01``.
     """
 
-    def __init__(self, folder: Path | str, file_format: str, span_us: int, schema: pa.Schema | None = None) -> None:
-        assert file_format in ("ndjson", "parquet"), "settings allow no other format"
+    def __init__(
+        self, folder: Path | str, file_format: str, span_us: int, columns: Sequence[Column] = (), *, by_date: bool = False
+    ) -> None:
+        assert file_format in ("ndjson", "parquet", "parquet_json"), "settings allow no other format"
         assert span_us > 0, "a span has a length"
-        self._folder, self._format, self._span_us, self._schema = Path(folder), file_format, span_us, schema
+        self._folder, self._span_us, self._by_date = Path(folder), span_us, by_date
+        self._ending = "ndjson" if file_format == "ndjson" else "parquet"
+        self._columns = columns if file_format == "parquet" and are_known(columns) else ()
 
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
         """
         See :meth:`sinks.base.Sink.publish`.
-        The SinkError is TG-SINK-FILE if the folder cannot be written, TG-SINK-TYPE if a value is not of the declared type.
+        The SinkError is TG-SINK-FILE if the folder cannot be written, TG-SINK-TYPE if a value has not the type of its column.
         """
         ordered = sort_rows(rows, span_start_us, self._span_us)
         if not ordered:
             return
         target = self.path(span_start_us, partition)
-        content = self._parquet(ordered, target) if self._format == "parquet" else _ndjson(ordered)
+        content = self._parquet(ordered, target) if self._ending == "parquet" else _ndjson(ordered)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             _write_file(target, content)
+            if self._by_date:
+                _sync_folder(self._folder)
         except OSError as error:
             what = f"{target} cannot be written: {error.strerror or error}"
             fix = "make room, or make the folder writable; then start the job again, it writes this file anew"
@@ -65,7 +72,9 @@ class FileSink:
 
     def path(self, span_start_us: int, partition: int) -> Path:
         """Return the file of the sheet of *partition* and the span that starts at *span_start_us*, microseconds."""
-        return self._folder / f"{self._file_time(span_start_us)}.p{partition:05d}.{self._format}"
+        time = self._file_time(span_start_us)
+        folder = self._folder / f"date={time.partition('T')[0]}" if self._by_date else self._folder
+        return folder / f"{time}.p{partition:05d}.{self._ending}"
 
     def _file_time(self, tick: int) -> str:
         """Write a time for a file name; the number of digits depends on the span length alone, so that names sort by time."""
@@ -74,7 +83,7 @@ class FileSink:
         return seconds + (f".{tick % SECOND_US:06d}"[: digits + 1] if digits else "") + "Z"
 
     def _parquet(self, rows: list[Row], target: Path) -> bytes:
-        table = _raw_table(rows) if self._schema is None else _typed_table(rows, self._schema, target)
+        table = _typed_table(rows, self._columns, target) if self._columns else _raw_table(rows)
         out = io.BytesIO()
         # Every option that a later pyarrow could choose differently is given.
         pages = {"data_page_version": "1.0", "data_page_size": 1 << 20, "use_dictionary": True, "dictionary_pagesize_limit": 1 << 20}
@@ -94,18 +103,12 @@ def _raw_table(rows: list[Row]) -> pa.Table:
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)], schema=RAW_SCHEMA)
 
 
-def _typed_table(rows: list[Row], schema: pa.Schema, target: Path) -> pa.Table:
-    content = _ndjson(rows)
+def _typed_table(rows: list[Row], columns: Sequence[Column], target: Path) -> pa.Table:
     try:
-        table = pa.json.read_json(
-            io.BytesIO(content),
-            read_options=pa.json.ReadOptions(use_threads=False, block_size=len(content)),
-            parse_options=pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
-        )
-        return table.select(schema.names).cast(schema)
-    except pa.ArrowException as error:
-        fix = "cast the column in the query to the declared type, or write ndjson, which has no columns"
-        raise SinkError(f"a result does not fit the declared columns: {error}", code="TG-SINK-TYPE", where=str(target), fix=fix) from error
+        return make_table([row.value for row in rows], columns)
+    except (pa.ArrowException, ValueError) as error:
+        fix = "cast the column in the query, or write ndjson or parquet_json, which have no columns of the query"
+        raise SinkError(f"a result does not fit the query's columns: {error}", code="TG-SINK-TYPE", where=str(target), fix=fix) from error
 
 
 def _write_file(target: Path, content: bytes) -> None:

@@ -7,7 +7,7 @@ A package provides a sink as ``name = "package.module:make"`` under ``tidegate.s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from sinks.base import Sink, SinkError
 from sinks.console import ConsoleSink
 from sinks.files import FileSink
+from sinks.parquet_columns import Column
 from sinks.plain_topic import PlainTopicSink
 from tidegate.expressions.syntax.errors import suggest
 from tidegate.settings.tables.outputs import OutputSettings
@@ -26,27 +27,32 @@ ENTRY_POINT_GROUP = "tidegate.sinks"
 class SinkContext:
     """
     The fields that a sink gets about its output: ``span_us`` is the length of a span, microseconds, ``options`` are its ``sink_options``,
-    ``kafka`` are librdkafka properties, secrets included.
+    ``kafka`` are librdkafka properties, secrets included, ``columns`` are name and type of each column of the query
+    (:mod:`sinks.parquet_columns`).
     """
 
     output: str
     span_us: int
     options: Mapping[str, str]
     kafka: Mapping[str, str]
+    columns: Sequence[Column] = ()
 
 
-def make_sinks(output: OutputSettings, kafka: Mapping[str, str], result_bytes_max: int | None = None) -> list[Sink]:
+def make_sinks(
+    output: OutputSettings, kafka: Mapping[str, str], result_bytes_max: int | None = None, columns: Sequence[Column] = ()
+) -> list[Sink]:
     """
-    Return the sinks of an output beside its ordered topic, whose results have at most *result_bytes_max* bytes if it has topics. Raises
+    Return the sinks of an output beside its ordered topic, whose results have at most *result_bytes_max* bytes if it has topics; *columns*
+    are name and type of each column of its query. Raises
     SinkError (TG-SINK-UNKNOWN): no package has a sink of that name.
     """
     sinks: list[Sink] = []
     if output.files is not None:
-        sinks.append(FileSink(output.files, output.file_format, output.file_span_us))
+        sinks.append(FileSink(output.files, output.file_format, output.file_span_us, columns, by_date=output.file_folders == "date"))
     if output.plain_topic is not None:
         sinks.append(PlainTopicSink(kafka, output.plain_topic, output.file_span_us, result_bytes_max))
     if output.sink is not None:
-        sinks.append(_make_named_sink(output.sink, SinkContext(output.name, output.file_span_us, output.sink_options, kafka)))
+        sinks.append(_make_named_sink(output.sink, SinkContext(output.name, output.file_span_us, output.sink_options, kafka, columns)))
     return sinks
 
 

@@ -41,7 +41,7 @@ tidegate.payloads  tidegate.kafka
 tidegate.spark
 tidegate.checkpoint
 
-sinks  sinks.base
+sinks  sinks.base  sinks.parquet_columns
 sinks.console  sinks.files  sinks.plain_topic
 sinks.registry
 

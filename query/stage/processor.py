@@ -128,7 +128,7 @@ def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
     """Return the sinks of an output, made once in a worker: some hold connections."""
     key = plan.checkpoint, output
     if key not in _SINKS:
-        _SINKS[key] = make_sinks(plan.outputs[output], plan.kafka, plan.result_bytes_max[output])
+        _SINKS[key] = make_sinks(plan.outputs[output], plan.kafka, plan.result_bytes_max[output], plan.plans[output].columns)
     return _SINKS[key]
 
 

@@ -10,7 +10,7 @@ from ordering.ticks import INFINITY
 from query.config import QueryPlan
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.plan.fingerprint import types_and_case
-from query.plan.nodes import Join, walk
+from query.plan.nodes import Join, ReferenceJoin, walk
 from query.start.bucket_layout import exchange_binding
 from query.start.output_start import start_binding
 from query.start.result_limits import RESULT_BYTES_MAX
@@ -55,13 +55,19 @@ def bound_topic_ids(binding: Mapping[str, str]) -> dict[str, str]:
 
 def _outputs_binding(outputs: Sequence[OutputSettings]) -> str:
     return json.dumps(
-        [[output.topic, output.files, output.file_format, output.file_span_us, output.plain_topic, output.sink] for output in outputs]
+        [
+            [
+                *(output.topic, output.files, output.file_format, output.file_span_us, output.plain_topic, output.sink),
+                *([] if output.file_folders == "none" else [output.file_folders]),
+            ]
+            for output in outputs
+        ]
     )
 
 
 def _join_binding(plan: QueryPlan) -> dict[str, str]:
     """Return the limit of joins, if the query has a join and the limit is not the default one."""
-    has_join = any(isinstance(node, Join) for output_plan in plan.plans for node in walk(output_plan.root))
+    has_join = any(isinstance(node, (Join, ReferenceJoin)) for output_plan in plan.plans for node in walk(output_plan.root))
     return {"join_pairs_max": str(plan.join_pairs_max)} if has_join and plan.join_pairs_max != JOIN_PAIRS_MAX else {}
 
 

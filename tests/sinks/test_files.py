@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -20,9 +21,12 @@ from support.memory_sink import MemorySink, span_start
 from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
 from sinks.base import SinkError
 from sinks.files import FileSink
+from sinks.parquet_columns import make_table
 
 START_US = parse_tick("2001-01-01T00:00:00Z")
-SCHEMA = pa.schema([("n", pa.int64()), ("avg", pa.float64()), ("at", pa.timestamp("us", tz="UTC")), ("name", pa.string())])
+TIME = pa.timestamp("us", tz="UTC")
+Columns = tuple[tuple[str, str], ...]
+COLUMNS: Columns = (("n", "bigint"), ("avg", "float"), ("at", "datetime"), ("name", "nvarchar(max)"), ("odd", "any"))
 ROWS = [
     (START_US + 2, b"b", b'{"n": 3, "avg": 1.5, "at": "2001-01-01T00:00:00.000002Z", "name": "x"}'),
     (START_US + 1, b"b", b'{"n": 2, "avg": 2, "at": null, "name": "\\u00e9"}'),
@@ -44,24 +48,75 @@ def test_ndjson_lines_stand_by_time_key_and_row(tmp_path: Path) -> None:
     assert [json.loads(line)["n"] for line in contents(tmp_path)[name].splitlines()] == [1, 2, 9007199254740993, 3]
 
 
-@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["raw", "declared"])
-def test_parquet_has_the_declared_columns(tmp_path: Path, schema: pa.Schema | None) -> None:
-    """Types come from the caller; without them the value stays text."""
-    sink = FileSink(tmp_path, "parquet", MINUTE_US, schema)
+def test_parquet_has_the_columns_of_the_query(tmp_path: Path) -> None:
+    """Names and types are the query's, also where all values of a file are NULL."""
+    sink = FileSink(tmp_path, "parquet", MINUTE_US, COLUMNS)
     sink.publish(START_US, 0, ROWS)
     table = pa.parquet.read_table(sink.path(START_US, 0))
-    if schema is None:
-        assert table.column_names == ["system_timestamp", "key", "value"]
-        assert table["key"].to_pylist() == [b"a", b"b", b"b", b"b"]
-        assert table["system_timestamp"].cast(pa.int64()).to_pylist() == [START_US + 1] * 3 + [START_US + 2]
-    else:
-        assert table.schema.equals(schema)
-        assert table["n"].to_pylist() == [1, 2, 9007199254740993, 3]
-        assert table["avg"].to_pylist() == [None, 2.0, None, 1.5]
-        assert table["name"].to_pylist() == [None, "é", None, "x"]
+    assert table.schema.equals(
+        pa.schema([("n", pa.int64()), ("avg", pa.float64()), ("at", TIME), ("name", pa.string()), ("odd", pa.string())])
+    )
+    assert table["n"].to_pylist() == [1, 2, 9007199254740993, 3]
+    assert table["avg"].to_pylist() == [None, 2.0, None, 1.5]
+    assert table["at"].cast(pa.int64()).to_pylist() == [None, None, None, START_US + 2]
+    assert table["name"].to_pylist() == [None, "é", None, "x"]
+    assert table["odd"].to_pylist() == [None] * 4
 
 
-@pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
+@pytest.mark.parametrize(
+    ("file_format", "columns"), [("parquet_json", COLUMNS), ("parquet", (("n", "bigint"), ("*", "record"))), ("parquet", ())]
+)
+def test_parquet_holds_json_where_that_is_wanted_or_columns_are_unknown(tmp_path: Path, file_format: str, columns: Columns) -> None:
+    """With ``SELECT *`` from an input the members are those of each event, so no column can have them."""
+    sink = FileSink(tmp_path, file_format, MINUTE_US, columns)
+    sink.publish(START_US, 0, ROWS)
+    table = pa.parquet.read_table(sink.path(START_US, 0))
+    assert table.column_names == ["system_timestamp", "key", "value"]
+    assert table["key"].to_pylist() == [b"a", b"b", b"b", b"b"]
+    assert table["system_timestamp"].cast(pa.int64()).to_pylist() == [START_US + 1] * 3 + [START_US + 2]
+
+
+VALUES: dict[str, st.SearchStrategy[str]] = {
+    "bit": st.sampled_from(["true", "false"]),
+    "bigint": st.integers(-(2**63), 2**63 - 1).map(str),
+    "float": st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    "datetime": st.datetimes().map(lambda at: json.dumps(at.isoformat(timespec="microseconds") + "Z")),
+    "nvarchar(max)": st.text(st.characters(exclude_categories=["Cs"])).map(lambda text: json.dumps(text, ensure_ascii=False)),
+    "record": st.sampled_from(['{"a":1.50,"a":[{}]}', "{}", '{"n":' + "9" * 5_000 + "}"]),
+    "array": st.sampled_from(["[]", '[1,"]",null]']),
+    "any": st.sampled_from(["7", '"7"', "7.0", "true", '{"x":"}"}', "[0]", "1e+16"]),
+}
+"""JSON texts of each type, as queries write them."""
+
+
+@given(st.data())
+def test_a_value_in_parquet_is_the_one_in_json(data: st.DataObject) -> None:
+    """Whatever the type: NULL is null, records, arrays and values without a fixed type are their JSON, everything else the value itself."""
+    kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=5))
+    names = [f'c{number} "é' for number in range(len(kinds))]
+    rows = data.draw(st.lists(st.tuples(*(st.none() | VALUES[kind] for kind in kinds)), max_size=8))
+    objects = ["{" + ",".join(f"{json.dumps(name)}:{text or 'null'}" for name, text in zip(names, row, strict=True)) + "}" for row in rows]
+    table = make_table([text.encode() for text in objects], list(zip(names, kinds, strict=True)))
+    for name, kind, texts in zip(names, kinds, zip(*rows, strict=True), strict=False):
+        told = [None if text is None else text if kind in ("record", "array", "any") else json.loads(text) for text in texts]
+        found = table[name].to_pylist()
+        if kind == "datetime":
+            found = [at and at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0") for at in found]
+        assert found == told
+
+
+def test_files_of_each_day_have_a_folder_of_their_own(tmp_path: Path) -> None:
+    """As Hive, Spark and DuckDB read them: the day, of UTC, is a column."""
+    sink = FileSink(tmp_path, "parquet", MINUTE_US, COLUMNS[:1], by_date=True)
+    for start_us in (START_US - MINUTE_US, START_US):
+        sink.publish(start_us, 0, [(start_us, b"", b'{"n":1}')])
+    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet"))
+    assert names == ["date=2000-12-31/2000-12-31T23-59-00Z.p00000.parquet", "date=2001-01-01/2001-01-01T00-00-00Z.p00000.parquet"]
+    read = duckdb.sql(f"SELECT date::VARCHAR, n FROM read_parquet('{tmp_path}/*/*.parquet', hive_partitioning = true) ORDER BY 1")
+    assert read.fetchall() == [("2000-12-31", 1), ("2001-01-01", 1)]
+
+
+@pytest.mark.parametrize("file_format", ["ndjson", "parquet", "parquet_json"])
 @settings(max_examples=25)
 @given(data=st.data())
 def test_a_sheet_published_again_is_the_same_bytes(file_format: str, data: st.DataObject) -> None:
@@ -73,9 +128,9 @@ def test_a_sheet_published_again_is_the_same_bytes(file_format: str, data: st.Da
     calls = data.draw(st.permutations(list(sheets) * 2))
     with tempfile.TemporaryDirectory() as once, tempfile.TemporaryDirectory() as often:
         for start in sheets:
-            FileSink(once, file_format, SECOND_US).publish(start, 0, sheets[start])
+            FileSink(once, file_format, SECOND_US, COLUMNS).publish(start, 0, sheets[start])
         for start in calls:
-            FileSink(often, file_format, SECOND_US).publish(start, 0, sheets[start])
+            FileSink(often, file_format, SECOND_US, COLUMNS).publish(start, 0, sheets[start])
         assert contents(Path(once)) == contents(Path(often))
 
 
@@ -115,10 +170,11 @@ def test_a_line_break_between_tokens_does_not_break_the_line(tmp_path: Path) -> 
     assert json.loads(line) == {"a": "x\ny"}
 
 
-def test_a_value_of_another_type_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [b'{"n": "many"}', b'{"avg": [1]}', b'{"at": "noon"}', b'{"name": 1}', b'{"more": 1}'])
+def test_a_value_of_another_type_is_refused(tmp_path: Path, value: bytes) -> None:
     """Nothing is guessed, nothing is half written."""
     with pytest.raises(SinkError) as refusal:
-        FileSink(tmp_path, "parquet", MINUTE_US, SCHEMA).publish(START_US, 0, [(START_US, b"", b'{"n": "many"}')])
+        FileSink(tmp_path, "parquet", MINUTE_US, COLUMNS).publish(START_US, 0, [(START_US, b"", value)])
     assert refusal.value.code == "TG-SINK-TYPE"
     assert contents(tmp_path) == {}
 

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from support.poison import (
     GIANT_BYTES,
@@ -250,6 +252,8 @@ def run(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
         tables.append(OUTPUTS.format(name=name, run=made.name, letter_bytes_max=letter_bytes_max))
         if name == "flat":
             tables.append(f'plain_topic = "{made.topic("plain")}"\nfiles = "{folder}/files"\nfile_span = "1h"\n')
+        if name == "small":
+            tables.append(f'files = "{folder}/parquet"\nfile_format = "parquet"\nfile_folders = "date"\nfile_span = "1h"\n')
     # A dead-letter topic that is there already, and takes little.
     create(stack.bootstrap, f"{made.topic('chained')}.dead", 1, {"max.message.bytes": str(CHAINED_LETTER_BYTES_MAX)})
     environment = offered_function(folder / "site")
@@ -360,3 +364,16 @@ def test_large_records_are_read_in_several_batches_with_the_same_results(run: Ru
     assert run.summaries["small"]["bad_rows"] == len(
         [reason for reason, _, _ in run.told("keyed")[1].values() if reason is not QueryReason.RESULT_TOO_LARGE]
     )
+
+
+def test_parquet_files_have_the_columns_of_the_query_and_the_same_results(run: Run) -> None:
+    """Types as ``tidegate plan`` tells them; of a field that is not declared each value is JSON."""
+    files = sorted((run.folder / "parquet").rglob("*.parquet"))
+    assert {file.parent.name.partition("=")[0] for file in files} == {"date"}
+    table = pa.concat_tables([pyarrow.parquet.ParquetFile(file).read() for file in files])
+    kinds = {name: str(kind) for name, kind in zip(table.schema.names, table.schema.types, strict=True)}
+    assert (kinds["n"], kinds["c"], kinds["u"], kinds["d"]) == ("string", "int64", "string", "string")
+    fixed = {"c", "m", "o", "z", "u", "k", "v"}
+    told = [json.loads(result.value) for result in run.told("flat")[0]]
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        assert [value if name in fixed else json.loads(value) for value in column.to_pylist()] == [row[name] for row in told]

@@ -38,7 +38,13 @@ class OutputSettings(Table):
     files: Annotated[str | None, Kind("folder; default: none")] = Field(
         default=None, description="Folder for result files; made when missing."
     )
-    file_format: Literal["ndjson", "parquet"] = Field(default="ndjson", description="Format of the files.")
+    file_format: Literal["ndjson", "parquet", "parquet_json"] = Field(
+        default="ndjson",
+        description="Format of the files; parquet: with the query's columns and types; parquet_json: each result as JSON in one column.",
+    )
+    file_folders: Literal["none", "date"] = Field(
+        default="none", description="date: the files of each day (UTC) in a folder of their own, date=2001-01-01; none: all in one."
+    )
     file_span_us: Duration = Field(
         default=MINUTE_US,
         description="System.Timestamp span one file, or one transaction of plain_topic, covers; it appears once it is final.",
