@@ -57,6 +57,7 @@ class JobStatus:
         watermark_us: The smallest watermark of its partitions, microseconds; None if it has published none.
         held: How many events wait in ingest for a watermark.
         slowest: The partition with that smallest watermark, and the cause of it; empty if not known.
+        too_large: How many results their topic did not take.
     """
 
     name: str
@@ -66,6 +67,7 @@ class JobStatus:
     watermark_us: int | None
     held: int = 0
     slowest: tuple[str, str] = ("", "")
+    too_large: int = 0
 
     @classmethod
     def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int) -> JobStatus:
@@ -80,10 +82,11 @@ class JobStatus:
         watermarks_us = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
         least_us = min(watermarks_us, default=NEVER)
         held = sum(int(report.get("held", 0)) for report in progress.partitions.values())
+        too_large = sum(int(report.get("totals", {}).get("results_too_large", 0)) for report in progress.partitions.values())
         causes = {place: report for place, report in progress.partitions.items() if "cause" in report and "c" in report}
         place = min(causes, key=lambda place: int(causes[place]["c"]), default=None)
         slowest = ("", "") if place is None else (f"{place[0]}-{place[1]}", str(causes[place]["cause"]))
-        return cls(name, topic, state, progress.job, None if least_us == NEVER else least_us, held, slowest)
+        return cls(name, topic, state, progress.job, None if least_us == NEVER else least_us, held, slowest, too_large)
 
     @property
     def watermark(self) -> str | None:
@@ -105,6 +108,8 @@ class JobStatus:
         fields: dict[str, Any] = {"job": self.name, "topic": self.topic, "state": self.state, "watermark": self.watermark}
         if self.held:
             fields |= {"held": self.held, "slowest": dict(zip(("partition", "cause"), self.slowest, strict=True))}
+        if self.too_large:
+            fields["results_too_large"] = self.too_large
         at_ms = {name: self.published[f"{key}_ms"] for name, key in _TIMES if f"{key}_ms" in self.published}
         times = {f"{name}_at": format_tick(time_ms * MILLISECOND_US) for name, time_ms in at_ms.items()}
         return fields | times | {key: self.published[key] for key in ("lag", "recovery", "failure", "jump") if key in self.published}
@@ -144,6 +149,8 @@ def status(
         for job in jobs:
             if job.waiting:
                 terminal.line(f"{job.name}: {job.waiting}")
+            if job.too_large:
+                terminal.line(Styled(job.name, "yellow"), f": {job.too_large:,} results are dead letters: too large for their topic")
             if "failure" in job.published and job.state == "failed":
                 failure = job.published["failure"]
                 terminal.line(Styled(job.name, "red"), f": {failure['code']}: {failure['what']}")

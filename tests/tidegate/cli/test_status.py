@@ -52,6 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     lives.update_job(state="replaying")
     both = ProgressPublisher(made.settings(), "t.first", query="first", outputs=["first", "second"], lag=7)
     both.__enter__()
+    both.publish([{"bucket": number, "totals": {"results": 9, "results_too_large": 600}} for number in range(2)])
     both.update_job(state="live")
     time.sleep(1.5)
     yield made
@@ -85,12 +86,14 @@ def test_every_output_of_a_script_is_shown_as_its_one_job_tells_it(server: Serve
     tables = '[outputs.first]\ntopic = "t.first"\n[outputs.second]\nfiles = "out"\n[outputs.third]\ntopic = "t.third"\n'
     (tmp_path / "queries.toml").write_text(tables)
     shown = status(server, tmp_path, "--config", "queries.toml", "--format", "json")
-    jobs = {job["job"]: (job["topic"], job["state"], job.get("lag")) for job in json.loads(shown.stdout)["jobs"]}
-    assert jobs == {
-        "query first": ("t.first", "live", 7),
-        "query second": ("second", "live", 7),
-        "query third": ("t.third", "never started", None),
+    told = {job["job"]: tuple(map(job.get, ("topic", "state", "lag", "results_too_large"))) for job in json.loads(shown.stdout)["jobs"]}
+    assert told == {
+        "query first": ("t.first", "live", 7, 1_200),
+        "query second": ("second", "live", 7, 1_200),
+        "query third": ("t.third", "never started", None, None),
     }
+    for_people = status(server, tmp_path, "first", "--config", "queries.toml").stdout
+    assert "query first: 1,200 results are dead letters: too large for their topic" in for_people
     assert status(server, tmp_path, "second", "--config", "queries.toml").returncode == 0
     assert status(server, tmp_path, "third", "--config", "queries.toml").returncode == 1
 
