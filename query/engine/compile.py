@@ -30,7 +30,7 @@ def make_operator(
     Return the operator that computes a node.
 
     *payloads* is the payload format if the node takes events; *is_last* means that it takes events and only its encoded results are needed;
-    *join_pairs_max*: most pairs of one key that a join makes at one instant.
+    *join_pairs_max*: most pairs of one key that a join makes at one instant, and of one row with reference data.
     """
     if isinstance(node, WindowedAggregate):
         return WindowAggregation(node, payloads)
@@ -39,7 +39,7 @@ def make_operator(
     if isinstance(node, Join):
         return TemporalJoin(node, join_pairs_max)
     if isinstance(node, ReferenceJoin):
-        return ReferenceTableJoin(node, references[node.name])
+        return ReferenceTableJoin(node, references[node.name], join_pairs_max)
     if isinstance(node, Analyze):
         return Analysis(node)
     if isinstance(node, Apply):

@@ -117,7 +117,9 @@ class Program:
         self.references = references
         for number, step in enumerate(self._steps):
             if isinstance(step.node, ReferenceJoin):
-                self._steps[number] = replace(step, operator=make_operator(step.node, references=references))
+                self._steps[number] = replace(
+                    step, operator=make_operator(step.node, references=references, join_pairs_max=self.join_pairs_max)
+                )
 
     def prepare(self, input: str, events: pa.Table) -> tuple[Prepared, pa.Table]:
         """Evaluate events (``EVENTS_SCHEMA``) of an input in order; return rows to retain, and each failed row once (``BAD_SCHEMA``)."""

@@ -7,13 +7,15 @@ A joined row has the substream and the key of its left row, the left row's colum
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from query.columns.large_tables import AT_ONCE_BYTES
 from query.operators.joins.matching import Pairs
 from query.operators.rows.row_stage import RowStage
 from query.plan.row_tables import Ticks, append_values
@@ -56,6 +58,15 @@ def join_rows(left: pa.Table, right: pa.Table, pairs: Pairs, width: int, system_
 def unmatched_rows(left: pa.Table, rows: Ticks, system_us: Ticks) -> pa.Table:
     """Return the joined rows of left rows without a match."""
     return pa.table(_head(left, rows, system_us) | _columns(left, rows))
+
+
+def portions(pairs: Pairs, left_bytes: Ticks, right_bytes: Ticks) -> Iterator[Pairs]:
+    """Yield pairs in their order, in parts whose rows have about ``AT_ONCE_BYTES`` together; at least one part. -1: no right row."""
+    left, right = pairs
+    row_bytes = left_bytes[left] + (np.append(right_bytes, 0)[right] if len(right) else right)
+    cuts = np.flatnonzero(np.diff(np.cumsum(row_bytes) // AT_ONCE_BYTES)) + 1
+    for first, last in pairwise([0, *cuts.tolist(), len(row_bytes)]):
+        yield left[first:last], right[first:last]
 
 
 def filter_pairs(residual: Expr | None, left: pa.Table, right: pa.Table, pairs: Pairs, width: int) -> Pairs:

@@ -5,23 +5,29 @@ A table has versions; each is valid until the next one is. Rows keep their order
 their file. With LEFT JOIN a row without any match comes once, with NULL on the right. A record on which a condition or a key of ON fails
 matches nothing.
 
+A row is compared with at most ``pairs_max`` records of equal keys, the first ones of the file; the rest makes one failed row. Results are
+made in slices, so memory grows with the rows and the table, not with the pairs.
+
 Law: a row is matched with the version that is valid at its System.Timestamp, so its matches do not depend on when the table was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from query.operators.joins.joined_rows import add_keys, filter_pairs, have_all_keys, join_rows, keys_of, unmatched_rows
-from query.operators.joins.matching import KeyedRows, Pairs, find_matches
-from query.operators.rows.instant_rows import InstantRows
+from query.columns.large_tables import text_bytes
+from query.operators.joins.joined_rows import add_keys, filter_pairs, have_all_keys, join_rows, keys_of, portions
+from query.operators.joins.matching import PAIRS_MAX, KeyedRows, Matches, Pairs, find_matches
+from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess
+from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import ReferenceJoin, predicates_of
-from query.plan.row_tables import Retained, Ticks, concat_rows, in_slice, no_rows, only_side, rows_table, ticks
+from query.plan.row_tables import Retained, Ticks, concat_rows, no_rows, only_side, rows_table, ticks
 from query.reference.tables import ReferenceTable
 from tidegate.expressions.tree import Expr
 
@@ -32,7 +38,9 @@ class ReferenceTableJoin(InstantRows):
 
     node: ReferenceJoin
     table: ReferenceTable
+    pairs_max: int = JOIN_PAIRS_MAX
     _records: pa.Table = field(init=False, repr=False)
+    _record_bytes: Ticks = field(init=False, repr=False)
     _keyed: KeyedRows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -42,6 +50,7 @@ class ReferenceTableJoin(InstantRows):
         records, _ = add_keys(rows, self._keys(1))
         keyed = KeyedRows(np.arange(records.num_rows), ticks(records, "sub"), _zeros(records.num_rows), keys_of(records, self._keys(1)))
         object.__setattr__(self, "_records", records)
+        object.__setattr__(self, "_record_bytes", text_bytes(records))
         object.__setattr__(self, "_keyed", keyed)
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
@@ -53,39 +62,65 @@ class ReferenceTableJoin(InstantRows):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us and their matches, ordered by (system_us, position, record)."""
-        table = only_side(retained)
-        system_us = ticks(table, "system_us")
-        due = in_slice(ticks(table, "sub"), system_us, closing)
-        rows = table.filter(pa.array(due)).combine_chunks()
-        system_us = system_us[due]
-        width = len(self.node.left.columns)
-        matches = [
-            filter_pairs(self.node.residual, rows, self._records, pairs, width)
-            for pairs in self._pairs(rows, self.table.version_at(system_us))
+        return concat_rows([no_rows(), *self.slices(retained, closing)])
+
+    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
+        rows = due_rows(only_side(retained), closing)
+        system_us = ticks(rows, "system_us")
+        matches = self._find_matches(rows, self.table.version_at(system_us))
+        count = np.zeros(rows.num_rows, dtype=np.int64)
+        for found in matches:
+            np.add.at(count, found.asking, found.count)
+        row_bytes = text_bytes(rows)
+        for first, last in pairwise([0, *(np.flatnonzero(np.diff(np.cumsum(count) // PAIRS_MAX)) + 1).tolist(), rows.num_rows]):
+            pairs = self._pairs_of_rows(rows, matches, count, first, last)
+            for left, right in portions(pairs, row_bytes, self._record_bytes):
+                yield join_rows(rows, self._records, (left, right), len(self.node.left.columns), system_us[left])
+        excess = np.flatnonzero(count > self.pairs_max)
+        if len(excess):
+            yield Excess(excess, system_us[excess], count[excess] - self.pairs_max).failed_rows(rows, self.pairs_max)
+
+    def _pairs_of_rows(self, rows: pa.Table, matches: Sequence[Matches], count: Ticks, first: int, last: int) -> Pairs:
+        """Return the results of the rows first <= row < last in their order, as row and record; -1: the row has no match."""
+        chosen = np.zeros(rows.num_rows, dtype=np.bool_)
+        chosen[first:last] = True
+        parts = [pairs for found in matches for pairs in found.select(chosen[found.asking]).pairs()]
+        left, right = (np.concatenate([_zeros(0), *(pairs[side] for pairs in parts)]) for side in (0, 1))
+        order = np.lexsort((right, left))
+        left, right = left[order], right[order]
+        rank = np.arange(len(left)) - (np.cumsum(count[first:last]) - count[first:last])[left - first]
+        is_admitted = rank < self.pairs_max
+        matched, found_right = self._filter(rows, (left[is_admitted], right[is_admitted]))
+        if not self.node.outer:
+            return matched, found_right
+        # A row matched only by records that are left out does have a match.
+        also_matched, _ = self._filter(rows, (left[~is_admitted], right[~is_admitted]))
+        unmatched = np.setdiff1d(np.arange(first, last), np.concatenate([matched, also_matched]))
+        left, right = np.concatenate([matched, unmatched]), np.concatenate([found_right, np.full(len(unmatched), -1)])
+        order = np.argsort(left, kind="stable")
+        return left[order], right[order]
+
+    def _filter(self, rows: pa.Table, pairs: Pairs) -> Pairs:
+        """Return the pairs on which the other conditions of ON are true."""
+        if self.node.residual is None:
+            return pairs
+        parts = [
+            filter_pairs(self.node.residual, rows, self._records, part, len(self.node.left.columns))
+            for part in portions(pairs, text_bytes(rows), self._record_bytes)
         ]
-        lefts, rights = (np.concatenate([_zeros(0), *(pairs[side] for pairs in matches)]) for side in (0, 1))
-        parts = [join_rows(rows, self._records, (lefts, rights), width, system_us[lefts])]
-        if self.node.outer:
-            unmatched = np.setdiff1d(np.arange(rows.num_rows), lefts)
-            parts.append(unmatched_rows(rows, unmatched, system_us[unmatched]))
-            # An unmatched row has no other result, so any number may stand for its record.
-            lefts, rights = np.concatenate([lefts, unmatched]), np.concatenate([rights, unmatched])
-        results = concat_rows(parts)
-        order = np.lexsort((rights, lefts, ticks(results, "system_us")))
-        return results.take(pa.array(order)) if results.num_rows else no_rows()
+        return np.concatenate([left for left, _ in parts]), np.concatenate([right for _, right in parts])
 
     def _keys(self, side: int) -> tuple[Expr, ...]:
         return tuple(pair[side] for pair in self.node.keys)
 
-    def _pairs(self, rows: pa.Table, version: Ticks) -> Iterator[Pairs]:
-        """Yield the pairs (row, record) of equal keys in the valid version; conditions are not evaluated yet."""
+    def _find_matches(self, rows: pa.Table, version: Ticks) -> list[Matches]:
+        """Return the records of equal keys in the valid version; conditions are not evaluated yet."""
         has_version = np.flatnonzero(version >= 0)
         # Versions take the place of substreams in find_matches: rows match only records of their version.
         asking = KeyedRows(np.arange(rows.num_rows), version, _zeros(rows.num_rows), keys_of(rows, self._keys(0))).select(has_version)
         first = _zeros(len(has_version))
         all_records = np.ones(self._records.num_rows, dtype=np.bool_)
-        for matches in find_matches(asking, first, first + 1, self._keyed, all_records):
-            yield from matches.pairs()
+        return list(find_matches(asking, first, first + 1, self._keyed, all_records))
 
 
 def _zeros(length: int) -> Ticks:

@@ -25,5 +25,6 @@ class QuerySettings(Table):
     )
     join_pairs_max: Count = Field(
         default=1_000_000,
-        description="Most pairs of rows that a join compares for one key at one instant; the rest is left out, as one dead letter.",
+        description="Most pairs of rows that a join compares for one key at one instant, or for one row with reference data; the rest is "
+        "left out, as one dead letter.",
     )

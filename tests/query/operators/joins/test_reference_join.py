@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -12,7 +13,9 @@ from support.query_oracle import Event
 from support.script_runs import answers_of, program_of
 
 from ordering.ticks import NEVER
+from query.operators.joins import joined_rows, reference_join
 from query.reference.tables import ReferenceTable, Version
+from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
@@ -112,6 +115,10 @@ EVENTS = st.lists(
 ).map(lambda events: sorted(events, key=lambda event: event.system_us))
 
 
+LIMITS = [(pairs_max, at_once, at_once_bytes) for pairs_max in (1, 2, 100) for at_once in (2, 100) for at_once_bytes in (3, 10**6)]
+"""Most pairs of a row; most pairs and bytes made at once."""
+
+
 def equal(left: Any, right: Any) -> bool:
     """What ``=`` says of two of the keys above."""
     if left is None or right is None:
@@ -120,29 +127,39 @@ def equal(left: Any, right: Any) -> bool:
 
 
 @settings(max_examples=60, deadline=None)
-@given(TABLE, EVENTS, st.booleans(), st.booleans(), st.lists(st.integers(1, 50), max_size=5), st.integers(0, 45))
+@given(TABLE, EVENTS, st.booleans(), st.booleans(), st.lists(st.integers(1, 50), max_size=5), st.integers(0, 45), st.sampled_from(LIMITS))
 def test_a_join_is_what_nested_loops_give(
-    versions: list[tuple[int, list[Record]]], events: list[Event], outer: bool, residual: bool, cuts: list[int], start_us: int
+    versions: list[tuple[int, list[Record]]],
+    events: list[Event],
+    outer: bool,
+    residual: bool,
+    cuts: list[int],
+    start_us: int,
+    limits: tuple[int, int, int],
 ) -> None:
-    """Over substreams, whatever the cuts, and from any start on."""
+    """Over substreams, whatever the cuts, from any start on, up to the limit, and however many pairs and bytes are made at once."""
     table = reference(*versions) if versions else reference((50, []))
     joined = f"a TIMESTAMP BY t OVER sub x {'LEFT' if outer else ''} JOIN r y ON x.k = y.k{' AND x.v < y.v' if residual else ''}"
     sql = f"SELECT x.v AS x, y.v AS y INTO out FROM {joined}"
+    pairs_max, at_once, at_once_bytes = limits
     expected: dict[int, list[tuple[int, str]]] = {}
+    reasons: list[str] = []
     for event in events:
         valid = [records for begins, records in versions if begins <= event.system_us]
-        found = [
-            record["v"]
-            for record in (valid[-1] if valid else [])
-            if equal(event.payload["k"], record["k"]) and (not residual or event.payload["v"] < record["v"])
-        ]
-        for value in found or ([None] if outer else []):
+        equals = [record["v"] for record in (valid[-1] if valid else []) if equal(event.payload["k"], record["k"])]
+        fitting = [not residual or event.payload["v"] < value for value in equals]
+        found = [value for value, is_fitting in zip(equals[:pairs_max], fitting, strict=False) if is_fitting]
+        if len(equals) > pairs_max:
+            reasons.append(QueryReason.JOIN_TOO_LARGE.text(pairs_max, len(equals) - pairs_max))
+        for value in found or ([None] if outer and not any(fitting) else []):
             expected.setdefault(event.sub, []).append((event.system_us, line(x=event.payload["v"], y=value)))
     schemas = [InputSchema("a", is_free=True)]
-    whole = answers_of(sql, {"a": events}, schemas=schemas, references=[table])
+    whole = answers_of(sql, {"a": events}, schemas=schemas, references=[table], join_pairs_max=pairs_max)
     found_rows = {sub: [(us, value.decode()) for us, _, value in rows] for sub, rows in whole.results["out"].items()}
     assert found_rows == expected
-    assert answers_of(sql, {"a": events}, cuts, schemas=schemas, references=[table]) == whole
-    begun = answers_of(sql, {"a": events}, cuts, start_us=start_us, schemas=schemas, references=[table])
+    assert whole.reasons == sorted(reasons)
+    with patch.object(reference_join, "PAIRS_MAX", at_once), patch.object(joined_rows, "AT_ONCE_BYTES", at_once_bytes):
+        assert answers_of(sql, {"a": events}, cuts, schemas=schemas, references=[table], join_pairs_max=pairs_max) == whole
+    begun = answers_of(sql, {"a": events}, cuts, start_us=start_us, schemas=schemas, references=[table], join_pairs_max=pairs_max)
     late = {sub: [row for row in rows if row[0] >= start_us] for sub, rows in whole.results["out"].items()}
     assert begun.results["out"] == {sub: rows for sub, rows in late.items() if rows}
