@@ -100,10 +100,12 @@ def _run(
     from tidegate.observe.console import live_line, print_json
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.terminal import standard_error
+    from tidegate.spark.cluster import Cluster
     from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
 
     at_fault: set[str] = set()
-    inputs = [RunningInput(plan, recovery, job.make_end_lookup(plan), at_fault) for plan, recovery in prepared]
+    cluster = Cluster(settings, Path(prepared[0][0].checkpoint), spark.get)
+    inputs = [RunningInput(plan, recovery, job.make_end_lookup(plan), at_fault, cluster.waiting) for plan, recovery in prepared]
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     terminal = standard_error()
 
@@ -141,6 +143,9 @@ def _run(
 
         def on_tick() -> None:
             worker_log.follow()
+            has_begun = cluster.is_ready()
+            metrics.set_jobs({f"ingest {each.name}": each.state if has_begun else ("starting", "") for each in inputs})
+            metrics.set_executors(cluster.executors_wanted, cluster.executors_held)
             lines = [running_input.line() for running_input in inputs]
             for running_input in inputs:
                 metrics.set_ends(running_input.name, running_input.catching_up.ends)
@@ -148,7 +153,7 @@ def _run(
             show("  |  ".join(shown), sum(running_input.progress.totals()["events_in"] for running_input in inputs))
 
         try:
-            drive([driven(running_input) for running_input in inputs], stop, on_tick, isolates=isolates)
+            drive([driven(running_input) for running_input in inputs], stop, on_tick, isolates=isolates, is_ready=cluster.is_ready)
         except TidegateError:
             ended = [running_input for running_input in inputs if running_input.failure is None] if isolates else []
             _print_ends(ended, terminal, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from tidegate.observe.recovery_watch import AskEnds, RecoveryWatch
 class RunningInput:
     """
     One input of the process, as a context manager. *look* asks the brokers for ends and refuses replaced topics; *at_fault*, shared by all
-    inputs, holds the names of those that made the process fail.
+    inputs, holds the names of those that made the process fail. *workers* says that the process waits for Spark's workers.
     """
 
-    def __init__(self, plan: IngestPlan, recovery: Recovery, look: AskEnds, at_fault: set[str]) -> None:
+    def __init__(self, plan: IngestPlan, recovery: Recovery, look: AskEnds, at_fault: set[str], workers: Callable[[], str]) -> None:
         self.plan, self.name, self._at_fault = plan, plan.settings.name, at_fault
         behind = sum(end - plan.starts[partition].next_offset for partition, end in recovery.ends.items())
         self.progress = IngestProgress(behind if plan.until_end else 0)
@@ -30,7 +31,7 @@ class RunningInput:
         log = get_logger("ingest", input=self.name)
         self._stage_progress, self._batch_costs = StageProgressWriter(folder), BatchCostWriter(folder, plan.tasks)
         self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
-        self._watch = RecoveryWatch(recovery, look, self._publisher, log)
+        self._watch = RecoveryWatch(recovery, look, self._publisher, log, workers)
         self._log = log
         self._behind = ""
         self._jump: dict[str, Any] | None = None
@@ -98,6 +99,11 @@ class RunningInput:
     def check(self) -> None:
         """Use what the brokers answered; RefusedError if a topic was replaced. Called about once a second."""
         self._behind = self._watch.poll()
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """The state, and what the input waits for or why it failed, in words."""
+        return (self._watch.state, self._watch.waits_for) if self.failure is None else ("failed", self.failure.code)
 
     def line(self) -> str:
         """Return a line about the input for the terminal."""

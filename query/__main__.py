@@ -48,6 +48,7 @@ def query(
     from tidegate.observe.terminal import standard_error
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
+    from tidegate.spark.cluster import Cluster
     from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
     from tidegate.spark.launch.private_folder import keep_files_private
     from tidegate.spark.session import end_session, start_session
@@ -81,7 +82,8 @@ def query(
     publisher = ProgressPublisher(
         settings.redis, plan.outputs[0].topic or name, query=name, reads=topics, outputs=[output.name for output in plan.outputs]
     )
-    watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log)
+    cluster = Cluster(settings, folder, lambda: spark)
+    watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log, cluster.waiting)
     with stop_on_signal() as stop, live_line(terminal, f"query {name}") as show, publisher, watch:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
@@ -103,12 +105,15 @@ def query(
                 watch.advance(finished_positions(plan))
             show(f"{progress.line()}  {watch.poll()}".rstrip())
             metrics.set_query_lags(name, watch.catch_up.lags)
+            metrics.set_jobs({f"query {name}": (watch.state, watch.waits_for) if cluster.is_ready() else ("starting", "")})
+            metrics.set_executors(cluster.executors_wanted, cluster.executors_held)
             progress.check_gaps()
 
         worker_log = WorkerLog(folder)
         spark = start_session(settings, f"query-{name}", folder)
         try:
-            drive([DrivenQuery(name, lambda: job.start(spark, settings, plan, on_reports), folder)], stop, on_tick)
+            driven = DrivenQuery(name, lambda: job.start(spark, settings, plan, on_reports), folder)
+            drive([driven], stop, on_tick, is_ready=cluster.is_ready)
         finally:
             end_session(spark)
     if progress.is_finished:

@@ -2,7 +2,7 @@
 The command ``tidegate status``: whether the servers of this folder answer, and the state of the jobs.
 
 Law: it asks Redis and the stack's own files, never a job, so it also shows when a dead job was last seen. Its exit code is for
-monitoring: 0 if all is well, 1 if a server does not answer or a job has failed or is gone.
+monitoring: 0 if all is well, 1 if a server does not answer or a job has failed, is gone, or waits for what does not come.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from tidegate.settings.sources import parse_assignments
 from tidegate.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
 
 RUNNING = ("starting", "replaying", "live")
+_ALIVE = (*RUNNING, "waiting")
 _HEALTHY_STATES = (*RUNNING, "stopped", "never started")
-_COLOUR_BY_STATE = {"starting": "cyan", "replaying": "yellow", "live": "green", "stopped": "dim", "failed": "red", "gone": "red"}
+_COLOUR_BY_STATE = {"starting": "cyan", "replaying": "yellow", "live": "green", **dict.fromkeys(("waiting", "failed", "gone"), "red")}
 
 
 # Why the watermark of a partition stands where it does, by the cause that its job reports: what has to come before it moves.
@@ -52,7 +53,7 @@ class JobStatus:
     Args:
         name: ``ingest NAME`` or ``query NAME``.
         topic: The topic it writes, or the output's name.
-        state: starting, replaying, live, stopped, failed, gone (it no longer publishes), or never started.
+        state: starting, replaying, live, waiting (for what does not come), stopped, failed, gone (it no longer publishes), never started.
         published: The fields that it has published about itself.
         watermark_us: The smallest watermark of its partitions, microseconds; None if it has published none.
         held: How many events wait in ingest for a watermark.
@@ -79,6 +80,8 @@ class JobStatus:
         # A job that was killed cannot publish its end: silence shows it.
         if published_state != "stopped" and not progress.is_alive(now_ms):
             state = "gone"
+        elif state in RUNNING and progress.job.get("waits_for"):
+            state = "waiting"
         watermarks_us = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
         least_us = min(watermarks_us, default=NEVER)
         held = sum(int(report.get("held", 0)) for report in progress.partitions.values())
@@ -112,9 +115,10 @@ class JobStatus:
             fields["results_too_large"] = self.too_large
         at_ms = {name: self.published[f"{key}_ms"] for name, key in _TIMES if f"{key}_ms" in self.published}
         times = {f"{name}_at": format_tick(time_ms * MILLISECOND_US) for name, time_ms in at_ms.items()}
-        return fields | times | {key: self.published[key] for key in ("lag", "recovery", "failure", "jump") if key in self.published}
+        return fields | times | {key: self.published[key] for key in _FIELDS if self.published.get(key) not in (None, "")}
 
 
+_FIELDS = "lag", "recovery", "failure", "jump", "waits_for"
 _TIMES = (("started", "started"), ("last_seen", "at"))
 
 
@@ -151,6 +155,8 @@ def status(
                 terminal.line(f"{job.name}: {job.waiting}")
             if job.too_large:
                 terminal.line(Styled(job.name, "yellow"), f": {job.too_large:,} results are dead letters: too large for their topic")
+            if job.state == "waiting":
+                terminal.line(Styled(job.name, "red"), f": {job.published['waits_for']}")
             if "failure" in job.published and job.state == "failed":
                 failure = job.published["failure"]
                 terminal.line(Styled(job.name, "red"), f": {failure['code']}: {failure['what']}")
@@ -206,7 +212,7 @@ def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> TextTable:
     for job in jobs:
         lag, recovery = job.published.get("lag"), job.published.get("recovery", {})
         rate, eta_s, caught_up_s = (recovery.get(name) for name in ("rate", "eta_s", "caught_up_after_s"))
-        runs = job.state in RUNNING
+        runs = job.state in _ALIVE
         ready = f"after {duration_in_words(caught_up_s)}" if caught_up_s else duration_in_words(eta_s) if eta_s else "-"
         # A job that had nothing to catch up shows nothing.
         ready = "" if caught_up_s == 0 else ready

@@ -10,15 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from platform import python_version
 from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 from tidegate.dead_letter_reasons import IngestReason
+from tidegate.observe.health import STATES, Health
+from tidegate.observe.metrics_server import serve
 from tidegate.observe.watermark_delay import Tolerances, delay_causes, query_delay_causes
 from tidegate.visible_text import visible
 
@@ -97,13 +101,15 @@ class Metrics(Collector):
 
     def __init__(self, port: int, host: str = "127.0.0.1", now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self._now_us = now_us
+        self.health = Health()
+        self._executors: tuple[int, int] | None = None
         self._inputs: dict[str, _Input] = {}
         self._queries: dict[str, _Query] = {}
         if port:
             registry = CollectorRegistry()
             registry.register(self)
             try:
-                start_http_server(port, addr=host, registry=registry)
+                serve(port, host, registry, self.health)
             except OSError as error:
                 what = f"port {port} of {host} for metrics cannot be opened: {error}"
                 raise SettingError(what, code="TG-SETTING-PORT", where="metrics.port", fix="name a free one") from None
@@ -119,6 +125,14 @@ class Metrics(Collector):
         """Publish that an input has failed while the process lives on."""
         self._inputs[name].has_failed = True
 
+    def set_jobs(self, states: Mapping[str, tuple[str, str]]) -> None:
+        """Set the state of each job and the reason for it; called about once a second, which shows that the process is live."""
+        self.health.turn(states)
+
+    def set_executors(self, wanted: int, held: int) -> None:
+        """Set how many executors the process wants from its cluster and has."""
+        self._executors = wanted, held
+
     def set_ends(self, name: str, ends: Mapping[Partition, int]) -> None:
         self._inputs[name].ends = dict(ends)
 
@@ -132,9 +146,24 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics; called when Prometheus fetches them."""
+        yield from self._job_metrics()
         yield from self._counters()
         yield from self._gauges()
         yield from self._query_metrics()
+
+    def _job_metrics(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily("tidegate_build_info", "What runs; always 1.", labels=("version", "spark", "python"))
+        build.add_metric([version("tidegate"), version("pyspark"), python_version()], 1)
+        state = GaugeMetricFamily("tidegate_job_state", "1 for the state that a job is in, 0 for the others.", labels=("job", "state"))
+        for job, current in sorted(self.health.states.items()):
+            for each in STATES:
+                state.add_metric([visible(job), each], int(each == current))
+        yield from (build, state)
+        for place, name in enumerate(("wanted", "held")):
+            family = GaugeMetricFamily(f"tidegate_executors_{name}", f"Spark executors {name}; none with local[N].")
+            if self._executors is not None:
+                family.add_metric([], self._executors[place])
+            yield family
 
     def _counters(self) -> Iterator[Metric]:
         for name, text, label, counts in _COUNTERS:

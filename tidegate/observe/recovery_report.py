@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import SECOND_US, format_duration, format_tick
+from tidegate.secret_masking import scrub
 
 POLL_EVERY_S = 2.0  # how often the driver asks the brokers for the ends
 _RATE_WINDOW_S = 30.0  # the time over which a rate is measured
@@ -236,6 +237,8 @@ class Poller(Generic[Answer]):
         self._ask, self._every_s = ask, every_s
         self._answers: deque[Answer] = deque(maxlen=1)
         self._refusal: RefusedError | None = None
+        # Why the last question got no answer; empty if it got one.
+        self.unanswered = ""
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="lookout", daemon=True)
 
@@ -256,9 +259,10 @@ class Poller(Generic[Answer]):
         while not self._end.wait(self._every_s):
             try:
                 self._answers.append(self._ask())
+                self.unanswered = ""
             except RefusedError as refusal:
                 self._refusal = refusal
                 return
-            except (KafkaException, TidegateError):
-                # A broker that does not answer changes nothing: the job itself waits for it too.
-                continue
+            except (KafkaException, TidegateError) as error:
+                # A broker that does not answer changes nothing but what is shown: the job itself waits for it too.
+                self.unanswered = error.what if isinstance(error, TidegateError) else scrub(str(error))

@@ -1,4 +1,8 @@
-"""A running job's recovery, reported to its log and to Redis until the job has caught up; after that, its lag."""
+"""
+A running job's recovery, reported to its log and to Redis until the job has caught up; after that, its lag; and what it waits for.
+
+Law: a job that waits for what does not come says so: once in its log when that begins and ends, and in Redis as long as it lasts.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,23 @@ AskEnds = Callable[[Sequence[tuple[str, int]]], Positions]
 class RecoveryWatch:
     """
     Watches one job; at the end of its context it stops asking the brokers.
-    *ask_ends* returns the ends of given partitions; it raises RefusedError if a topic was deleted or made again.
+    *ask_ends* returns the ends of given partitions; it raises RefusedError if a topic was deleted or made again. *workers* says in words
+    that the job waits for Spark's workers; empty if it does not.
     """
 
-    def __init__(self, recovery: Recovery, ask_ends: AskEnds, publisher: ProgressPublisher, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        recovery: Recovery,
+        ask_ends: AskEnds,
+        publisher: ProgressPublisher,
+        log: FilteringBoundLogger,
+        workers: Callable[[], str] = str,
+    ) -> None:
         self.catch_up = CatchUp(recovery)
         self._poller = Poller(lambda: ask_ends(self.catch_up.partitions))
-        self._publisher, self._log = publisher, log
+        self._publisher, self._log, self._workers = publisher, log, workers
+        # What the job waits for, by whom: "Spark" or "Kafka".
+        self._waits: dict[str, str] = {}
         self._is_caught_up_logged = recovery.ahead == 0
         self._batches = 0
 
@@ -52,13 +66,38 @@ class RecoveryWatch:
         if ends is not None:
             self.catch_up.set_ends(ends)
             self._publisher.update_job(ends={f"{topic}/{number}": end for (topic, number), end in sorted(ends.items())})
+        self._note_waits()
         self._publish()
-        return self.catch_up.status_line() if self._batches else ""
+        return self.waits_for or (self.catch_up.status_line() if self._batches else "")
+
+    @property
+    def waits_for(self) -> str:
+        """What the job waits for that does not come, in words; empty if it works."""
+        return "; ".join(self._waits.values())
+
+    @property
+    def state(self) -> str:
+        """Starting, replaying or live; or waiting."""
+        return "waiting" if self._waits else self._state
+
+    @property
+    def _state(self) -> str:
+        return "live" if self.catch_up.caught_up_s is not None else "replaying" if self._batches else "starting"
+
+    def _note_waits(self) -> None:
+        unanswered = self._poller.unanswered
+        waits = {"Spark": self._workers(), "Kafka": unanswered and f"waiting for Kafka: {unanswered}"}
+        for name, text in waits.items():
+            if text and name not in self._waits:
+                self._log.warning(text)
+            elif not text and name in self._waits:
+                self._log.info(f"waits for {name} no longer")
+        self._waits = {name: text for name, text in waits.items() if text}
 
     def _publish(self) -> None:
         caught_up_s = self.catch_up.caught_up_s
-        state = "live" if caught_up_s is not None else "replaying" if self._batches else "starting"
-        self._publisher.update_job(state=state, recovery=self.catch_up.as_dict(), lag=self.catch_up.behind)
+        about = {"recovery": self.catch_up.as_dict(), "lag": self.catch_up.behind, "waits_for": self.waits_for}
+        self._publisher.update_job(state=self._state, **about)
         if self.catch_up.replay is not None:
             self._publisher.keep_replay(self.catch_up.replay)
         if caught_up_s is not None and not self._is_caught_up_logged:

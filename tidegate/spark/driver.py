@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from tidegate.spark.privates import CHECKPOINT_TAKEN, SLOW_START, WORKER_GONE
 _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
 FAILURE_FILE = "failure.log"
 _STARTS_MAX = 12
+_READY_PAUSE_S = 0.25
 _GONE = "TG-SPARK-GONE"
 _NO_SPACE = "No space left on device"
 # Exceptions of a call to a JVM that has ended.
@@ -82,13 +84,20 @@ class DrivenQuery:
     check: Callable[[], None] = lambda: None
 
 
-def drive(jobs: Sequence[DrivenQuery], stop: Stop, every_second: Callable[[], None] = lambda: None, *, isolates: bool = False) -> None:
+def drive(
+    jobs: Sequence[DrivenQuery],
+    stop: Stop,
+    every_second: Callable[[], None] = lambda: None,
+    *,
+    isolates: bool = False,
+    is_ready: Callable[[], bool] = lambda: True,
+) -> None:
     """
-    Start queries; return when all have ended by themselves or *stop* was asked for. If one fails, the others are stopped; if *isolates*,
-    they go on, and the first failure is raised when all have ended.
+    Start queries as soon as *is_ready*; return when all have ended by themselves or *stop* was asked for. If one fails, the others are
+    stopped; if *isolates*, they go on, and the first failure is raised when all have ended.
 
-    A query that cannot be started, the end of the JVM, and an exception from *every_second* stop all queries. Raises TidegateError: a query
-    failed; an error that a worker raised deliberately is raised again as it was.
+    A query that cannot be started, the end of the JVM, and an exception from *every_second* or *is_ready* stop all queries. Raises
+    TidegateError: a query failed; an error that a worker raised deliberately is raised again as it was.
     """
     running: list[_RunningQuery] = []
     failures: list[TidegateError] = []
@@ -104,7 +113,12 @@ def drive(jobs: Sequence[DrivenQuery], stop: Stop, every_second: Callable[[], No
             return True
 
     try:
-        for job in jobs:
+        while not stop.is_asked and not is_ready():
+            for job in jobs:
+                job.check()
+            every_second()
+            time.sleep(_READY_PAUSE_S)
+        for job in () if stop.is_asked else jobs:
             running.append(_RunningQuery(job, stop))  # noqa: PERF401  (those that were started are stopped where the next one fails)
         unfinished = list(running)
         while unfinished and not stop.is_asked:

@@ -68,6 +68,18 @@ def load_state_library(session: SparkSession) -> None:
         jvm.org.rocksdb.RocksDB.loadLibrary()
 
 
+def count_executors(session: SparkSession) -> int:
+    """Return how many executors a session has on its cluster; 0 also if Spark has stopped."""
+    from py4j.protocol import Py4JError
+
+    context: Any = session.sparkContext
+    try:
+        # The driver counts as one.
+        return max(int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1, 0)
+    except (Py4JError, ConnectionError, AttributeError):
+        return 0
+
+
 class BatchHandOver:
     """
     Hands the texts of each batch of a one-column stream to a function of the driver, in place of PySpark's ``foreachBatch``.

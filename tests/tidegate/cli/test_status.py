@@ -27,6 +27,7 @@ TABLES = """
 [inputs.failed]
 [inputs.gone]
 [inputs.never]
+[inputs.waits]
 """
 
 
@@ -54,6 +55,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     both.__enter__()
     both.publish([{"bucket": number, "totals": {"results": 9, "results_too_large": 600}} for number in range(2)])
     both.update_job(state="live")
+    waits = ProgressPublisher(made.settings(), "waits.ordered", input="waits")
+    waits.__enter__()
+    waits.update_job(state="live", waits_for="waiting for Kafka: no broker answers")
     time.sleep(1.5)
     yield made
     made.kill()
@@ -72,7 +76,14 @@ def test_each_job_is_shown_with_its_state_also_when_it_is_gone(server: Server, t
     shown = status(server, tmp_path, "--format", "json")
     jobs: dict[str, dict[str, Any]] = {job["job"].removeprefix("ingest "): job for job in json.loads(shown.stdout)["jobs"]}
     states = {name: job["state"] for name, job in jobs.items()}
-    assert states == {"lives": "replaying", "stopped": "stopped", "failed": "failed", "gone": "gone", "never": "never started"}
+    assert states == {
+        "lives": "replaying",
+        "stopped": "stopped",
+        "failed": "failed",
+        "gone": "gone",
+        "never": "never started",
+        "waits": "waiting",
+    }
     assert jobs["failed"]["failure"]["code"] == "TG-TOPIC-MISSING"
     assert jobs["lives"]["lag"] == 5_000
     assert jobs["lives"]["recovery"]["in_words"] == "checkpoint of batch 7, batch 8 is run again"
@@ -106,9 +117,10 @@ def test_people_get_a_table(server: Server, tmp_path: Path) -> None:
     assert "gone, seen 1m" in lines["gone"]
     assert "stopped, seen" in lines["stopped"]
     assert "TG-TOPIC-MISSING: the raw topic is gone" in shown
+    assert "ingest waits: waiting for Kafka: no broker answers" in shown
 
 
-@pytest.mark.parametrize(("name", "code"), [("lives", 0), ("stopped", 1), ("never", 1), ("gone", 1), ("nobody", 2)])
+@pytest.mark.parametrize(("name", "code"), [("lives", 0), ("stopped", 1), ("never", 1), ("gone", 1), ("waits", 1), ("nobody", 2)])
 def test_the_exit_code_tells_whether_a_job_runs(server: Server, tmp_path: Path, name: str, code: int) -> None:
     """For health checks: 0 only if the job that was named runs; a name that is not configured is wrong use."""
     assert status(server, tmp_path, name).returncode == code
@@ -140,3 +152,12 @@ def test_held_events_are_told_with_what_the_watermark_waits_for() -> None:
     assert (shown.as_dict()["held"], shown.as_dict()["slowest"]) == (1_331, {"partition": "a-0", "cause": "event"})
     gone = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, reports), 10**6)
     assert (gone.state, gone.waiting) == ("gone", "")
+
+
+def test_a_job_that_waits_for_what_does_not_come_is_waiting() -> None:
+    """What it waits for is shown; one that is gone waits for nothing."""
+    job = {"state": "live", "at_ms": 0, "waits_for": "waiting for a Spark worker: 0 cores free, 2 wanted"}
+    shown = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, {}), 1)
+    assert (shown.state, shown.as_dict()["waits_for"]) == ("waiting", job["waits_for"])
+    assert JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job | {"waits_for": ""}, {}), 1).state == "live"
+    assert JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, {}), 10**6).state == "gone"

@@ -115,7 +115,8 @@ def fetch(port: int) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-_ORDER = ("input", "query", "topic", "partition", "bucket", "action", "reason", "cause", "step")
+_PROCESS = ("job", "state", "version", "spark", "python")
+_ORDER = ("input", "query", "topic", "partition", "bucket", "action", "reason", "cause", "step", *_PROCESS)
 
 
 def test_each_number_of_the_specification_is_fetched_by_input_topic_and_partition() -> None:
@@ -217,6 +218,7 @@ def test_alerts_ask_for_numbers_and_labels_that_are_there_before_anything_happen
     metrics = Metrics(port, now_us=lambda: NOW_US)
     metrics.add_input("flights", TOLERANCES.reorder_us, TOLERANCES.late_us)
     metrics.accept_reports("flights", [report(0, totals={})])
+    metrics.set_jobs({"ingest flights": ("starting", "")})
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     labels = {sample.name: set(sample.labels) for family in families for sample in family.samples}

@@ -339,3 +339,21 @@ def test_what_ends_because_a_stop_was_asked_for_is_no_failure(tmp_path: Path) ->
 
     drive([DrivenQuery("a", lambda: Cut(9), tmp_path, lambda _: failed.append("a"))], stop)
     assert failed == []
+
+
+def test_queries_start_when_all_is_ready(tmp_path: Path) -> None:
+    """Until then the job is checked and shown; asked to stop, it starts nothing."""
+    started: list[str] = []
+
+    def start() -> Query:
+        started.append("query")
+        return Query(1)
+
+    ready = iter([False, False, True])
+    seen: list[int] = []
+    drive([DrivenQuery("a", start, tmp_path)], Stop(), lambda: seen.append(len(started)), is_ready=lambda: next(ready))
+    assert seen[:2] == [0, 0]
+    assert started == ["query"]
+    stop = Stop()
+    drive([DrivenQuery("a", start, tmp_path)], stop, stop.ask, is_ready=lambda: False)
+    assert started == ["query"]
