@@ -30,13 +30,14 @@ DECODED_SCHEMA = pa.schema(
     ]
 )
 # Events as operators take them, in order: ``position`` rises and is unique; ``sub`` is the dense number of the substream, 0 for all without
-# OVER; ``system_us`` is the system timestamp; ``value`` the payload; ``arrival_us`` the arrival time.
+# OVER; ``system_us`` is the system timestamp; ``offset`` that of the raw record; ``value`` the payload; ``arrival_us`` the arrival time.
 EVENTS_SCHEMA = pa.schema(
     [
         ("position", pa.int64()),
         ("sub", pa.int64()),
         ("system_us", pa.int64()),
         ("partition_id", pa.int32()),
+        ("offset", pa.int64()),
         ("value", pa.binary()),
         ("arrival_us", pa.int64()),
     ]

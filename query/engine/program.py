@@ -125,12 +125,22 @@ class Program:
         """Evaluate events (``EVENTS_SCHEMA``) of an input in order; return rows to retain, and each failed row once (``BAD_SCHEMA``)."""
         prepared: Prepared = []
         failed = []
-        for step in self._steps:
+        for number, step in enumerate(self._steps):
             if step.input == input:
                 kept, bad = step.operator.prepare(events)
                 prepared.append((step.names[0], _drop_positions(kept)))
-                failed.append(bad)
+                failed += [bad, *self._failures_above(number, kept)]
         return prepared, first_reasons(failed)
+
+    def _failures_above(self, number: int, rows: pa.Table) -> Iterator[pa.Table]:
+        """Yield the rows of a step over events that fail in the steps above it (``BAD_SCHEMA``): later nobody knows the event of a row."""
+        for taker, side in self._takers(number) if rows.num_rows else ():
+            if self._fails_early(number, taker):
+                yield self._steps[taker].operator.prepare(rows, side)[1]
+
+    def _fails_early(self, number: int, taker: int) -> bool:
+        """Return whether the rows of step *number* on which *taker* fails are found when their events come, and not again later."""
+        return self._steps[number].input is not None and self._steps[taker].operator.computes_keys
 
     def finish(self, retention: Retention, closing: pa.Table) -> list[pa.Table]:
         """
@@ -226,7 +236,8 @@ class Program:
             yield from self._prepare_rows(number, rows.slice(0, half), taker, side)
             yield from self._prepare_rows(number, rows.slice(half), taker, side)
             return
-        self._record_failures(self._steps[number].node, rows.take(bad["position"]), bad["reason"])
+        if not self._fails_early(number, taker):
+            self._record_failures(self._steps[number].node, rows.take(bad["position"]), bad["reason"])
         yield _drop_positions(kept)
 
     def _takers(self, number: int) -> list[tuple[int, int]]:

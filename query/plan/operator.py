@@ -60,6 +60,11 @@ class Operator(ABC):
         """Whether its columns begin with those of the input rows, with unchanged values."""
         return False
 
+    @property
+    def computes_keys(self) -> bool:
+        """Whether :meth:`prepare` adds computed columns to rows of other operators, so that a row can fail before it waits for others."""
+        return False
+
     @abstractmethod
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """

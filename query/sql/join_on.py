@@ -19,14 +19,14 @@ from sqlglot import exp
 from ordering.ticks import format_duration
 from query.plan.join_bounds import Bound, Bounds
 from query.plan.nodes import Column, Filter, Join, Project, ReferenceJoin, Rows, Scan, walk
-from query.plan.origins import renumber_columns
+from query.plan.origins import origins, renumber_columns
 from query.sql.column_layout import Layout, over_own_rows
 from query.sql.scopes import Relation, RelationLeaf, ScopeNames, slot
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.functions.dates import fixed_unit
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, offset_of, suggest
-from tidegate.expressions.tree import Call, DatePart, Expr, Literal, SystemTimestamp
+from tidegate.expressions.tree import Call, Cast, DatePart, Expr, Field, Literal, SystemTimestamp
 
 _EXAMPLE = "FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 10 AND a.k = b.k"
 _INSTEAD = {
@@ -142,6 +142,7 @@ class OnBinder:
         for number, join in enumerate(joins, start=1):
             may_filter = [number, *([0] if number == 1 and join.args.get("side") != "LEFT" else [])]
             ons.append(self._bind_on(join, relations[: number + 1], may_filter))
+            self._check_over_key(join, relations[: number + 1], ons[-1])
         return Joins(tuple(_filter(relation, _conditions_before(ons, index)) for index, relation in enumerate(relations)), tuple(ons))
 
     def _bind_on(self, join: exp.Join, relations: Sequence[Relation], may_filter: Sequence[int]) -> OnCondition:
@@ -249,6 +250,17 @@ class OnBinder:
                 message = f"{relations[0].name} {_over_text(over)}, {relation.name} {_over_text(other_key)}"
                 raise self.source.error("OVER", join, message, fix=fix)
 
+    def _check_over_key(self, join: exp.Join, relations: Sequence[Relation], on: OnCondition) -> None:
+        """Refuse an ON that does not require the keys of OVER to be equal, as Stream Analytics does: it matches within a key only."""
+        over = next((node.over for node in walk(relations[0].rows) if isinstance(node, Scan)), None)
+        if over is None or on.bounds is None or any(all(_may_be_over(key, relations, over) for key in pair) for pair in on.keys):
+            return
+        first, new = relations[on.time_of].name, relations[-1].name
+        message = f"ON does not require that {over}, the key of OVER, is equal on both sides"
+        fix = "add it: with OVER rows of different keys never match"
+        example = f"ON {first}.{over} = {new}.{over} AND {_between(relations[on.time_of], relations[-1])}"
+        raise self.source.error("OVER", join, message, fix=fix, example=example)
+
 
 @dataclass(frozen=True)
 class _OnNames(ScopeNames):
@@ -270,6 +282,10 @@ class _OnNames(ScopeNames):
             fix = "write that name" if hidden else suggest(path[0], names, f"sides are {', '.join(names)}")
             raise self.source.error("FIELD", offset, message, fix=fix, example=_between(self.relations[0], self.relations[-1]))
         return super().resolve(path, offset)
+
+    def time_of_side(self, name: str, offset: int) -> Expr | None:
+        # The places of such names are known beforehand: in ON a column of the same name is no obstacle.
+        return None
 
 
 def _times(node: exp.Expr, relations: Sequence[Relation]) -> dict[int, int | None]:
@@ -346,6 +362,19 @@ def _key(part: Expr, new: int) -> tuple[Expr, Expr] | None:
 
 def _relations_of(expr: Expr) -> set[int]:
     return {part.index for part in expr.walk() if isinstance(part, RelationLeaf)}
+
+
+def _may_be_over(key: Expr, relations: Sequence[Relation], over: Expr) -> bool:
+    """Return whether *key*, over one relation of a join, can be the key of OVER: it is no other field of the events."""
+    inner = key.args[0] if isinstance(key, Call) and key.name == "fold" else key
+    indexes = _relations_of(inner)
+    found = origins(relations[min(indexes)].rows, over_own_rows(inner)) if len(indexes) == 1 else (None,)
+    # What an expression or a member of a whole row is remains open.
+    return any(origin is None or origin.expr == over or not isinstance(_field_of(origin.expr), Field) for origin in found)
+
+
+def _field_of(expr: Expr) -> Expr:
+    return expr.arg if isinstance(expr, Cast) and expr.declared else expr
 
 
 def _conditions_before(ons: Sequence[OnCondition], index: int) -> list[Expr]:

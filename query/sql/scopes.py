@@ -17,7 +17,19 @@ from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, nearest, suggest
-from tidegate.expressions.tree import Cast, Expr, Leaf, Numbered, Payload, Property, Slot, replace_parts
+from tidegate.expressions.tree import (
+    Cast,
+    EventId,
+    Expr,
+    Leaf,
+    Numbered,
+    Payload,
+    Property,
+    RecordOffset,
+    Slot,
+    SystemTimestamp,
+    replace_parts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,8 @@ class ScopeNames:
         if len(path) > 1:
             for index, relation in enumerate(self.relations):
                 if path[0].lower() in relation.names:
+                    if self._is_timestamp(relation, path[1:]):
+                        return self.of_row(path[0], SystemTimestamp(), offset)
                     return self._resolve_in(index, path[1:], offset)
         elif len(self.relations) > 1:
             self._refuse_relation(path[0], offset)
@@ -94,6 +108,33 @@ class ScopeNames:
             raise self.source.error("FIELD", offset, f"none of the inputs has a column {path[0]}", fix=fix)
         return self._resolve_in(candidates[0] if candidates else 0, path, offset)
 
+    def of_row(self, name: str, leaf: Leaf, offset: int) -> Expr:
+        index = next((index for index, relation in enumerate(self.relations) if name.lower() in relation.names), None)
+        if index is None:
+            self._refuse_hidden((name, "k"), offset)
+            names = [relation.name for relation in self.relations]
+            fix = suggest(name, names, f"inputs are {', '.join(names)}")
+            raise self.source.error("FIELD", offset, f"no input is called {name} here", fix=fix)
+        relation = self.relations[index]
+        is_time = isinstance(leaf, SystemTimestamp)
+        if relation.is_applied or (relation.schema.is_reference if relation.schema is not None else not is_time):
+            what = "is reference data" if relation.schema is not None else "comes from APPLY" if relation.is_applied else "is a step"
+            fix = "name an input that has a time" if is_time else "select it in the step, where it names the input"
+            raise self.source.error("FIELD", offset, f"{relation.name} {what} and has no {leaf} of its own", fix=fix)
+        if is_time and len(self.relations) == 1:
+            return SystemTimestamp(offset=offset)
+        if relation.schema is not None and relation.schema.is_result and isinstance(leaf, (EventId, RecordOffset)):
+            fix = "select it in the query that writes the results"
+            raise self.source.not_yet(offset, f"{leaf} of {relation.name}, the result of a query, is", fix=fix)
+        return replace(_relation_leaf(index, leaf), offset=offset)
+
+    def time_of_side(self, name: str, offset: int) -> Expr | None:
+        sides = [relation for relation in self.relations if not relation.is_applied]
+        is_column = any(name.lower() in map(str.lower, relation.known_columns) for relation in self.relations)
+        if len(sides) < 2 or is_column or not any(name.lower() in side.names for side in sides):
+            return None
+        return self.of_row(name, SystemTimestamp(), offset)
+
     def is_row_name(self, name: str) -> bool:
         """Return whether *name* is that of the only relation and not of one of its columns."""
         relation = self.relations[0]
@@ -109,6 +150,10 @@ class ScopeNames:
             return replace(self.relations[0].whole_row(0), title="*", offset=offset)
         records = tuple(record_of(relation, index) for index, relation in enumerate(self.relations))
         return Payload(tuple(relation.name for relation in self.relations), records, offset=offset)
+
+    def _is_timestamp(self, relation: Relation, path: tuple[str, ...]) -> bool:
+        is_declared = path[0].lower() in map(str.lower, relation.known_columns)
+        return tuple(map(str.lower, path)) == ("system", "timestamp") and not is_declared
 
     def _refuse_hidden(self, path: tuple[str, ...], offset: int) -> None:
         name = path[0].lower() if len(path) > 1 else None

@@ -137,4 +137,5 @@ class WindowBinder:
 def is_timestamp(node: exp.Expr) -> bool:
     """Return whether *node* is ``System.Timestamp()``, which is a snapshot if used as a window."""
     parts = node.parts if isinstance(node, exp.Column) else [node.this, node.expression] if isinstance(node, exp.Dot) else []
-    return [part.name.lower() for part in parts] == ["system", "timestamp"]
+    # With an argument it is the time of one side of a join.
+    return [part.name.lower() for part in parts] == ["system", "timestamp"] and not parts[-1].expressions

@@ -7,6 +7,7 @@ import json
 import pickle
 import sys
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import numpy as np
@@ -336,6 +337,22 @@ def test_our_own_names_are_not_taken() -> None:
     """A script means the same wherever it runs."""
     with pytest.raises(QueryError, match="there is an operator Shift already"):
         extensions.register("Shift", OperatorExtension(lambda columns, arguments: (columns, Stray(0)), "shift(x)"))
+
+
+@pytest.mark.parametrize("group", [extensions.FUNCTIONS, extensions.AGGREGATES, extensions.OPERATORS, extensions.QUERIES])
+def test_a_name_that_two_packages_offer_is_refused(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of them counts would depend on the order of installation. One package that is found twice is one."""
+    of_north, of_south = EntryPoint("distance", "north.geo:distance", group), EntryPoint("distance", "south.maps:distance", group)
+    offered = {group: [of_north, of_south]}
+    monkeypatch.setattr(extensions, "entry_points", lambda group: offered.get(group, []))
+    monkeypatch.setattr(extensions, "_load_entry", lambda entry: lambda: entry.value)
+    with pytest.raises(
+        QueryError, match=r"distance is offered more than once: by .*\(north.geo:distance\) and .*\(south.maps:distance\)"
+    ) as caught:
+        extensions.load.__wrapped__() if group != extensions.QUERIES else extensions.find_query("distance")
+    assert (caught.value.code, caught.value.where) == ("TG-QUERY-EXTENSION", f"{group}: distance")
+    offered[extensions.QUERIES] = [of_north, of_north]
+    assert extensions.find_query("distance") == "north.geo:distance"
 
 
 def test_a_plan_with_an_operator_goes_to_workers() -> None:

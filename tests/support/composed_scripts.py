@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from support.bucket_oracle import Question
-from support.query_kinds import INPUT, KINDS
+from support.query_kinds import INPUT, KINDS, script_of
 
 _STEP = re.compile(r"(?:^WITH |\), )(\w+) AS \((?=SELECT)")
 
@@ -28,7 +28,7 @@ def compose_scripts(kinds: Iterable[str], *, over: bool, asked: Mapping[str, Que
     """
     steps, selects = [], []
     for kind in kinds:
-        own, left = _split_script(kind, KINDS[kind].replace("mcs", unit))
+        own, left = _split_script(kind, script_of(kind, over=over).replace("mcs", unit))
         steps += own
         selects += left
     selects += [_into(name, question.sql) for name, question in (asked or {}).items()]

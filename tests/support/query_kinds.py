@@ -118,10 +118,15 @@ def reference_from(second_us: int) -> ReferenceTable:
 REFERENCE = reference_from(10**6 + 12)
 
 
+def script_of(kind: str, *, over: bool) -> str:
+    """Return the script of a kind. With OVER rows of different keys never match, and ON must say so."""
+    return KINDS[kind] + (" AND a.k = b.k" if over and kind == "joined_across_keys" else "")
+
+
 @cache
 def plans_of(kind: str, *, over: bool, typed: bool) -> tuple[Plan, ...]:
     """Bind the script of a kind."""
-    sql = KINDS[kind].replace("{x}", f"{INPUT} TIMESTAMP BY t{' OVER k' if over else ''}")
+    sql = script_of(kind, over=over).replace("{x}", f"{INPUT} TIMESTAMP BY t{' OVER k' if over else ''}")
     into = None if "INTO" in sql else "out"
     return bind_outputs(parse_script(sql, f"{kind}.sql"), [schema_of(typed=typed), REFERENCE.schema], into=into)
 

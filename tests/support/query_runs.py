@@ -82,6 +82,7 @@ def event_table(events: Sequence[Event], first: int = 0) -> pa.Table:
         "sub": [event.sub for event in events],
         "system_us": [event.system_us for event in events],
         "partition_id": [0] * len(events),
+        "offset": range(first, first + len(events)),
         "value": [event.bytes for event in events],
         "arrival_us": [event.system_us if event.arrival_us is None else event.arrival_us for event in events],
     }

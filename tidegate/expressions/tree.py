@@ -86,6 +86,22 @@ class Arrival(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordOffset(Leaf):
+    """The offset of the event's record in its input partition, which a replay repeats."""
+
+    def __str__(self) -> str:
+        return "Offset"
+
+
+@dataclass(frozen=True, slots=True)
+class EventId(Leaf):
+    """A text that tells the events of an input apart: its partition and its record's offset."""
+
+    def __str__(self) -> str:
+        return "EventId"
+
+
+@dataclass(frozen=True, slots=True)
 class Payload(Leaf):
     """A whole row as a record of the members *names*; without names the payload of an event."""
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from query.lint import Finding
 
 _REASONS_SHOWN = 10
+# Of the first record of each reason so much is shown.
+_EXAMPLE_BYTES = 200
 
 
 class LocalReport:
@@ -30,6 +32,7 @@ class LocalReport:
         self._script, self._outputs, self._as_json, self._mistakes = script, outputs, as_json, mistakes
         self._results = [0] * len(outputs)
         self._reasons: Counter[str] = Counter()
+        self._examples: dict[str, dict[str, Any]] = {}
         self._began_s = time.monotonic()
 
     @property
@@ -41,6 +44,9 @@ class LocalReport:
         for number, results in enumerate(step.results):
             self._results[number] += len(results.values)
         self._reasons.update(bad.reason for bad in step.bad)
+        for bad in step.bad:
+            value = bad.value[:_EXAMPLE_BYTES].decode(errors="replace") + ("..." if len(bad.value) > _EXAMPLE_BYTES else "")
+            self._examples.setdefault(bad.reason, {"input": bad.input, "line": bad.line, "value": value})
 
     def progress(self, run: LocalRun) -> AbstractContextManager[Show]:
         """Show the progress of reading; see :func:`tidegate.order.summary.show_progress`."""
@@ -54,6 +60,7 @@ class LocalReport:
             "inputs": {source.name: _input_numbers(source) for source in run.inputs},
             "outputs": dict(zip(self._outputs, self._results, strict=True)),
             "bad": dict(sorted(self._reasons.items())),
+            "first_bad": dict(sorted(self._examples.items())),
             "warnings": [asdict(mistake) for mistake in self._mistakes],
             "seconds": round(time.monotonic() - self._began_s, 3),
         }
@@ -89,12 +96,19 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
     reasons = sorted(numbers["bad"].items(), key=lambda item: (-item[1], item[0]))
     if reasons:
         yield f"  {sum(numbers['bad'].values()):,} records could not be used; with --output-dir dead.ndjson has each of them:"
-        yield from (f"    {count:,} {reason}" for reason, count in reasons[:_REASONS_SHOWN])
+        for reason, count in reasons[:_REASONS_SHOWN]:
+            yield f"    {count:,} {reason}"
+            yield f"      first: {_describe_example(numbers['first_bad'][reason])}"
         if len(reasons) > _REASONS_SHOWN:
             yield f"    and {len(reasons) - _REASONS_SHOWN} other reasons"
     for mistake in numbers["warnings"]:
         yield f"  {mistake['where']}: warning {mistake['code']}: {mistake['what']}"
         yield f"    {mistake['fix']}"
+
+
+def _describe_example(example: dict[str, Any]) -> str:
+    place = "between two steps" if example["input"] is None else f"{example['input']}, line {example['line']}"
+    return f"{place}: {example['value']}"
 
 
 def _policy_counts(figures: dict[str, Any]) -> str:

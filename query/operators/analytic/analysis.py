@@ -79,6 +79,10 @@ class Analysis(Operator):
         return retained if needed.all() else retained.filter(pa.array(needed))
 
     @property
+    def computes_keys(self) -> bool:
+        return self._columns.are_computed
+
+    @property
     def can_condense(self) -> bool:
         """Whether some rows hide others. If rows are summarized, all of them are needed."""
         return not self.can_summarize

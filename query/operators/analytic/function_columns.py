@@ -74,6 +74,11 @@ class AnalyticColumns:
         return from_columns(rows, f"v{self._values.index((expr, when))}")
 
     @property
+    def are_computed(self) -> bool:
+        """Whether there is anything to compute, so that a row can fail."""
+        return bool(self._values or self._conditions)
+
+    @property
     def _conditions(self) -> list[Expr]:
         return list(dict.fromkeys(analytic.when for analytic in self.node.analytics if analytic.when is not None))
 

@@ -36,6 +36,11 @@ def add_keys(below: pa.Table, keys: Sequence[Expr]) -> tuple[pa.Table, pa.Table]
     return kept, bad
 
 
+def has_computed_keys(keys: Sequence[tuple[Expr, Expr]]) -> bool:
+    """Return whether :func:`add_keys` adds a column to the rows of either side."""
+    return not all(isinstance(key, Slot) for pair in keys for key in pair)
+
+
 def keys_of(table: pa.Table, keys: Sequence[Expr]) -> list[Variant]:
     """Return the keys of rows that :func:`add_keys` returned."""
     return [from_columns(table, f"s{key.index}" if isinstance(key, Slot) else f"g{number}") for number, key in enumerate(keys)]

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from query.columns.large_tables import text_bytes
-from query.operators.joins.joined_rows import add_keys, filter_pairs, have_all_keys, join_rows, keys_of, portions
+from query.operators.joins.joined_rows import add_keys, filter_pairs, has_computed_keys, have_all_keys, join_rows, keys_of, portions
 from query.operators.joins.matching import PAIRS_MAX, KeyedRows, Matches, Pairs, find_matches
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess
 from query.operators.rows.instant_rows import InstantRows, due_rows
@@ -52,6 +52,10 @@ class ReferenceTableJoin(InstantRows):
         object.__setattr__(self, "_records", records)
         object.__setattr__(self, "_record_bytes", text_bytes(records))
         object.__setattr__(self, "_keyed", keyed)
+
+    @property
+    def computes_keys(self) -> bool:
+        return has_computed_keys(self.node.keys)
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         kept, bad = add_keys(below, self._keys(0))

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from ordering.columns.segments import stable_order
 from query.columns.large_tables import AT_ONCE_BYTES, text_bytes
-from query.operators.joins.joined_rows import add_keys, filter_pairs, have_all_keys, join_rows, keys_of, unmatched_rows
+from query.operators.joins.joined_rows import add_keys, filter_pairs, has_computed_keys, have_all_keys, join_rows, keys_of, unmatched_rows
 from query.operators.joins.matching import PAIRS_MAX, KeyedRows, Matches, Pairs, find_matches
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess, Quota, number_keys
 from query.plan.nodes import Join
@@ -127,6 +127,10 @@ class TemporalJoin(Operator):
     @property
     def reach_us(self) -> int:
         return self.node.reach_us
+
+    @property
+    def computes_keys(self) -> bool:
+        return has_computed_keys(self.node.keys)
 
     def prepare(self, below: pa.Table, side: int = LEFT) -> tuple[pa.Table, pa.Table]:
         """Return the rows with their computed keys (``g0_s``, ...), without those that can give no result, and the bad rows."""

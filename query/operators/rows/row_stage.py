@@ -22,7 +22,7 @@ from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.field_columns import FieldColumns
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Arrival, Expr, Field, PartitionId, Payload, Slot, SystemTimestamp
+from tidegate.expressions.tree import Arrival, EventId, Expr, Field, PartitionId, Payload, RecordOffset, Slot, SystemTimestamp
 from tidegate.expressions.variant import Variant, from_columns
 from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 
@@ -81,6 +81,11 @@ class RowStage:
             return Variant.of(count, {Kind.DATETIME: events["arrival_us"]})
         if isinstance(leaf, PartitionId):
             return Variant.of(count, {Kind.BIGINT: events["partition_id"].cast(pa.int64())})
+        if isinstance(leaf, RecordOffset):
+            return Variant.of(count, {Kind.BIGINT: events["offset"]})
+        if isinstance(leaf, EventId):
+            parts = (combine_column(events[name]).cast(pa.string()) for name in ("partition_id", "offset"))
+            return Variant.of(count, {Kind.NVARCHAR: pc.binary_join_element_wise(*parts, ":")})
         if isinstance(leaf, Slot):
             return from_columns(events, f"s{leaf.index}")
         assert isinstance(leaf, Payload), f"rows have no {leaf}"

@@ -179,11 +179,12 @@ def test_results_come_upon_the_record_of_the_walk_that_made_them_final(data: st.
 KINDS = [
     UNITED,
     "SELECT x.k, x.v, y.v AS u FROM a TIMESTAMP BY t OVER k x JOIN b TIMESTAMP BY t OVER k y "
-    "ON DATEDIFF(mcs, x, y) BETWEEN -3 AND 4 AND x.w = y.w",
-    "SELECT x.k, x.v, y.v AS u FROM a TIMESTAMP BY t OVER k x LEFT JOIN b TIMESTAMP BY t OVER k y ON DATEDIFF(mcs, x, y) BETWEEN 0 AND 4",
+    "ON DATEDIFF(mcs, x, y) BETWEEN -3 AND 4 AND x.k = y.k AND x.w = y.w",
+    "SELECT x.k, x.v, y.v AS u FROM a TIMESTAMP BY t OVER k x LEFT JOIN b TIMESTAMP BY t OVER k y "
+    "ON x.k = y.k AND DATEDIFF(mcs, x, y) BETWEEN 0 AND 4",
     "WITH s AS (SELECT k, COUNT(*) AS n FROM b TIMESTAMP BY t OVER k GROUP BY k, TumblingWindow(mcs, 4)) "
     "SELECT x.v, s.n, LAG(s.n) OVER (LIMIT DURATION(mcs, 9)) AS m FROM a TIMESTAMP BY t OVER k x "
-    "JOIN s ON DATEDIFF(mcs, x, s) BETWEEN 0 AND 4",
+    "JOIN s ON x.k = s.k AND DATEDIFF(mcs, x, s) BETWEEN 0 AND 4",
     "WITH u AS (SELECT k, v FROM a TIMESTAMP BY t OVER k UNION SELECT k, w AS v FROM b TIMESTAMP BY t OVER k) "
     "SELECT k, COUNT(*) AS n INTO one FROM shift(u, mcs, 4) GROUP BY k, TumblingWindow(mcs, 3); SELECT k, v INTO two FROM u",
     "SELECT k, SUM(v) AS s INTO one FROM a TIMESTAMP BY t OVER k GROUP BY k, SlidingWindow(mcs, 5); "

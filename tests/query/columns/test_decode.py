@@ -132,4 +132,4 @@ def test_operators_get_the_columns_that_were_decoded() -> None:
     rows = for_operators(events, position=np.array([7]))
     assert rows.schema == EVENTS_SCHEMA
     assert rows["value"].chunk(0).buffers()[2].address == events["value"].chunk(0).buffers()[2].address
-    assert rows.to_pylist() == [{"position": 7, "sub": 0, "system_us": 10, "partition_id": 1, "value": b"v", "arrival_us": 2}]
+    assert rows.to_pylist() == [{"position": 7, "sub": 0, "system_us": 10, "partition_id": 1, "offset": 0, "value": b"v", "arrival_us": 2}]

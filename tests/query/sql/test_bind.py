@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from support.repository import ROOT
 
@@ -150,6 +152,47 @@ def test_equal_aggregates_are_computed_once() -> None:
     root = bound("SELECT SUM(a) AS x, sum(A) + SUM(b) AS y FROM i GROUP BY TumblingWindow(hour, 1)").root
     assert isinstance(root, WindowedAggregate)
     assert [str(total) for total in root.totals] == ["SUM(a)", "SUM(b)"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("System.Timestamp(f)", "f.System.Timestamp()"),
+        ("f.System.Timestamp()", "f.System.Timestamp()"),
+        ("d.System.Timestamp", "d.System.Timestamp()"),
+        ("DATEDIFF(second, f, d)", "DATEDIFF(second, f.System.Timestamp(), d.System.Timestamp())"),
+        ("GetMetadataPropertyValue(f, 'eventid')", "f.EventId"),
+        ("GetMetadataPropertyValue(f, 'EventHub.SequenceNumber')", "f.Offset"),
+        ("GetMetadataPropertyValue(f, '[IoTHub].[ConnectionDeviceId]')", "f.IoTHub.ConnectionDeviceId"),
+    ],
+)
+def test_a_side_of_a_join_has_a_time_and_metadata_of_its_own(written: str, meant: str) -> None:
+    """In all spellings; the columns of both sides stand one after the other, each under the name of its side."""
+    script = parse_script(f"SELECT {written} AS x FROM flights f JOIN departures d ON DATEDIFF(second, f, d) BETWEEN 0 AND 5")
+    plan = bind_script(script, [InputSchema("flights"), InputSchema("departures", is_result=True)])
+    assert str(plan.root.columns[0].expr) == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "code", "what"),
+    [
+        ("System.Timestamp(x)", "TG-QUERY-FIELD", "no input is called x here"),
+        ("System.Timestamp(f, d)", "TG-QUERY-FUNCTION", "takes nothing, or the name of an input"),
+        ("System.Timestamp(r)", "TG-QUERY-FIELD", "r is reference data and has no System.Timestamp() of its own"),
+        ("System.Timestamp(flights)", "TG-QUERY-FIELD", "flights is called f here"),
+        ("GetMetadataPropertyValue(d, 'EventId')", "TG-QUERY-NOT-YET", "EventId of d, the result of a query, is not supported yet"),
+        ("GetMetadataPropertyValue(f, k)", "TG-QUERY-FUNCTION", "takes the name of an input and a constant text"),
+        ("GetMetadataPropertyValue(f, '[User].[k]')", "TG-QUERY-NOT-YET", "the property [User].[k] is not supported yet"),
+        ("GetMetadataPropertyValue(f, 'Colour')", "TG-QUERY-FUNCTION", "there is no property Colour"),
+    ],
+)
+def test_what_a_side_of_a_join_has_not_is_refused(written: str, code: str, what: str) -> None:
+    """With its place and a fix; the id of a result would differ between chains of queries."""
+    sql = f"SELECT {written} AS x FROM flights f JOIN departures d ON DATEDIFF(second, f, d) BETWEEN 0 AND 5 JOIN r ON r.k = f.k"
+    inputs = [InputSchema("flights"), InputSchema("departures", is_result=True), InputSchema("r", is_reference=True)]
+    with pytest.raises(QueryError, match=re.escape(what)) as caught:
+        bind_script(parse_script(sql), inputs)
+    assert (caught.value.code, bool(caught.value.fix)) == (code, True)
 
 
 @pytest.mark.parametrize("name", ["departures", "mean_delay", "daily"])

@@ -39,7 +39,7 @@ SCHEMAS = [InputSchema("a", "t", "k"), InputSchema("b", "t", "k"), InputSchema("
 BY_CITY = "SELECT city, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY city, TumblingWindow(second, 1)"
 BY_KEY = "SELECT k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 1)"
 BY_ALL = "SELECT COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY TumblingWindow(second, 1)"
-OVER = "SELECT x.v FROM a TIMESTAMP BY t OVER k x JOIN b TIMESTAMP BY t OVER k y ON DATEDIFF(second, x, y) BETWEEN 0 AND 1"
+OVER = "SELECT x.v FROM a TIMESTAMP BY t OVER k x JOIN b TIMESTAMP BY t OVER k y ON x.k = y.k AND DATEDIFF(second, x, y) BETWEEN 0 AND 1"
 
 
 @pytest.fixture
@@ -114,7 +114,8 @@ def test_substreams_of_several_inputs_are_worked_on_side_by_side(settings: Setti
 
 def test_time_advances_in_one_way_in_a_job() -> None:
     """With OVER after every input, results of queries included, or after none."""
-    on_results = "SELECT x.v FROM a TIMESTAMP BY t OVER k x JOIN r TIMESTAMP BY System.Timestamp() OVER k y ON DATEDIFF(second, x, y) = 0"
+    of_results = "JOIN r TIMESTAMP BY System.Timestamp() OVER k y ON x.k = y.k AND DATEDIFF(second, x, y) = 0"
+    on_results = f"SELECT x.v FROM a TIMESTAMP BY t OVER k x {of_results}"
     for sql in (OVER, on_results, BY_CITY, OVER.replace(" OVER k", "")):
         check_over(plans_of(sql), "q.sql")
     mixed = f"SELECT k INTO one FROM a TIMESTAMP BY t OVER k; {BY_CITY.replace('FROM a', 'INTO two FROM b')}"

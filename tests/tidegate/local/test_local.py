@@ -137,6 +137,7 @@ def test_a_folder_takes_a_file_for_each_output_and_one_for_bad_records(tmp_path:
     arguments = (script, "--input", f"a={file}", "--output-dir", str(folder))
     told = run(script, "--input", f"a={file}")
     assert (told.code, "2 records could not be used; with --output-dir dead.ndjson has each of them:" in told.errors) == (0, True)
+    assert "1 conversion failed: CAST(v AS bigint)\n      first: a, line 2: " in told.errors
     assert run(*arguments).code == 0
     assert sorted(path.name for path in folder.iterdir()) == ["all_of_them.ndjson", "dead.ndjson", "good.ndjson"]
     assert (folder / "good.ndjson").read_bytes() == b'{"v":1}\n'

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
+from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.binding.aggregates import LOOK_BACK_CLAUSES, ORDERED_AGGREGATES, AggregateBinder
 from tidegate.expressions.binding.analytic import AnalyticBinder
+from tidegate.expressions.binding.metadata import METADATA_FUNCTION, MetadataBinder
 from tidegate.expressions.binding.names import Names
 from tidegate.expressions.evaluation.static_kinds import check_kinds, static_kind
 from tidegate.expressions.functions import column_functions, extension_aggregates
@@ -20,6 +22,9 @@ from tidegate.expressions.kinds import DECLARABLE, Kind, KindMismatch
 from tidegate.expressions.syntax.counterparts import COUNTERPARTS
 from tidegate.expressions.syntax.errors import Source, offset_of, suggest, suggest_type
 from tidegate.expressions.tree import Aggregate, Call, Cast, DatePart, Expr, Literal, Property
+
+# A number where a time is needed: its unit and its zero are the script's to say, as in Stream Analytics.
+_NUMBERS_AS_TIMES = {QueryReason.NOT_CONVERTIBLE.text(kind.asa_name, Kind.DATETIME.asa_name) for kind in (Kind.BIGINT, Kind.FLOAT)}
 
 
 class FunctionBinder(ABC):
@@ -60,6 +65,8 @@ class FunctionBinder(ABC):
             return self._convert(node)
         if column_functions.find(name):
             return self._column_function(name, node)
+        if name == METADATA_FUNCTION:
+            return MetadataBinder(self.source, self.names).bind(node)
         if name not in CALLABLE:
             if name in REFUSED:
                 message, fix = REFUSED[name]
@@ -118,8 +125,13 @@ class FunctionBinder(ABC):
             message = f"{name.upper()} has no unit {spelled or self._spelled(first)}"
             fix = suggest(spelled, DATE_PARTS, f"units are {', '.join(dict.fromkeys(DATE_PARTS.values()))}")
             raise self.source.error("FUNCTION", first, message, fix=fix, example="DATEADD(second, 5, scheduled)")
-        args = (DatePart(unit, offset=offset_of(first)), *(self._bind(arg) for arg in others))
+        args = (DatePart(unit, offset=offset_of(first)), *(self._bind_time(arg) for arg in others))
         return self._check_kinds(Call(name, args, offset=offset_of(node)), node)
+
+    def _bind_time(self, node: exp.Expr) -> Expr:
+        """Bind an argument of a function over datetimes, where the bare name of a side of a join is its System.Timestamp()."""
+        is_name = isinstance(node, exp.Column) and len(node.parts) == 1
+        return (self.names.time_of_side(node.name, offset_of(node)) if is_name else None) or self._bind(node)
 
     def _pattern(self, name: str, node: exp.Expr) -> Expr:
         """Bind the pattern of a function, which must be a valid constant."""
@@ -189,8 +201,10 @@ class FunctionBinder(ABC):
         try:
             check_kinds(expr)
         except KindMismatch as problem:
-            message = f"{problem}: {expr}"
-            raise self.source.error("TYPE", node, message, fix="convert with CAST or TRY_CAST", example="CAST(delay AS bigint)") from None
+            fix, example = "convert with CAST or TRY_CAST", "CAST(delay AS bigint)"
+            if problem.reason in _NUMBERS_AS_TIMES:
+                fix, example = "a number is no time: add it to 1970 in its unit", "DATEADD(second, delay, '1970-01-01T00:00:00Z')"
+            raise self.source.error("TYPE", node, f"{problem}: {expr}", fix=fix, example=example) from None
         return expr
 
     def _spelled(self, node: exp.Expr) -> str:

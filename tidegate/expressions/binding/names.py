@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, nearest, similarity, suggest
-from tidegate.expressions.tree import Arrival, Cast, Expr, Field, PartitionId, Payload, Property
+from tidegate.expressions.tree import Arrival, Cast, Expr, Field, Leaf, PartitionId, Payload, Property
 
 
 class Names(Protocol):
@@ -16,6 +16,12 @@ class Names(Protocol):
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
         """Resolve a dotted name; *offset* is its place in the script. Raises QueryError: it is unknown or ambiguous."""
+
+    def of_row(self, name: str, leaf: Leaf, offset: int) -> Expr:
+        """Return *leaf* of the row that FROM or JOIN calls *name*. Raises QueryError: there is no such row, or no such value."""
+
+    def time_of_side(self, name: str, offset: int) -> Expr | None:
+        """Return the System.Timestamp() of the side of a join that is called *name*; None if *name* means no side."""
 
     def is_row_name(self, name: str) -> bool:
         """Return whether *name* alone means a whole row and not a column."""
@@ -55,6 +61,15 @@ class InputNames:
             return field
         member, kind = Property(self.field(record, offset), path[len(record) :], offset=offset), self.schema.declared_kind(path)
         return member if kind is None else Cast(member, kind, declared=True, offset=offset)
+
+    def of_row(self, name: str, leaf: Leaf, offset: int) -> Expr:
+        if name.lower() not in self.aliases | {self.schema.name.lower()}:
+            fix = suggest(name, [self.schema.name], f"the input is {self.schema.name}")
+            raise self.source.error("FIELD", offset, f"no input is called {name} here", fix=fix)
+        return replace(leaf, offset=offset)
+
+    def time_of_side(self, name: str, offset: int) -> Expr | None:
+        return None
 
     def is_row_name(self, name: str) -> bool:
         return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import isinf
 from typing import Any
 
@@ -121,8 +121,8 @@ class ScalarBinder(FunctionBinder):
             return self._column_function(function_name, call)
         if extension_aggregates.find(function_name):
             return self._aggregate(function_name, call)
-        if isinstance(owner, exp.Identifier) and owner.name.lower() == "system" and name.lower() == "timestamp":
-            return SystemTimestamp(offset=offset_of(node))
+        if owner.name.lower() == "system" and name.lower() == "timestamp":
+            return self._system_timestamp(node, [part.name for part in _identifiers(owner)][:-1])
         if name.lower() in ("window", *NOT_YET):
             raise self.source.not_yet(node, f"{owner.name}.{name}() is")
         if function_name.startswith(("udf.", "uda.")) and not self._suggest_dotted(function_name, name):
@@ -132,6 +132,15 @@ class ScalarBinder(FunctionBinder):
             )
         message = f"there is no function {owner.name}.{name}()"
         raise self.source.error("FUNCTION", node, message, fix=self._suggest_dotted(function_name, name))
+
+    def _system_timestamp(self, node: exp.Expr, qualifiers: Sequence[str]) -> Expr:
+        """Bind ``System.Timestamp()``, or that of one side of a join: ``System.Timestamp(a)``, ``a.System.Timestamp()``."""
+        args, offset = node.expression.expressions, offset_of(node)
+        names = [*qualifiers, *(arg.name for arg in args if isinstance(arg, exp.Column) and len(arg.parts) == 1)]
+        if len(names) != len(qualifiers) + len(args) or len(names) > 1:
+            message, fix = "System.Timestamp() takes nothing, or the name of an input", "name a side of the join"
+            raise self.source.error("FUNCTION", offset, message, fix=fix, example="System.Timestamp(a)")
+        return self.names.of_row(names[0], SystemTimestamp(), offset) if names else SystemTimestamp(offset=offset)
 
     def _suggest_dotted(self, function_name: str, name: str) -> str:
         if function_name.startswith(("udf.", "uda.")):

@@ -16,6 +16,7 @@ from tidegate.expressions.tree import (
     Case,
     Cast,
     DatePart,
+    EventId,
     Expr,
     Leaf,
     Literal,
@@ -23,6 +24,7 @@ from tidegate.expressions.tree import (
     PartitionId,
     Payload,
     Property,
+    RecordOffset,
     SystemTimestamp,
     WindowEnd,
     WindowId,
@@ -35,9 +37,9 @@ def static_kind(expr: Expr) -> Kind | None:
         return expr.kind
     if isinstance(expr, (SystemTimestamp, WindowEnd, Arrival)):
         return Kind.DATETIME
-    if isinstance(expr, PartitionId):
+    if isinstance(expr, (PartitionId, RecordOffset)):
         return Kind.BIGINT
-    if isinstance(expr, WindowId):
+    if isinstance(expr, (WindowId, EventId)):
         return Kind.NVARCHAR
     if isinstance(expr, Payload):
         return Kind.RECORD

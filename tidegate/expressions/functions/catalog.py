@@ -48,16 +48,12 @@ _ANOMALY = (
     "compare with the rows before, or write a Python aggregate, some ten lines (docs/extending.md)",
     "v > AVG(v) OVER (LIMIT DURATION(minute, 10)) + 3 * STDEV(v) OVER (LIMIT DURATION(minute, 10))",
 )
-_METADATA = (
-    "headers of records are not kept: let the producer write the value into the payload; EventEnqueuedUtcTime and PartitionId are columns"
-)
 # Functions of Stream Analytics that are not supported yet, with what to do meanwhile and an example.
 NOT_YET = {
     **dict.fromkeys(("anomalydetection", "anomalydetection_changepoint", "anomalydetection_spikeanddip"), _ANOMALY),
     **dict.fromkeys(("createlinestring", "createpoint", "createpolygon"), _PLACE),
     **dict.fromkeys(("st_distance", "st_intersects", "st_overlaps", "st_within"), _PLACE),
     "first_value": ("take the first row of a window", "TopOne() OVER (ORDER BY System.Timestamp() ASC)"),
-    "getmetadatapropertyvalue": (_METADATA, ""),
 }
 
 # A function that reads the clock or draws a number would give a replay other results.

@@ -1,0 +1,1 @@
+SELECT GetMetadataPropertyValue(a, '[User].[tenant]') AS tenant INTO out FROM a TIMESTAMP BY at

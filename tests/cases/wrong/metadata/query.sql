@@ -1,1 +1,0 @@
-SELECT GetMetadataPropertyValue(a, 'EventId') AS id INTO out FROM a TIMESTAMP BY at

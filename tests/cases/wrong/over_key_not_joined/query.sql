@@ -1,0 +1,2 @@
+SELECT a.v AS v INTO out FROM a TIMESTAMP BY at OVER k
+JOIN b TIMESTAMP BY at OVER k ON a.v = b.v AND DATEDIFF(second, a, b) BETWEEN 0 AND 5

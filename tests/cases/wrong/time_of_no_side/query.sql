@@ -1,0 +1,1 @@
+SELECT System.Timestamp(c) AS t INTO out FROM a TIMESTAMP BY at JOIN b TIMESTAMP BY at ON DATEDIFF(second, a, b) BETWEEN 0 AND 5
