@@ -12,8 +12,6 @@ from ordering.errors import TickRangeError, TidegateError
 from ordering.ticks import INFINITY, parse_tick
 from tidegate.observe.console import Format, run_command
 
-# How long ``tidegate plan`` waits for a broker that it does not need.
-GLANCE_S = 2.0
 TIMES = "now, TIME (ISO-8601), last-stopped, earliest"
 
 Script = Annotated[Path, typer.Argument(help="The query: a .sql file, or the name of one that an installed package offers.")]
@@ -89,6 +87,7 @@ def query(
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.accept_reports(reports)
             batch_costs.accept_reports(reports)
+            job.warn_of_absent_in_first_records(progress.pop_absent_columns())
             if asked_from is not None:
                 asked_from.accept_reports(reports)
             publisher.publish(reports)
@@ -144,7 +143,7 @@ def plan(
     """Show what a query computes, needs and keeps, without running it."""
     from query import job
     from query.preview.display import PlanReport
-    from query.preview.forecast import forecast, retention_warnings
+    from query.preview.forecast import GLANCE_S, forecast, retention_warnings
     from query.start.bucket_layout import describe_parallelism
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.kafka.admin import Admin

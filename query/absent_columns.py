@@ -1,5 +1,7 @@
 """
-Columns that a script names and the newest records do not have: probably misspelled, since a missing member is NULL and no error.
+Columns that a script names and the records do not have: probably misspelled, since a missing member is NULL and no error.
+
+``tidegate plan``, ``tidegate lint --config`` and a start look at the newest records, a running job at the first ones that it reads.
 
 Law: findings are warnings. A column counts as absent if no record of a sample has a value in it; nothing is found in an empty sample.
 """
@@ -7,6 +9,7 @@ Law: findings are warnings. A column counts as absent if no record of a sample h
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -14,6 +17,7 @@ import pyarrow as pa
 
 from ordering.errors import TidegateError
 from query.columns.decode import decode
+from query.columns.large_tables import combine_column
 from query.config import Feed, QueryPlan
 from query.plan.nodes import Plan, exprs_in, scan_of, walk
 from tidegate.expressions.syntax.errors import suggest
@@ -26,6 +30,7 @@ SAMPLE_RECORDS = 1_000
 # A start waits no longer for the sample.
 _SILENCE_MAX_S = 2.0
 CODE = "TG-LINT-ABSENT"
+_FIX = "correct the name, if it is misspelled"
 
 
 def fields_read(plans: Sequence[Plan], input: str) -> tuple[Field, ...]:
@@ -39,15 +44,52 @@ def absent_columns(
     plans: Sequence[Plan], input: str, payloads: pa.Array, payload_format: PayloadFormat = JSON
 ) -> Iterator[tuple[str, str]]:
     """Yield (warning, fix) for each field of an input in which no record of a sample has a value."""
-    fields = fields_read(plans, input)
-    if not len(payloads) or not fields:
+    if not len(payloads):
         return
-    columns = reader_of(payload_format).extract(payloads, fields).columns
     names = _names(payloads[len(payloads) - 1].as_py())
-    for field in fields:
-        if not columns[field].parts:
-            fix = suggest(str(field), [name for name in names if name != str(field)], "correct the name, if it is misspelled")
-            yield f"{field} has no value in {len(payloads):,} records of {input}: it is NULL", fix
+    for field in _without_values(fields_read(plans, input), payloads, payload_format):
+        fix = suggest(str(field), [name for name in names if name != str(field)], _FIX)
+        yield f"{field} has no value in {len(payloads):,} records of {input}: it is NULL", fix
+
+
+def _without_values(fields: Sequence[Field], payloads: pa.Array, payload_format: PayloadFormat) -> list[Field]:
+    if not fields:
+        return []
+    columns = reader_of(payload_format).extract(payloads, fields).columns
+    return [field for field in fields if not columns[field].parts]
+
+
+class FirstRecords:
+    """
+    The first ``SAMPLE_RECORDS`` records of each input that a bucket reads in one process, and the columns without a value in them.
+
+    It is not saved with the bucket: no result depends on it.
+    """
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self._plans = plans
+        self._counts: Counter[str] = Counter()
+        self._absent: dict[str, list[Field]] = {}
+
+    def look_at(self, input: str, payloads: pa.ChunkedArray, payload_format: PayloadFormat = JSON) -> None:
+        """Take more records of an input into account, in the order in which they are read."""
+        wanted = payloads.slice(0, SAMPLE_RECORDS - self._counts[input])
+        if len(wanted):
+            absent = self._absent.get(input)
+            fields = fields_read(self._plans, input) if absent is None else absent
+            self._absent[input] = _without_values(fields, combine_column(wanted), payload_format)
+            self._counts[input] += len(wanted)
+
+    def report(self, *, is_finished: bool) -> dict[str, list[str]]:
+        """Return the absent columns of each input of which enough records have been read; at the end of the input all are enough."""
+        return {
+            input: list(map(str, self._absent[input])) for input, count in self._counts.items() if is_finished or count >= SAMPLE_RECORDS
+        }
+
+
+def first_records_warning(input: str, column: str) -> tuple[str, str]:
+    """Return (warning, fix) for a column that a running job has not met."""
+    return f"{column} has no value in the first records of {input} that were read: it is NULL", _FIX
 
 
 def absent_in_topics(layout: QueryPlan, admin: Admin) -> list[tuple[str, str]]:

@@ -12,14 +12,14 @@ With OVER each ordered partition is a bucket. Without it there is one bucket, on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ordering.ticks import INFINITY
-from query.absent_columns import CODE, absent_in_topics
+from query.absent_columns import CODE, absent_in_topics, first_records_warning
 from query.config import Partition, QueryPlan
 from query.plan.nodes import Plan
 from query.reference.files import load_references
@@ -92,6 +92,13 @@ def prepare(
 def warn_of_absent_columns(plan: QueryPlan) -> None:
     """Log which columns have no value in the newest records that the query reads: they are probably misspelled."""
     for what, fix in absent_in_topics(plan, Admin(plan.kafka, ANSWER_S)):
+        _log.warning(what, code=CODE, fix=fix)
+
+
+def warn_of_absent_in_first_records(absent: Iterable[tuple[str, str]]) -> None:
+    """Log (input, column) of columns that a running job has not met in the first records that it read."""
+    for input_name, column in absent:
+        what, fix = first_records_warning(input_name, column)
         _log.warning(what, code=CODE, fix=fix)
 
 

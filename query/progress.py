@@ -21,6 +21,7 @@ class QueryProgress:
         self._reports: dict[int, dict[str, Any]] = {}
         self._waiting: dict[tuple[str, int, int, int, int], float] = {}
         self._first: tuple[float, int] | None = None
+        self._told_absent: set[tuple[str, str]] = set()
         self.batches = 0
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
@@ -32,6 +33,21 @@ class QueryProgress:
         self._waiting = {entry: self._waiting.get(entry, now_s) for entry in waiting}
         if self._first is None:
             self._first = now_s, self.totals()["events"]
+
+    def absent_columns(self) -> dict[str, list[str]]:
+        """Return for each input the columns that no bucket has met in its first records; inputs of which too few are read are left out."""
+        found: dict[str, list[str]] = {}
+        for report in self._reports.values():
+            for input_name, columns in report.get("absent", {}).items():
+                found[input_name] = [column for column in found.get(input_name, columns) if column in columns]
+        return found
+
+    def pop_absent_columns(self) -> list[tuple[str, str]]:
+        """Return (input, column) of absent columns that no earlier call has returned."""
+        found = [(input_name, column) for input_name, columns in self.absent_columns().items() for column in columns]
+        new = [each for each in found if each not in self._told_absent]
+        self._told_absent.update(new)
+        return new
 
     def check_gaps(self) -> None:
         """Raise GapError if a gap has stayed open for a minute."""
@@ -55,6 +71,7 @@ class QueryProgress:
         since, before = self._first or (time.monotonic(), 0)
         return {
             **{name: totals[name] for name in sorted({*totals, "events", "results", "bad_rows"})},
+            "absent_columns": sum(map(len, self.absent_columns().values())),
             "duplicates": sum(report["duplicates"] for report in self._reports.values()),
             "watermark": None if frontier_us == NEVER else format_tick(frontier_us),
             "finished": self.is_finished,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ordering.errors import TidegateError
@@ -31,6 +32,8 @@ from tidegate.observe.recovery_report import Recovery, Replay, duration_in_words
 from tidegate.settings.load import Settings
 
 SAMPLE_RECORDS = 1_000
+# How long plan and lint wait for a broker that they do not need.
+GLANCE_S = 2.0
 # How fast a job catches up if no run of it was measured: 100,000 records a second, after ten seconds to start.
 ASSUMED_REPLAY = Replay(100_000, 1.0, 10.0)
 
@@ -147,6 +150,18 @@ def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: S
         reading,
         tuple(absent_in_topics(layout, admin)),
     )
+
+
+def newest_absent_columns(settings: Settings, script: Path, into: str | None = None) -> list[tuple[str, str]]:
+    """
+    Return (warning, fix) for each column of a script without a value in the newest records of the topics that it reads.
+
+    TidegateError: the brokers do not answer soon, or a topic is missing.
+    """
+    plans = job.read_plans(settings, script, into)
+    admin = Admin(settings.kafka.client_properties(), GLANCE_S)
+    admin.check_reachable()
+    return absent_in_topics(plan_layout(settings, plans, survey_topics(settings, plans, admin)), admin)
 
 
 def retention_warnings(plans: Sequence[Plan], retentions_us: Mapping[str, int]) -> list[str]:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ordering.model.step import Released
 from ordering.ticks import NEVER, format_tick
 from query import extensions
+from query.absent_columns import FirstRecords
 from query.buckets.bucket import BadRow, Bucket, BucketConfig, Source
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.keyed import KeyedBucket
@@ -132,6 +133,8 @@ def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
     return _SINKS[key]
 
 
+_FIRST_RECORDS: dict[tuple[str, int], FirstRecords] = {}
+
 _REFERENCES: dict[str, tuple[int, KnownReferences]] = {}
 
 
@@ -154,6 +157,7 @@ class BucketRun:
         self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
         self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
         self._letters = cached_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
+        self._first = _FIRST_RECORDS.setdefault((plan.checkpoint, number), FirstRecords(plan.plans))
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
         # What this batch has read.
@@ -208,6 +212,8 @@ class BucketRun:
                 continue
             if piece.events.num_rows:
                 reached_us[log] = max(reached_us[log], int(pc.max(piece.events["system_us"]).as_py()))
+            feed = self._plan.feeds[self._plan.logs[log][0]]
+            self._first.look_at(feed.input, piece.events["value"], feed.payloads)
             released = self._bucket.accept_records(log, piece)
             self._spent("compute")
             self._write(released)
@@ -282,6 +288,7 @@ class BucketRun:
             "totals": bucket.totals,
             "duplicates": bucket.duplicates,
             "waiting": waiting,
+            "absent": self._first.report(is_finished=bucket.is_finished),
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
             **({LOOKS_UP_FROM: bucket.looks_up_from} if self._plan.references else {}),
         }

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from ordering.errors import QueryError
-from query.absent_columns import absent_columns, fields_read
+from query.absent_columns import SAMPLE_RECORDS, FirstRecords, absent_columns, fields_read
 from query.plan.nodes import Plan
+from query.progress import QueryProgress
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -45,6 +46,33 @@ def test_each_side_of_a_join_is_held_against_its_own_records() -> None:
     assert list(absent_columns(script, "a", RECORDS)) == []
     assert [what for what, _ in absent_columns(script, "b", RECORDS)] == ["z has no value in 2 records of b: it is NULL"]
     assert list(absent_columns(script, "b", RECORDS[:0])) == []
+
+
+def test_a_running_job_looks_at_the_first_records_of_each_input() -> None:
+    """However they are cut into batches; a column that comes later is absent all the same, and the end of an input is enough of it."""
+    script = plans("SELECT k, amuont, late, amount INTO out FROM a TIMESTAMP BY at; SELECT z INTO two FROM b TIMESTAMP BY at")
+    few, many = RECORDS, pa.array([RECORDS[1].as_py()] * SAMPLE_RECORDS, pa.binary())
+    first = FirstRecords(script)
+    first.look_at("a", pa.chunked_array([few]))
+    assert (first.report(is_finished=False), first.report(is_finished=True)) == ({}, {"a": ["amuont", "late"]})
+    first.look_at("b", pa.chunked_array([few]))
+    first.look_at("a", pa.chunked_array([many.slice(0, 300), many.slice(300)]))
+    first.look_at("a", pa.chunked_array([pa.array([b'{"late":1}'])]))
+    assert first.report(is_finished=False) == {"a": ["amuont", "late"]}
+
+
+def test_a_job_says_once_which_columns_no_bucket_has_met() -> None:
+    """A column is absent if it is absent in all buckets that have read enough; the summary counts it."""
+    progress = QueryProgress(2)
+
+    def report(bucket: int, **absent: list[str]) -> dict[str, object]:
+        return {"bucket": bucket, "waiting": [], "totals": {"events": 5}, "absent": absent, "final": False, "c": 0, "duplicates": 0}
+
+    progress.accept_reports([report(0), report(1)])
+    assert (progress.pop_absent_columns(), progress.summary()["absent_columns"]) == ([], 0)
+    progress.accept_reports([report(0, a=["amuont", "late"]), report(1, a=["amuont"], b=[])])
+    assert progress.pop_absent_columns() == [("a", "amuont")]
+    assert (progress.pop_absent_columns(), progress.summary()["absent_columns"]) == ([], 1)
 
 
 def test_a_name_that_looks_like_a_declared_field_is_refused() -> None:

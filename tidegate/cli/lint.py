@@ -1,7 +1,10 @@
 """
 The command ``tidegate lint``: errors in a script, and constructs that are allowed but probably mistakes.
 
-Law: it runs nothing and asks no service; the same script and settings give the same findings.
+With ``--config`` the brokers are asked for the newest records of the inputs, if they answer soon: columns without any value in them are
+probably misspelled.
+
+Law: it runs nothing and changes nothing; without ``--config`` it asks no service, and the same script gives the same findings.
 """
 
 from __future__ import annotations
@@ -34,16 +37,38 @@ def lint(
     from query.script import read_script
 
     surroundings = _surroundings(config, reference or [], into)
+    unread = ""
     try:
         findings = lint_script(read_script(script), surroundings)
     except QueryError as error:
         findings = [error_finding(error)]
+    if config is not None and not any(finding.is_error for finding in findings):
+        absent, unread = _absent_columns(script, config, into)
+        findings += absent
     if format is Format.JSON:
-        print_text(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings]}) + "\n")
+        told = {"records_unread": unread} if unread else {}
+        print_text(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings], **told}) + "\n")
     else:
         _print_findings(findings)
+        if unread:
+            print_text(f"no records were looked at: {unread}\n")
     if any(finding.is_error or strict for finding in findings):
         raise typer.Exit(1)
+
+
+def _absent_columns(script: Path, config: Path, into: str | None) -> tuple[list[Finding], str]:
+    """Return a warning for each column without a value in the newest records; and why none were read, empty if some were."""
+    from ordering.errors import TidegateError
+    from query.absent_columns import CODE
+    from query.lint import Finding
+    from query.preview.forecast import newest_absent_columns
+    from tidegate.settings.load import load
+
+    try:
+        absent = newest_absent_columns(load(config), script, into)
+    except TidegateError as error:
+        return [], error.what
+    return [Finding(CODE, str(script), what, fix) for what, fix in absent], ""
 
 
 def _surroundings(config: Path | None, references: list[str], into: str | None) -> LintContext:

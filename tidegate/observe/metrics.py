@@ -222,15 +222,19 @@ class Metrics(Collector):
         delay = GaugeMetricFamily("tidegate_query_watermark_delay_seconds", text, labels=[*labels, "cause"])
         text = "Offsets of the ordered topic still to be read."
         lag = GaugeMetricFamily("tidegate_query_consumer_lag", text, labels=("query", *_LABELS[1:]))
+        text = "Columns of the query without a value in the first records of an input that the bucket has read."
+        absent = GaugeMetricFamily("tidegate_query_absent_columns", text, labels=(*labels, "input"))
         now_us = self._now_us()
         for query, bucket, report, behind in self._bucket_reports():
             duplicates.add_metric([query, bucket], report.get("duplicates", 0))
+            for input_name, columns in sorted(report.get("absent", {}).items()):
+                absent.add_metric([query, bucket, input_name], len(columns))
             for cause, part_us in query_delay_causes(report, behind, now_us).items():
                 delay.add_metric([query, bucket, cause], part_us / SECOND_US)
         for query_ in list(self._queries.values()):
             for (topic, partition), behind in sorted(query_.lags.items()):
                 lag.add_metric([query_.name, topic, str(partition)], behind)
-        yield from (duplicates, delay, lag)
+        yield from (duplicates, delay, lag, absent)
 
     def _partition_reports(self) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
         for input_ in list(self._inputs.values()):

@@ -130,6 +130,8 @@ def test_a_plan_says_what_a_start_then_reads(scene: Scene) -> None:
     (space.folder / "misspelled.sql").write_text(COUNTS.format("events").replace("COUNT(*)", "SUM(vv)"))
     told = {(warning["code"], warning["what"].partition(" in ")[0]) for warning in scene.plan("misspelled.sql", "middle")["warnings"]}
     assert told == {("TG-LINT-ABSENT", "vv has no value")}
+    linted = space.start("lint", "misspelled.sql", "--into", "middle", "--config", "tidegate.toml").finish()
+    assert ("TG-LINT-ABSENT", "vv has no value") in {(each["code"], each["what"].partition(" in ")[0]) for each in linted["findings"]}
     reading = planned["reading"]
     partitions = [(f"{scene.topic}.ordered", number) for number in range(PARTITIONS)]
     admin = Admin({"bootstrap.servers": bootstrap})

@@ -155,10 +155,13 @@ def test_reference_data_is_named_or_configured(tmp_path: Path) -> None:
 def test_a_configuration_says_which_inputs_there_are(tmp_path: Path) -> None:
     """What it does not name is an error; retention and topics come from it."""
     config = tmp_path / "tidegate.toml"
-    config.write_text('[inputs.a]\ntimestamp_by = "at"\nretention = "10m"\n[outputs.out]\ntopic = "out"\n')
+    config.write_text(
+        '[kafka]\nbootstrap = "127.0.0.1:1"\n[inputs.a]\ntimestamp_by = "at"\nretention = "10m"\n[outputs.out]\ntopic = "out"\n'
+    )
     given = ("--config", str(config))
     code, told = run(tmp_path, PLAIN, *given)
     assert (code, "out looks 1h back, a keeps 10m" in told) == (0, True)
+    assert "no records were looked at: " in told
     code, told = run(tmp_path, PLAIN.replace("FROM a", "FROM b"), *given)
     assert (code, "there is no input b" in told) == (1, True)
     code, told = run(tmp_path, "SELECT * INTO out FROM a TIMESTAMP BY at", *given)

@@ -167,8 +167,11 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     port = free_port()
     metrics = Metrics(port, now_us=lambda: NOW_US)
     totals = {"events": 5, "results": 2}
+    spent = {"write": 1, "compute": 0.5}
+    absent = {"flights": ["dealy"], "taxis": []}
     metrics.accept_query_reports(
-        "counts", [{"bucket": 1, "c": NOW_US - 3 * SECOND_US, "totals": totals, "duplicates": 4, "seconds": {"write": 1, "compute": 0.5}}]
+        "counts",
+        [{"bucket": 1, "c": NOW_US - 3 * SECOND_US, "totals": totals, "duplicates": 4, "seconds": spent, "absent": absent}],
     )
     metrics.set_query_lags("counts", {("flights.ordered", 0): 4, ("flights.ordered", 1): 0})
     found = fetch(port)
@@ -176,6 +179,7 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     assert found["tidegate_query_results_total"] == {("counts", "1"): 2}
     assert found["tidegate_query_bad_rows_total"] == {("counts", "1"): 0}
     assert found["tidegate_query_duplicates_total"] == {("counts", "1"): 4}
+    assert found["tidegate_query_absent_columns"] == {("flights", "counts", "1"): 1, ("taxis", "counts", "1"): 0}
     causes = {"sink": 1, "pipeline": 0.5, "reader_behind": 1.5, "input": 0}
     assert found["tidegate_query_watermark_delay_seconds"] == {("counts", "1", cause): part for cause, part in causes.items()}
     assert found["tidegate_query_consumer_lag"] == {("counts", "flights.ordered", "0"): 4, ("counts", "flights.ordered", "1"): 0}
