@@ -95,7 +95,7 @@ def test_what_is_left_out_is_one_dead_letter_with_the_row_at_the_limit() -> None
 def test_substreams_have_limits_of_their_own() -> None:
     """The same key in another substream is another group."""
     over = "a TIMESTAMP BY t OVER sub"
-    sql = f"SELECT x.v AS x, y.v AS y INTO out FROM {over} x JOIN {over} y ON DATEDIFF(ms, x, y) = 0 AND x.k = y.k"
+    sql = f"SELECT x.v AS x, y.v AS y INTO out FROM {over} x JOIN {over} y ON DATEDIFF(ms, x, y) = 0 AND x.k = y.k AND x.sub = y.sub"
     events = [Event(sub, 1_000, {"k": 1, "v": number, "sub": sub}) for sub in range(2) for number in range(2)]
     found = answers_of(sql, {"a": events}, schemas=[InputSchema("a", is_free=True)], join_pairs_max=3)
     assert [len(rows) for rows in found.results["out"].values()] == [3, 3]

@@ -283,7 +283,7 @@ def test_an_input_over_substreams_is_joined_with_itself(events: list[Event], out
     schema = InputSchema("a", is_free=True)
     over = "a TIMESTAMP BY t OVER sub"
     joined = f"{over} x {'LEFT' if outer else 'INNER'} JOIN {over} y"
-    sql = f"SELECT x.v AS x, y.v AS y INTO out FROM {joined} ON DATEDIFF(ms, x, y) BETWEEN 0 AND 2 AND x.k = y.k"
+    sql = f"SELECT x.v AS x, y.v AS y INTO out FROM {joined} ON DATEDIFF(ms, x, y) BETWEEN 0 AND 2 AND x.k = y.k AND x.sub = y.sub"
     events = [Event(event.sub, event.system_us, {**event.payload, "sub": event.sub}) for event in events]
     expected = nested_loops(events, events, MILLISECOND, 0, 2, outer, CONDITIONS[" AND x.k = y.k"])
     _holds(sql, {"a": events}, expected, cuts, start_us, [schema])
@@ -294,7 +294,9 @@ def test_an_input_over_substreams_is_joined_with_itself(events: list[Event], out
 def test_each_substream_advances_on_its_own(events: list[Event], moves: list[tuple[int, int]]) -> None:
     """One moves, the others stand still; each gives its own sequence."""
     over = "a TIMESTAMP BY t OVER sub"
-    sql = f"SELECT x.v AS x, y.v AS y INTO out FROM {over} x LEFT JOIN {over} y ON DATEDIFF(ms, x, y) BETWEEN -1 AND 2 AND x.k = y.k"
+    on = "DATEDIFF(ms, x, y) BETWEEN -1 AND 2 AND x.k = y.k AND x.sub = y.sub"
+    sql = f"SELECT x.v AS x, y.v AS y INTO out FROM {over} x LEFT JOIN {over} y ON {on}"
+    events = [Event(event.sub, event.system_us, {**event.payload, "sub": event.sub}) for event in events]
     program, retention = program_of(sql, [InputSchema("a", is_free=True)]), Retention()
     for name, rows in program.prepare("a", event_table(events))[0]:
         retention.add(name, rows)
