@@ -102,6 +102,8 @@ class QueryPlan:
     letter_bytes_max: int = LETTER_BYTES_MAX
     # The exchange of rows between buckets by key: each bucket then reads all partitions. None: no exchange.
     exchange: Exchange | None = None
+    # The digest of how work is split between the buckets (:func:`query.start.bucket_layout.split_text`); each CTI carries it.
+    split: int = 0
     # The tables of reference data that are looked up, by name, with the versions that the run was begun with.
     references: Mapping[str, ReferenceTable] = field(default_factory=dict, repr=False)
     # Where the files of these tables are.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ingest.config import IngestPlan, Partition
 from ordering.errors import RefusedError
-from ordering.protocol.facts import ORIGIN, Fact, FactKind, FactMerger, decode_facts, topic_digest
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, FactMerger, decode_facts, text_digest
 from ordering.protocol.journal import Journal, JournalKey
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY
@@ -85,7 +85,7 @@ def _accept_records(facts_by_number: dict[int, TopicFacts], records: Records, to
 
 def roster_members(partitions: Sequence[Partition], facts_by_number: Mapping[int, TopicFacts]) -> tuple[Partition, ...]:
     """Return *partitions* in the topic's roster order; a roster number that the topic does not identify gets one of the others."""
-    by_digest = {(partition, topic_digest(topic)): (topic, partition) for topic, partition in partitions}
+    by_digest = {(partition, text_digest(topic)): (topic, partition) for topic, partition in partitions}
     known = {number: by_digest[topic_facts.origin] for number, topic_facts in facts_by_number.items() if topic_facts.origin in by_digest}
     others = iter(sorted(set(partitions) - set(known.values())))
     ordered = (known[number] if number in known else next(others, None) for number in range(max(facts_by_number, default=-1) + 1))

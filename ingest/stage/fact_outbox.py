@@ -13,7 +13,7 @@ from dataclasses import replace
 from ingest.planned_range import IngestRange
 from ordering.model.state import State
 from ordering.model.step import Model
-from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_digest
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, text_digest
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER
 
@@ -48,7 +48,7 @@ class FactOutbox:
 def range_facts(planned: IngestRange, planning_kind: FactKind, is_first: bool) -> Iterator[Fact]:
     """Yield the facts that take effect in a range; *is_first*: no CTI has carried yet what was in force at its start."""
     if is_first:
-        yield Fact(ORIGIN, planned.partition, topic_digest(planned.topic))
+        yield Fact(ORIGIN, planned.partition, text_digest(planned.topic))
     if planned.joined_us > NEVER and planned.start == planned.end:
         yield Fact(FactKind.JOIN, planned.number, planned.joined_us)
     if planned.base_us:

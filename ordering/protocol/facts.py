@@ -22,8 +22,11 @@ from ordering.errors import ProtocolError
 
 FACTS_HEADER_NAME = "tf"
 # Not a fact of the journal: sent with a channel's first CTI, it names the input partition. *position* is the Kafka partition, *value* is
-# :func:`topic_digest` of the topic's name. Without it the topic alone would not show whose facts these are.
+# :func:`text_digest` of the topic's name. Without it the topic alone would not show whose facts these are.
 ORIGIN = 8
+# Not a fact of the journal: each CTI of a result topic names how its query splits work between partitions. *position* is 0, *value* is
+# :func:`text_digest` of the split's text.
+SPLIT = 10
 _FACT_BYTES = 24
 
 
@@ -64,9 +67,9 @@ class Fact(NamedTuple):
     value: int
 
 
-def topic_digest(topic: str) -> int:
-    """Return the number of a topic in ORIGIN: the first eight bytes of the SHA-256 of its name, little-endian, signed."""
-    return int.from_bytes(hashlib.sha256(topic.encode()).digest()[:8], "little", signed=True)
+def text_digest(text: str) -> int:
+    """Return the number of a text, such as a topic's name in ORIGIN: the first eight bytes of its SHA-256, little-endian, signed."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
 
 
 def encode_facts(facts: Iterable[Fact]) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from ordering.model.step import Released
+from ordering.protocol.facts import SPLIT, Fact
 from ordering.ticks import NEVER, format_tick
 from query import extensions
 from query.absent_columns import FirstRecords
@@ -177,7 +179,7 @@ class BucketRun:
         self._finish(self._bucket.settle(), is_end=ranges[0].is_final)
         for writer, cti in zip(self._writers, self._bucket.next_ctis(), strict=True):
             if cti is not None and writer is not None:
-                writer.write_ctis([cti])
+                writer.write_ctis([replace(cti, facts=(Fact(SPLIT, 0, self._plan.split),))])
         pause_at("ctis sent")
         self._flush()
         pause_at("walked")

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ordering.errors import QueryError, RefusedError, SettingError
-from query.config import Feed
+from query.config import Feed, QueryPlan
 from query.engine.exchange import Exchange
 from query.plan.nodes import Plan
 from query.plan.parallelism import decide_spreading, keys_text
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.tree import Expr
+from tidegate.expressions.tree import Cast, Expr
 from tidegate.kafka.admin import Topic
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.outputs import OutputSettings
@@ -73,6 +73,26 @@ def check_over(plans: Sequence[Plan], where: str) -> None:
 def exchange_binding(exchange: Exchange | None) -> str:
     """Return the text of an exchange to which a checkpoint is bound."""
     return "" if exchange is None else f"{keys_text(exchange.keys)} into {exchange.buckets}"
+
+
+def split_text(plan: QueryPlan, overs: Mapping[str, Expr | None]) -> str:
+    """
+    Return what decides in which bucket a result is computed; *overs* holds the substream key of each input. Equal texts: a result of equal
+    values has the same bucket.
+    """
+    if plan.buckets == 1:
+        return "one bucket"
+    if plan.over:
+        return f"{plan.buckets} by substream"
+    keys = {name: (over,) for name, over in overs.items() if over is not None} if plan.exchange is None else plan.exchange.keys
+    topics = {feed.input: feed.topic for feed in plan.feeds}
+    texts = {topics[name]: ", ".join(map(_typed_text, exprs)) for name, exprs in keys.items()}
+    by_topic = [f"{text} of {topic}" for topic, text in sorted(texts.items())]
+    return f"{plan.buckets} by {'; '.join(by_topic if len(set(texts.values())) > 1 else set(texts.values()))}"
+
+
+def _typed_text(expr: Expr) -> str:
+    return f"{expr} as {expr.kind.name}" if isinstance(expr, Cast) else str(expr)
 
 
 def check_partitions(output: OutputSettings, buckets: int) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ordering.errors import RefusedError
+from ordering.protocol.facts import text_digest
 from ordering.ticks import INFINITY
 from query.config import Feed, QueryPlan
 from query.plan.nodes import Plan
 from query.start.binding import bound_topic_ids, make_binding
-from query.start.bucket_layout import check_partitions, plan_split
+from query.start.bucket_layout import check_partitions, plan_split, split_text, substream_keys
 from query.start.output_start import ELSEWHERE, bound_start
 from query.start.result_limits import result_limits
 from query.start.survey import RunSurvey, TopicSurvey
@@ -45,7 +46,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
     )
     split = plan_split(settings, plans, topics.outputs, feeds, topics.results)
     reference_names = dict.fromkeys(name for plan in plans for name in plan.references)
-    return QueryPlan(
+    layout = QueryPlan(
         plans=plans,
         outputs=topics.outputs,
         kafka=settings.kafka.client_properties(),
@@ -66,6 +67,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         references=topics.references,
         reference_settings={name: settings.references[name] for name in reference_names},
     )
+    return replace(layout, split=text_digest(split_text(layout, substream_keys(settings, topics.ordered))))
 
 
 def decide(
@@ -95,6 +97,7 @@ def decide(
         start = requested or BEGINNING
     for output, promises in zip(layout.outputs, run.promises, strict=True):
         _check_unwritten(output, topics, run, has_promises=bool(promises))
+        _check_split(output, layout, run, has_promises=bool(promises))
     plan = replace(
         layout,
         start_us=start.start_us,
@@ -108,6 +111,21 @@ def decide(
     binding = make_binding(plan, topics.topic_ids, start, settings.spark.shuffle_partitions)
     check_binding(run.binding, binding, str(topics.folder))
     return Decision(plan, start, binding, is_new=run.binding is None)
+
+
+def _check_split(output: OutputSettings, layout: QueryPlan, run: RunSurvey, *, has_promises: bool) -> None:
+    """Refuse to continue without a checkpoint what was split otherwise: channels stop at different instants, and keys would move."""
+    if run.binding is not None or not has_promises or layout.buckets == 1 or run.splits.get(output.name) == layout.split:
+        return
+    reason = f"the results in {output.topic} are spread over its partitions by other keys than those of this query"
+    if run.splits.get(output.name) is None:
+        reason = f"the CTIs of {output.topic} do not say by which keys its results are spread over its partitions"
+    raise RefusedError(
+        f"{reason}: a key whose partition changes would have results twice, or miss some",
+        code="TG-TOPIC-SPLIT",
+        where=output.name,
+        fix=f"bring the checkpoint back, run the query with the outputs, inputs and keys that it had (tidegate plan), or {ELSEWHERE}",
+    )
 
 
 def _check_unwritten(output: OutputSettings, topics: TopicSurvey, run: RunSurvey, *, has_promises: bool) -> None:

@@ -14,7 +14,10 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from ordering.errors import RefusedError
+from ordering.protocol.facts import SPLIT, decode_facts
 from ordering.ticks import TICK_MIN
 from query.config import Promise
 from query.start.resumed_results import read_promise_by_key
@@ -22,6 +25,8 @@ from tidegate.checkpoint.binding import replace_text
 from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.channel_promises import last_promises
+from tidegate.kafka.ranges import RangeReader
+from tidegate.kafka.tails import TAIL_RECORDS
 from tidegate.settings.tables.outputs import OutputSettings
 
 # In the checkpoint's folder: what the channels had promised when the run was begun.
@@ -87,6 +92,28 @@ def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputS
         first = admin.offsets_from([place], promise.c)[place]
         promises_by_key[number] = read_promise_by_key(kafka, *place, first, ends[place], promise)
     return promises_by_key
+
+
+def read_split(kafka: Mapping[str, str], admin: Admin, topic: Topic) -> int | None:
+    """Return how the results of a topic are split, as its last CTI with that fact says; None if none says it."""
+    partitions = [(topic.name, number) for number in range(topic.partitions)]
+    starts, ends = admin.starts(partitions), admin.ends(partitions)
+    for (name, number), end in ends.items():
+        reader = RangeReader(kafka, name, number, headers=True)
+        first = max(end - TAIL_RECORDS, starts[name, number])
+        found = None
+        try:
+            while found is None and end > starts[name, number]:
+                for records in reader.read(first, end):
+                    facts = pc.drop_null(records.facts).to_pylist() if records.facts is not None else []
+                    splits = [fact.value for header in facts for fact in decode_facts(header, name) if fact.kind == SPLIT]
+                    found = splits[-1] if splits else found
+                first, end = max(first - TAIL_RECORDS, starts[name, number]), first
+        finally:
+            reader.close()
+        if found is not None:
+            return found
+    return None
 
 
 def _check_channels(topic: Topic, written: Collection[int]) -> None:

@@ -16,7 +16,7 @@ from query.plan.nodes import Plan, Project, Scan
 from query.reference.files import load_references
 from query.reference.tables import ReferenceTable
 from query.sql.bind import DEFAULT_OUTPUT
-from query.start.output_start import Promises, read_promises, read_result_promises
+from query.start.output_start import Promises, read_promises, read_result_promises, read_split
 from tidegate.checkpoint.binding import checkpoint_folder, read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
@@ -65,6 +65,8 @@ class RunSurvey:
     promises: Promises = ()
     # With ``last-stopped``: the start that follows a run without promises; else None.
     stopped: Start | None = None
+    # If it is to resume from promises: by the name of the output, how its results are split (:data:`ordering.protocol.facts.SPLIT`).
+    splits: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> TopicSurvey:
@@ -100,16 +102,18 @@ def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
         if state == "settled" and output.topic and output.name in with_results
         if has_ended(layout.kafka, output.topic, ends_by_output[output.name])
     )
-    promises, stopped = read_promises(folder, len(layout.outputs)), None
+    promises, stopped, splits = read_promises(folder, len(layout.outputs)), None, {}
     if binding is None:
         promises = tuple({} for _ in layout.outputs)
         if requested is not None and requested.text == LAST_STOPPED:
             # Only then: it takes a walk over the ends of the result topics.
             by_key = layout.over and len(layout.feeds) > 1
             promises = tuple(read_result_promises(layout.kafka, admin, output, by_key=by_key) for output in layout.outputs)
+            written = [(output.name, topics.results[output.topic or ""]) for output in layout.outputs if output.name in with_results]
+            splits = {name: read_split(layout.kafka, admin, topic) for name, topic in written if layout.buckets > 1}
             first = layout.outputs[0]
             stopped = None if any(promises) else read_last_stop(settings.redis, first.topic or first.name)
-    return RunSurvey(binding, state, (folder / FINISHED_FILE).exists(), with_results, ended, promises, stopped)
+    return RunSurvey(binding, state, (folder / FINISHED_FILE).exists(), with_results, ended, promises, stopped, splits)
 
 
 def all_scans(plans: Sequence[Plan]) -> tuple[Scan, ...]:

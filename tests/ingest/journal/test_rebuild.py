@@ -16,7 +16,7 @@ from ingest.journal.fact_memory import FACTS_MAX, FactMemory
 from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, restore_facts, roster_members
 from ingest.offsets import PlannedPosition
 from ordering.errors import RefusedError
-from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, topic_digest
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, text_digest
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from tidegate.settings.tables.inputs import InputSettings
 from tidegate.settings.tables.redis import RedisSettings
@@ -105,7 +105,7 @@ def test_only_the_last_part_of_a_cti_carries_facts() -> None:
 def test_whose_channel_it_is_is_told_by_the_topic_alone() -> None:
     """Founders and those that joined stand in the order of their numbers; who is there but never wrote is left out."""
     names = [("a", 0), ("b", 0), ("a", 1), ("0new", 0)]
-    found = {number: told((cti(1), [Fact(ORIGIN, partition, topic_digest(topic))])) for number, (topic, partition) in enumerate(names)}
+    found = {number: told((cti(1), [Fact(ORIGIN, partition, text_digest(topic))])) for number, (topic, partition) in enumerate(names)}
     there = sorted([*names, ("0newer", 0)])
     assert roster_members(there, found) == tuple(names)
     unmarked = {number: told((cti(1), None)) for number in range(3)}

@@ -13,7 +13,7 @@ from ingest.stage.fact_outbox import FACTS_AT_ONCE, FactOutbox, range_facts
 from ordering.model.step import Model
 from ordering.policies import Generation, Policies
 from ordering.proof.story import Record
-from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_digest
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, text_digest
 from ordering.testing import batch_of
 
 MODEL = Model(Policies(late_us=10, reorder_us=0), False, 1)
@@ -90,7 +90,7 @@ def test_the_facts_of_a_range_are_those_it_rests_on(first: bool) -> None:
     planned = IngestRange(0, 2, "raw", 3, 10, 20, marks=marks, imports=imports, base_us=40, spans=moments)
     spans = [Fact(FactKind.STAMP, 4, 1)] * first + [Fact(FactKind.STAMP, 15, 2)]
     told = [Fact(FactKind.BASE, 0, 40), Fact(FactKind.ESTIMATE, 10, 5), Fact(FactKind.ESTIMATE, 20, 6), Fact(FactKind.IMPORT, 12, 7)]
-    origin = [Fact(ORIGIN, 3, topic_digest("raw"))] * first
+    origin = [Fact(ORIGIN, 3, text_digest("raw"))] * first
     assert list(range_facts(planned, FactKind.STAMP, first)) == origin + told + spans
     skipping = IngestRange(0, 2, "raw", 3, 10, 20, skips=((5, 11), (12, 12), (15, 40)))
     assert list(range_facts(skipping, FactKind.STAMP, first)) == [*origin, Fact(FactKind.SKIP, 15, 40)], "none that is undone"

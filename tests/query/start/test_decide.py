@@ -71,13 +71,19 @@ def running(start: Start = STARTED, **changes: Any) -> RunSurvey:
     return replace(run, **changes)
 
 
+def resuming(sql: str = SQL) -> RunSurvey:
+    """A run that lost its checkpoint, of a query."""
+    splits = {"out": layout_of(sql=sql).split}
+    return replace(NEW, promises=PROMISES, with_results=frozenset({"out"}), splits=splits)
+
+
 @pytest.mark.parametrize(
     ("run", "requested", "start", "promises"),
     [
         (NEW, None, BEGINNING, NONE),
         (NEW, STARTED, STARTED, NONE),
         (replace(NEW, stopped=STOPPED), LAST, STOPPED, NONE),
-        (replace(NEW, promises=PROMISES, with_results=frozenset({"out"})), LAST, LAST, PROMISES),
+        (resuming(), LAST, LAST, PROMISES),
         (running(), None, STARTED, PROMISES),
         (running(), STARTED, STARTED, PROMISES),
         (running(), LAST, STARTED, PROMISES),
@@ -100,6 +106,10 @@ def test_how_a_query_goes_on(run: RunSurvey, requested: Start | None, start: Sta
         (running(is_finished=True), None, {}, "TG-TOPIC-ENDED", "output out has ended"),
         (replace(NEW, with_results=frozenset({"out"})), None, {}, "TG-CHECKPOINT-LOST", "holds results"),
         (replace(NEW, with_results=frozenset({"out"})), STARTED, {}, "TG-CHECKPOINT-LOST", "holds results"),
+        (resuming(), LAST, {"sql": BY_CITY}, "TG-TOPIC-SPLIT", "by other keys"),
+        (resuming(BY_CITY), LAST, {"sql": BY_CITY.replace("city", "street")}, "TG-TOPIC-SPLIT", "by other keys"),
+        (resuming(BY_CITY), LAST, {"sql": BY_CITY.replace("city,", "city, street,")}, "TG-TOPIC-SPLIT", "by other keys"),
+        (replace(resuming(), splits={}), LAST, {}, "TG-TOPIC-SPLIT", "do not say"),
         (running(), None, {"ordered": {"a": replace(ORDERED, topic_id="x")}}, "TG-TOPIC-RECREATED", "a.ordered has been deleted and made"),
         (running(), None, {"ordered": {"a": replace(ORDERED, partitions=3)}}, "TG-CHECKPOINT-SETTINGS", "partitions: 2 -> 3"),
         (running(), None, {"sql": BY_CITY}, "TG-CHECKPOINT-SETTINGS", "exchange: "),
@@ -113,6 +123,11 @@ def test_what_is_refused(run: RunSurvey, requested: Start | None, changes: dict[
         decided(run, requested, **changes)
     assert refusal.value.code == code
     assert named in refusal.value.what
+
+
+def test_a_changed_query_continues_if_its_keys_keep_their_partitions() -> None:
+    """Level 3: other windows leave each key in its bucket."""
+    assert decided(resuming(BY_CITY), LAST, sql=BY_CITY.replace("minute", "hour")).plan.promises == PROMISES
 
 
 def test_an_output_asks_for_as_many_partitions_as_there_are_buckets() -> None:
