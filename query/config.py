@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ordering.protocol.punctuation import Roster, Spread
 from query.engine.exchange import Exchange
@@ -62,6 +62,15 @@ class Promise:
         return cls(*saved[:4], *by_key)
 
 
+class LogStart(NamedTuple):
+    """Where a log is read from so that its records count as in a run from the beginning (:mod:`query.start.settling`)."""
+
+    # X' of the reader, microseconds; None: the normal rule, from the first record ever.
+    read_from_us: int | None
+    # The first offset.
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
     """One query job. Its *logs* are the ordered partitions of all feeds, numbered in the order of the script, then of the partition."""
@@ -102,6 +111,8 @@ class QueryPlan:
     letter_bytes_max: int = LETTER_BYTES_MAX
     # The exchange of rows between buckets by key: each bucket then reads all partitions. None: no exchange.
     exchange: Exchange | None = None
+    # With OVER, if results begin at an instant: where each log is read from.
+    log_starts: Mapping[int, LogStart] = field(default_factory=dict)
     # The digest of how work is split between the buckets (:func:`query.start.bucket_layout.split_text`); each CTI carries it.
     split: int = 0
     # The tables of reference data that are looked up, by name, with the versions that the run was begun with.

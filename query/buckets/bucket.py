@@ -33,7 +33,7 @@ import json
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,8 @@ class BucketConfig:
     result_bytes_max: Sequence[int | None] = ()
     # E: no result from here on, and nothing to do once the frontier has reached it.
     until_us: int = INFINITY
+    # X for single logs, if it differs (:mod:`query.start.settling`).
+    log_starts_us: Mapping[int, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class Bucket(ABC):
         self._until_us = program.until_us = config.until_us
         self._source_of = {log: index for index, source in enumerate(self._sources) for log in source.logs}
         self.readers = {
-            log: PartitionReader(partition, source.partitions, config.read_from_us)
+            log: PartitionReader(partition, source.partitions, config.log_starts_us.get(log, config.read_from_us))
             for source in self._sources
             for log, partition in source.logs.items()
         }

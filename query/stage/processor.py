@@ -104,6 +104,7 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
         roster=plan.roster,
         start_us=plan.first_us(number),
         read_from_us=plan.read_from_us,
+        log_starts_us={log: start.read_from_us for log, start in plan.log_starts.items()},
         spans_us=spans_us,
         pace=plan.outputs[0].pace(),
         promises=[promises.get(number) for promises in plan.promises],

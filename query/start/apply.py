@@ -12,8 +12,8 @@ from query.config import QueryPlan
 from query.reference.forgetting import forget_past_versions
 from query.reference.watch import check_unchanged, take_up_versions
 from query.start.decide import Decision
-from query.start.output_start import write_promises
-from query.start.read_positions import read_positions
+from query.start.output_start import read_log_starts, write_log_starts, write_promises
+from query.start.read_positions import read_positions, settle_logs
 from query.start.result_limits import PLAIN_ROOM_BYTES, check_plain_topic
 from query.start.survey import TopicSurvey
 from tidegate.access_rights import query_rights
@@ -26,6 +26,8 @@ def locate(decision: Decision, admin: Admin) -> QueryPlan:
     """Return the plan with its read positions, writing nothing; RefusedError if these are gone, or reference data was changed."""
     plan = decision.plan
     check_unchanged(Path(plan.checkpoint), plan.reference_settings)
+    starts = settle_logs(admin, plan) if decision.is_new else read_log_starts(Path(plan.checkpoint))
+    plan = replace(plan, log_starts=starts)
     return replace(plan, starts=read_positions(admin, plan))
 
 
@@ -36,6 +38,7 @@ def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
     folder = topics.folder
     if decision.is_new:
         write_promises(folder, plan.promises)
+        write_log_starts(folder, plan.log_starts)
     bind(folder, decision.binding)
     if not plan.references:
         return plan

@@ -1,9 +1,9 @@
 """
 Output start times of queries: from which instant on a run writes results, and what an earlier run has promised (spec section 6).
 
-Law: a run with output start S writes the results with s >= S of a run from the beginning, numbered from 0, in the same order (with OVER: of
-each key). A run that resumes without its checkpoint (``--start last-stopped``) writes what follows the last CTI of each result channel,
-numbered on, as if it had never stopped. With OVER over several inputs the order between keys may differ from there on
+Law: a run with output start S writes the results with s >= S of a run from the beginning, numbered from 0, in the same order (with OVER
+over several inputs: of each key). A run that resumes without its checkpoint (``--start last-stopped``) writes what follows the last CTI of
+each result channel, numbered on, as if it had never stopped. With OVER over several inputs the order between keys may differ from there on
 (:mod:`query.start.resumed_results`). If the query was changed meanwhile, the results after that CTI are the new query's. A run keeps its
 start: the same start, no ``--start`` or ``last-stopped`` continues it; any other is refused.
 """
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ordering.errors import RefusedError
 from ordering.protocol.facts import SPLIT, decode_facts
 from ordering.ticks import TICK_MIN
-from query.config import Promise
+from query.config import LogStart, Promise
 from query.start.resumed_results import read_promise_by_key
 from tidegate.checkpoint.binding import replace_text
 from tidegate.checkpoint.output_start import Start
@@ -31,6 +31,8 @@ from tidegate.settings.tables.outputs import OutputSettings
 
 # In the checkpoint's folder: what the channels had promised when the run was begun.
 FILE = "resumed.json"
+# There too: where a run with OVER began to read its logs.
+LOG_STARTS_FILE = "log_starts.json"
 ELSEWHERE = "write INTO an output that is not there yet"
 
 # For each output the promise of each bucket that has one.
@@ -63,6 +65,21 @@ def read_promises(folder: Path, outputs: int) -> Promises:
         return tuple({} for _ in range(outputs))
     fields = json.loads((folder / FILE).read_text())
     return tuple({int(bucket): Promise.restore(promise) for bucket, promise in by_bucket.items()} for by_bucket in fields)
+
+
+def write_log_starts(folder: Path, starts: Mapping[int, LogStart]) -> None:
+    """Write where logs are read from, at the beginning of a run, to its checkpoint's folder: readers of later batches need the same."""
+    if starts:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_text(folder / LOG_STARTS_FILE, json.dumps(starts))
+    else:
+        (folder / LOG_STARTS_FILE).unlink(missing_ok=True)
+
+
+def read_log_starts(folder: Path) -> dict[int, LogStart]:
+    """Return where logs are read from, as a run has begun; nothing if nothing was written."""
+    file = folder / LOG_STARTS_FILE
+    return {int(log): LogStart(*start) for log, start in json.loads(file.read_text()).items()} if file.exists() else {}
 
 
 def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputSettings, *, by_key: bool) -> dict[int, Promise]:

@@ -6,23 +6,23 @@ must exist. A run from the beginning needs everything; a run from an instant X o
 channel. If retention has deleted the beginning of a topic, a remaining record before the first record of X or later proves that nothing
 needed is gone: a CTI of the channel, whose largest s lies below X; or any event of a channel without substreams, which is in order.
 
-With OVER the emission order follows the input records, so a run without its checkpoint must accept each event at the same record as the
-lost run. A reader that starts in the middle accepts from the first CTI with c >= X on. So it begins at such a CTI of each channel if there
-is one before the first record of X. If there is none, the lost run had gone past it, and all results before that are written.
+With OVER the emission order follows the input records, so a run that begins at an instant must accept each event at the same record as a
+run from the beginning. :mod:`query.start.settling` finds where its readers begin for that. What they need must exist too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from ordering.errors import RefusedError
-from ordering.protocol.punctuation import Roster
+from ordering.protocol.punctuation import Cti, Roster
 from ordering.ticks import format_tick
-from query.config import Partition, QueryPlan
+from query.config import LogStart, Partition, QueryPlan
 from query.stage.offsets import Offset
+from query.start.settling import settle_log
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import log_of
 from tidegate.kafka.ranges import RangeReader
@@ -30,8 +30,6 @@ from tidegate.kafka.tails import ctis_of
 from tidegate.spark.offset_log import last_batches, read_offset
 
 TAIL_RECORDS = 1_000
-# Each further look back reads this many times as many records.
-_GROWTH = 8
 WAYS_OUT = "start from a time that is still there, and give the topic a longer retention"
 
 
@@ -54,47 +52,38 @@ def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
         return available
     first_offsets, ends = admin.offsets_from(plan.partitions, plan.read_from_us), admin.ends(plan.partitions)
     needed = f"everything from {format_tick(max(plan.read_from_us, 0))} on"
+    firsts = {plan.partitions[log]: start.offset for log, start in plan.log_starts.items()} or first_offsets
     uncertain = [
         partition
         for partition, offset in available.items()
-        if offset > 0 and not _is_vouched(plan, partition, offset, first_offsets[partition], ends[partition])
+        if offset > 0 and not _is_vouched(plan, partition, offset, firsts[partition], ends[partition])
     ]
     _refuse_if_gone(plan, available, dict.fromkeys(uncertain, needed))
-    if plan.over:
-        first_offsets = {
-            partition: settled_position(plan, partition, available[partition], offset) for partition, offset in first_offsets.items()
-        }
     # Read the last records in any case: they hold the final CTIs of a topic that ended before X. Starting earlier is sound.
     tails = {partition: max(available[partition], ends[partition] - TAIL_RECORDS) for partition in plan.partitions}
-    return {partition: min(first_offsets[partition], tail) for partition, tail in tails.items()}
+    return {partition: min(firsts[partition], tail) for partition, tail in tails.items()}
 
 
-def settled_position(plan: QueryPlan, partition: Partition, available: int, first_needed: int) -> int:
-    """Return the first offset of the channels' last CTIs with c >= X between *available* and *first_needed*, else *first_needed*."""
-    topic, number = partition
+def settle_logs(admin: Admin, plan: QueryPlan) -> dict[int, LogStart]:
+    """Return where a run with OVER that begins at an instant reads its logs from; nothing for other runs."""
+    if not plan.over or plan.read_from_us is None:
+        return {}
+    return {log: _settle(admin, plan, partition) for log, partition in enumerate(plan.partitions)}
+
+
+def _settle(admin: Admin, plan: QueryPlan, partition: Partition) -> LogStart:
     assert plan.read_from_us is not None, "the job begins at an instant"
+    topic, number = partition
     reader = RangeReader(plan.kafka, topic, number, headers=True)
-    length = TAIL_RECORDS
+
+    def read(start: int, end: int) -> Iterator[tuple[int, Cti]]:
+        return (each for records in reader.read(start, end) for each in ctis_of(records, topic, number))
+
+    def first_offset(time_us: int) -> int:
+        return admin.offsets_from([partition], time_us)[partition]
+
     try:
-        while True:
-            start = max(first_needed - length, available)
-            settled: dict[int, int] = {}
-            first_parts: dict[int, int] = {}
-            channels_met = set[int]()
-            roster: Roster | None = None
-            for records in reader.read(start, first_needed) if start < first_needed else ():
-                for offset, cti in ctis_of(records, topic, number):
-                    roster = cti.roster if roster is None or cti.roster.version > roster.version else roster
-                    first_parts |= {cti.number: offset} if cti.part == 0 else {}
-                    if cti.part < cti.parts - 1 or cti.number not in first_parts:
-                        continue
-                    channels_met.add(cti.number)
-                    if cti.c >= plan.read_from_us:
-                        settled[cti.number] = first_parts[cti.number]
-            channels = roster.channels_of(number, _partitions(plan, topic)) if roster is not None else None
-            if start == available or (channels is not None and channels_met.issuperset(channels)):
-                return min(settled.values(), default=first_needed)
-            length *= _GROWTH
+        return settle_log(plan.read_from_us, first_offset, read, number, _partitions(plan, topic))
     finally:
         reader.close()
 

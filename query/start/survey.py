@@ -107,7 +107,9 @@ def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
         promises = tuple({} for _ in layout.outputs)
         if requested is not None and requested.text == LAST_STOPPED:
             # Only then: it takes a walk over the ends of the result topics.
-            by_key = layout.over and len(layout.feeds) > 1
+            # Which CTIs a pace by number uses depends on where it began to count.
+            is_counting = any(output.cti_every_events is not None for output in layout.outputs)
+            by_key = layout.over and (len(layout.feeds) > 1 or is_counting)
             promises = tuple(read_result_promises(layout.kafka, admin, output, by_key=by_key) for output in layout.outputs)
             written = [(output.name, topics.results[output.topic or ""]) for output in layout.outputs if output.name in with_results]
             splits = {name: read_split(layout.kafka, admin, topic) for name, topic in written if layout.buckets > 1}

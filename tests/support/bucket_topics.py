@@ -24,6 +24,8 @@ from ordering.protocol.reader import Log
 from ordering.testing import batch_of
 from query.columns.decode import DecodedRange
 from query.columns.events import DECODED_SCHEMA
+from query.config import LogStart
+from query.start.settling import settle_log
 
 Line = tuple[int, Event | Cti]
 """A record of an ordered partition with its log offset."""
@@ -221,6 +223,19 @@ def middle_of(lines: Sequence[Line], read_from_us: int, back: int, *, over: bool
             whole = [(at, record.parts) for at, record in enumerate_ctis(lines[:first], number) if record.c >= read_from_us]
             begin = min([begin, *(at - parts + 1 for at, parts in whole[-1:])])
     return list(lines[begin:])
+
+
+def settled_start(lines: Sequence[Line], needed_us: int, partition: int, partitions: int) -> LogStart:
+    """Return where a query with OVER begins to read that needs all from an instant on; the first step back is a millisecond."""
+
+    def first_offset(time_us: int) -> int:
+        stamps_us = ((offset, record.largest_us if isinstance(record, Cti) else record.system_us) for offset, record in lines)
+        return next((offset for offset, us in stamps_us if us // 1000 >= time_us // 1000), lines[-1][0] + 1 if lines else 0)
+
+    def read(first: int, end: int) -> Iterator[tuple[int, Cti]]:
+        return ((offset, record) for offset, record in lines if first <= offset < end and isinstance(record, Cti))
+
+    return settle_log(needed_us, first_offset, read, partition, partitions, step_us=1000)
 
 
 def enumerate_ctis(lines: Sequence[Line], number: int) -> Iterator[tuple[int, Cti]]:

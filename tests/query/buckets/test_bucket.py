@@ -11,14 +11,15 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.bucket_oracle import EVERY_CTI, INFINITY, NEVER, Event, Question, Result, SlowPace, Walk, merged
-from support.bucket_topics import Line, Topic, decoded_range, middle_of, starts, to_oracle, topics
+from support.bucket_runs import dense
+from support.bucket_topics import Line, Topic, decoded_range, middle_of, settled_start, starts, to_oracle, topics
 from support.query_runs import program
 
 from ordering.model.step import Released
@@ -294,6 +295,24 @@ def test_a_substream_bucket_started_in_the_middle_gives_the_rest(
                 assert ends == sorted(ends)
         check_promises(said, True)
         check_files(said, True)
+
+
+@SOME
+@given(st.data(), st.integers(0, 2**32), st.integers(1, 2))
+def test_a_start_at_an_instant_keeps_the_order_between_keys(data: st.DataObject, seed: int, partitions: int) -> None:
+    """Level 2: started at S the sequence over all keys is that of a run from the beginning, stale CTIs or not."""
+    question = Question(True, *data.draw(st.sampled_from([(7_000, 7_000), (9_000, 4_000), (0, 0)])))
+    topic = dense(seed, tick_us=1_000).topic(seed, partitions, over=True)
+    start_us = data.draw(st.sampled_from(sorted({each.system_us for each in topic.truth})))
+    needed_us = start_us - query_of(question).plans[0].lookback_us
+    for partition, lines in enumerate(topic.partitions):
+        begin = settled_start(lines, needed_us, partition, partitions)
+        event(f"whole {begin.read_from_us is None}")
+        runs = []
+        for since, read in ((ALL, lines), ((start_us, begin.read_from_us), [line for line in lines if line[0] >= begin.offset])):
+            make = partial(substream_bucket, topic, question, partition, EVERY_CTI, since)
+            runs.append(Runner(make, {partition: read}, data.draw(st.integers(0, 2**32))).run(True).results)
+        assert runs[1] == [row for row in runs[0] if row[0] >= start_us]
 
 
 def test_a_run_that_goes_on_writes_no_part_of_a_file_again() -> None:

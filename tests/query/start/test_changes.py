@@ -17,7 +17,7 @@ from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, TICK_MIN
 from query import job
 from query.config import Promise, QueryPlan
-from query.start import output_start, read_positions, survey
+from query.start import apply, output_start, survey
 from query.start.resumed_results import count_ahead_by_key
 from tidegate.checkpoint.binding import read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start
@@ -157,7 +157,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
         return count_ahead_by_key(promise, brokers.held[topic, partition])
 
     monkeypatch.setattr(output_start, "read_promise_by_key", counted)
-    monkeypatch.setattr(read_positions, "settled_position", lambda plan, partition, kept, found: found)
+    monkeypatch.setattr(apply, "settle_logs", lambda admin, plan: {})
     return Scene(tmp_path, brokers)
 
 

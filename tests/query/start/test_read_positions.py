@@ -15,8 +15,8 @@ import pytest
 from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_cti, encode_event_headers
-from ordering.ticks import INFINITY, MINUTE_US
-from query.config import Feed, Partition, Promise, QueryPlan
+from ordering.ticks import INFINITY, MINUTE_US, SECOND_US
+from query.config import Feed, LogStart, Partition, Promise, QueryPlan
 from query.sql.bind import bind_outputs
 from query.stage.offsets import Offset
 from query.start import read_positions as module
@@ -122,26 +122,6 @@ def test_a_start_reads_from_its_look_back_before_it(tmp_path: Path) -> None:
     assert read_positions(Brokers(0, 9_900), plan_of(tmp_path, None)) == {ONE: 0, OTHER: 0}  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("ctis", "begin"),
-    [
-        ((), 500),
-        (((0, 120, -9), (1, 130, -1)), 500),
-        (((0, 120, 0), (0, 140, 7), (1, 130, -1)), 140),
-        (((0, 120, 0), (0, 140, 7), (1, 130, 5)), 130),
-        (((0, 140, 7), (1, 520, 5)), 140),
-    ],
-)
-def test_with_over_a_start_reads_the_ctis_that_had_come_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ctis: tuple[tuple[int, int, int], ...], begin: int
-) -> None:
-    """The last one of each channel before the first record of X, if its c (here relative to X) is X or more."""
-    left(monkeypatch, *((number, offset, FROM_US - 1) for number, offset, _ in ctis), c_us=[FROM_US + us for _, _, us in ctis])
-    plan = replace(plan_of(tmp_path), over=True)
-    assert read_positions(Brokers(kept=0, found=500), plan)[ONE] == begin  # type: ignore[arg-type]
-    assert read_positions(Brokers(kept=0, found=500), plan_of(tmp_path))[ONE] == 500  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("ctis", [(), ((0, 120, FROM_US - 9),), ((0, 120, FROM_US - 9), (1, 600, FROM_US))])
 def test_where_nobody_vouches_for_what_was_deleted_the_start_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ctis: tuple[tuple[int, int, int], ...]
@@ -189,3 +169,14 @@ def test_a_job_that_goes_on_needs_only_what_lies_ahead_of_its_checkpoint(tmp_pat
     assert read_positions(Brokers(kept=700, found=0), plan_of(tmp_path, None)) == {ONE: 700, OTHER: 20}  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="o-0: needed is offset 700, there is offset 701"):
         read_positions(Brokers(kept=701, found=0), plan_of(tmp_path, None))  # type: ignore[arg-type]
+
+
+def test_what_a_run_with_over_must_read_before_its_start_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers begin where each channel is settled, not at the first record of X; from there everything must be vouched for."""
+    left(monkeypatch, (0, 120, FROM_US - 9), (1, 130, FROM_US - 1))
+    plan = replace(plan_of(tmp_path), over=True, log_starts={0: LogStart(FROM_US - SECOND_US, 400), 1: LogStart(None, 0)})
+    assert read_positions(Brokers(kept=100, found=500), plan) == {ONE: 400, OTHER: 0}  # type: ignore[arg-type]
+    for first in (100, 0):
+        gone = replace(plan, log_starts={**plan.log_starts, 0: LogStart(None, first)})
+        with pytest.raises(RefusedError, match="TG-RETENTION"):
+            read_positions(Brokers(kept=100, found=500), gone)  # type: ignore[arg-type]
