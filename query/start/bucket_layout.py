@@ -76,19 +76,16 @@ def exchange_binding(exchange: Exchange | None) -> str:
 
 
 def split_text(plan: QueryPlan, overs: Mapping[str, Expr | None]) -> str:
-    """
-    Return what decides in which bucket a result is computed; *overs* holds the substream key of each input. Equal texts: a result of equal
-    values has the same bucket.
-    """
+    """Return what decides, with the number of buckets, in which one a result is computed; *overs*: the substream key of each input."""
     if plan.buckets == 1:
         return "one bucket"
     if plan.over:
-        return f"{plan.buckets} by substream"
+        return "by substream"
     keys = {name: (over,) for name, over in overs.items() if over is not None} if plan.exchange is None else plan.exchange.keys
     topics = {feed.input: feed.topic for feed in plan.feeds}
     texts = {topics[name]: ", ".join(map(_typed_text, exprs)) for name, exprs in keys.items()}
     by_topic = [f"{text} of {topic}" for topic, text in sorted(texts.items())]
-    return f"{plan.buckets} by {'; '.join(by_topic if len(set(texts.values())) > 1 else set(texts.values()))}"
+    return f"by {'; '.join(by_topic if len(set(texts.values())) > 1 else set(texts.values()))}"
 
 
 def _typed_text(expr: Expr) -> str:

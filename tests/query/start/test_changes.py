@@ -65,6 +65,7 @@ class Brokers(Admin):
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.promises: dict[str, dict[int, Cti]] = {}
+        self.splits: dict[str, int] = {}
         self.held = {("x", bucket): {7: (C_US, b"k")} for bucket in range(2)}
         for name in "ab":
             self.create(f"{name}.ordered", 2, {})
@@ -124,6 +125,7 @@ class Scene:
             (Path(plan.checkpoint) / "spark" / name / "0").touch()
         for output in plan.outputs:
             assert output.topic is not None
+            self.brokers.splits[output.topic] = plan.split
             self.brokers.promises[output.topic] = {
                 bucket: Cti(bucket, bucket, C_US, 7, 0, 0, C_US, C_US - 1, plan.roster, Cause.EVENT) for bucket in range(plan.buckets)
             }
@@ -157,6 +159,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
         return count_ahead_by_key(promise, brokers.held[topic, partition])
 
     monkeypatch.setattr(output_start, "read_promise_by_key", counted)
+    monkeypatch.setattr(survey, "read_split", lambda kafka, admin, topic: brokers.splits[topic.name])
     monkeypatch.setattr(apply, "settle_logs", lambda admin, plan: {})
     return Scene(tmp_path, brokers)
 
