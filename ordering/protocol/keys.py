@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from typing import Any
 
 # Most bytes of a substream's key, if no setting says otherwise: every key is kept as long as its substream is.
 KEY_BYTES_MAX = 4096
 # The most objects and arrays in a value that is made canonical: Python's parser recurses, and its depth limit is not fixed.
 _BRACKETS_MAX = 200
+_STRING_OR_NON_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?(?:nan|inf(?:inity)?)', re.IGNORECASE)
 
 
 def key_bytes(text: str) -> bytes:
@@ -34,12 +37,31 @@ def key_bytes(text: str) -> bytes:
 
 def canonical(text: str) -> str:
     """
-    Return an object or array, given as compact JSON text, with members sorted by name. The text is returned unchanged if Python cannot
-    write it as JSON: NaN, infinities, an integer of thousands of digits, or more than 200 objects and arrays.
+    Return an object or array, given as compact JSON text, with members sorted by name, the first of equal names; NaN, infinities and
+    numbers beyond a float are null. The text is returned unchanged if Python cannot read it: an integer of thousands of digits, or more than 200 objects and arrays.
     """
     if text.count("[") + text.count("{") > _BRACKETS_MAX:
         return text
     try:
-        return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        value = json.loads(replace_non_numbers(text), parse_float=_finite, object_pairs_hook=first_members)
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except ValueError:
         return text
+
+
+def replace_non_numbers(text: str) -> str:
+    """Return JSON text with null for NaN and infinities, in any case and spelling that DuckDB reads."""
+    return _STRING_OR_NON_NUMBER.sub(lambda match: match[0] if match[0][0] == '"' else "null", text)
+
+
+def first_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of which the first of members with equal names counts, as everywhere."""
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        members.setdefault(name, value)
+    return members
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ordering.protocol.keys import first_members, replace_non_numbers
 from tidegate import native_parts
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.json_texts import is_too_deep
@@ -24,7 +25,6 @@ from tidegate.order.blocks import Fault
 _DIGITS_MAX = 4_000
 # An escape that can stand in a name: of ASCII names only one of an ASCII character.
 _ESCAPED_ASCII, _ESCAPED = re.compile(rb"\\u00[2-7]"), re.compile(rb"\\u")
-_STRING_OR_NO_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?(?:nan|inf(?:inity)?)', re.IGNORECASE)
 
 
 def read_records(lines: Sequence[bytes]) -> list[tuple[bytes, Any] | Fault]:
@@ -38,21 +38,14 @@ def read_records(lines: Sequence[bytes]) -> list[tuple[bytes, Any] | Fault]:
         elif compact is None or is_too_deep(line):
             records.append(Fault.JSON)
         else:
-            strict = _STRING_OR_NO_NUMBER.sub(lambda match: match[0] if match[0][0] == '"' else "null", compact)
+            strict = replace_non_numbers(compact)
             records.append((strict.encode(), read_value(strict)))
     return records
 
 
 def read_value(text: str | bytes) -> Any:
     """Return the value of a record that is known to be JSON; of members with equal names it has the first."""
-    return json.loads(text, object_pairs_hook=_first_members, parse_int=_parse_integer)
-
-
-def _first_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members: dict[str, Any] = {}
-    for name, value in pairs:
-        members.setdefault(name, value)
-    return members
+    return json.loads(text, object_pairs_hook=first_members, parse_int=_parse_integer)
 
 
 def _parse_integer(digits: str) -> int | float:

@@ -191,8 +191,9 @@ class Rows(RecordColumns):
         return pa.array(keys, type=pa.binary())
 
     def _exact_value(self, row: int, value: Any, path: FieldPath) -> Any:
-        # orjson makes floats of integers beyond 64 bits; they are parsed again with all digits.
-        if type(value) is float and abs(value) >= 2**63:
+        # orjson makes floats of integers beyond 64 bits, also inside objects and arrays; these are parsed again with all digits.
+        is_nested = type(value) in (dict, list) and self.block.may_repeat_names
+        if is_nested or (type(value) is float and abs(value) >= 2**63):
             from tidegate.order.json_values import read_value
 
             return path_getter(path)(read_value(self.block.text[row]))
