@@ -38,7 +38,8 @@ def key_bytes(text: str) -> bytes:
 def canonical(text: str) -> str:
     """
     Return an object or array, given as compact JSON text, with members sorted by name, the first of equal names; NaN, infinities and
-    numbers beyond a float are null. The text is returned unchanged if Python cannot read it: an integer of thousands of digits, or more than 200 objects and arrays.
+    numbers beyond a float are null. The text is returned unchanged if Python cannot read it: an integer of thousands of digits, or more
+    than 200 objects and arrays.
     """
     if text.count("[") + text.count("{") > _BRACKETS_MAX:
         return text
