@@ -9,6 +9,7 @@ from typing import Any
 from ingest.config import IngestPlan
 from ingest.planner.stage_progress import StageProgressWriter
 from ingest.progress import IngestProgress
+from ingest.time_warnings import PolicyBreakWarning, stands_still_because
 from ordering.errors import TidegateError
 from tidegate.checkpoint.batch_cost import BatchCostWriter
 from tidegate.observe.logs import get_logger
@@ -30,11 +31,12 @@ class RunningInput:
         folder, ordered = Path(plan.checkpoint), plan.settings.ordered_topic
         log = get_logger("ingest", input=self.name)
         self._stage_progress, self._batch_costs = StageProgressWriter(folder), BatchCostWriter(folder, plan.tasks)
-        self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
+        self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name, stands_still=stands_still_because(plan))
         self._watch = RecoveryWatch(recovery, look, self._publisher, log, workers)
         self._log = log
         self._behind = ""
         self._jump: dict[str, Any] | None = None
+        self._breaks = PolicyBreakWarning(plan.settings)
         self.failure: TidegateError | None = None
 
     @property
@@ -93,6 +95,10 @@ class RunningInput:
         if jumps:
             self._jump = max([*jumps, *filter(None, [self._jump])], key=lambda jump: jump["by_us"])
             self._publisher.update_job(jump=self._jump)
+        if self._breaks.accept_reports(reports) and self._breaks.finding is not None:
+            finding = self._breaks.finding
+            self._log.warning("many events break a policy", found=finding["in_words"], fix=finding["fix"])
+        self._publisher.update_job(breaks=self._breaks.finding)
         self._watch.advance({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
         return self.summary()
 
@@ -111,5 +117,11 @@ class RunningInput:
             return f"failed: {self.failure.code}"
         return f"{self.progress.line()}  {self._behind}".rstrip()
 
+    @property
+    def policy_breaks(self) -> str:
+        """Which policies more than a tenth of the recent events break, and by how much, in words; empty if it is not so."""
+        return self._breaks.finding["in_words"] if self._breaks.finding is not None else ""
+
     def summary(self) -> dict[str, Any]:
-        return {"input": self.name, **self.progress.summary(), "recovery": self.catching_up.as_dict()}
+        breaks = {} if self._breaks.finding is None else {"breaks": self._breaks.finding}
+        return {"input": self.name, **self.progress.summary(), **breaks, "recovery": self.catching_up.as_dict()}

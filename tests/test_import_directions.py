@@ -49,7 +49,7 @@ ingest  ingest.offsets  ingest.skips
 ingest.progress
 ingest.cti_imports  ingest.fields  ingest.planned_range
 ingest.config
-ingest.journal
+ingest.journal  ingest.time_warnings
 ingest.planner
 ingest.running_input  ingest.stage  ingest.start
 ingest.job  ingest.explain

@@ -27,6 +27,7 @@ from ingest.stage.dead_letters import source_ctis, unusable_rows
 from ingest.stage.earlier_attempt import EarlierAttempt, read_earlier_attempt
 from ingest.stage.fact_outbox import FactOutbox, range_facts
 from ingest.stage.pending_ctis import PendingCtis
+from ingest.stage.policy_breaks import PolicyBreaks
 from ingest.stage.time_jumps import EFFECTS, TimeJump, find_time_jumps
 from ingest.stage.watermark_report import watermark_details, watermark_report
 from ordering.columns.payload_columns import rows_above
@@ -150,6 +151,7 @@ class RangeWalk:
         self._clock = time.perf_counter()
         self._bytes = self._read = 0
         self._jumps: list[TimeJump] = []
+        self._breaks = PolicyBreaks()
         # Only because of a skip may a walk differ from an earlier attempt.
         self._earlier: EarlierAttempt | None = None
 
@@ -234,8 +236,10 @@ class RangeWalk:
     def _step(self, batch: Batch) -> None:
         self._add("estimates_used", sum(arrival_us > self._state.arrival_us for _, arrival_us in batch.estimates))
         self._note_jumps(batch)
+        frontier_us = self._state.arrival_us
         step = self._model.step(self._state, batch)
         self._count(step.counts)
+        self._breaks.add(step.counts, batch, self._model.policies, frontier_us)
         self._pending.add(step.ctis)
         self._spend("order")
         if self._earlier is not None:
@@ -306,6 +310,7 @@ class RangeWalk:
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
             "read": self._read,
             "bytes": self._bytes,
+            "breaks": self._breaks.report(),
             **watermark_report(state, self._model.policies, self._model.over),
         }
         if self._jumps:

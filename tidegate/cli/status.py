@@ -103,6 +103,8 @@ class JobStatus:
         """How many events are held, and what the watermark waits for, in words; empty if none is held or the job does not run."""
         if not self.held or self.state not in RUNNING:
             return ""
+        if reason := self.published.get("stands_still"):
+            return f"{self.held:,} events held; {reason}"
         partition, cause = self.slowest
         stands = f"; the watermark of {partition} {_CAUSES.get(cause, f'comes from: {cause}')}" if partition else ""
         return f"{self.held:,} events held{stands}"
@@ -118,7 +120,7 @@ class JobStatus:
         return fields | times | {key: self.published[key] for key in _FIELDS if self.published.get(key) not in (None, "")}
 
 
-_FIELDS = "lag", "recovery", "failure", "jump", "waits_for"
+_FIELDS = "lag", "recovery", "failure", "jump", "waits_for", "stands_still", "breaks"
 _TIMES = (("started", "started"), ("last_seen", "at"))
 
 
@@ -160,6 +162,8 @@ def status(
             if "failure" in job.published and job.state == "failed":
                 failure = job.published["failure"]
                 terminal.line(Styled(job.name, "red"), f": {failure['code']}: {failure['what']}")
+            if breaks := job.published.get("breaks"):
+                terminal.line(Styled(job.name, "yellow"), f": {breaks['in_words']}: {breaks['fix']}")
             if "jump" in job.published:
                 terminal.line(Styled(job.name, "yellow"), f": {_jump_in_words(job.published['jump'])}")
     # Servers elsewhere are checked by their jobs. Servers of this folder count if one runs, or if there is no job to ask for.

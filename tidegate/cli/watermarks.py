@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,7 +55,12 @@ def watermarks(
     is_plain = not terminal.is_terminal
 
     def show(rows: list[Row]) -> None:
-        print_json(_as_dict(rows)) if format is Format.JSON else terminal.table(_table(rows, is_plain=is_plain))
+        if format is Format.JSON:
+            print_json(_as_dict(rows))
+            return
+        terminal.table(_table(rows, is_plain=is_plain))
+        for line in dict.fromkeys(f"{row.job}: {row.stands_still}" for row in rows if row.stands_still):
+            terminal.line(line)
 
     if once or (is_plain and not follow):
         show(_rows(_await_answers(store, topics, substream_count)))
@@ -122,6 +127,7 @@ class Row:
         held: How many events wait.
         next_us: The system timestamp of the next event to be released; None if no event waits or the job has not answered.
         reported_us: When the job reported, microseconds.
+        stands_still: Why silence releases none of the held events; empty if it does, or if none is held.
     """
 
     job: str
@@ -135,6 +141,7 @@ class Row:
     held: int | None
     next_us: int | None
     reported_us: int
+    stands_still: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -148,6 +155,7 @@ class Row:
             "held": self.held,
             "next_release": None if self.next_us is None else format_tick(self.next_us),
             "reported": format_tick(self.reported_us),
+            **({"stands_still": self.stands_still} if self.stands_still else {}),
         }
 
 
@@ -164,7 +172,8 @@ def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[Row]:
     for (topic, partition), report in progress.partitions.items():
         partition_report: Mapping[str, Any] = {"watermark_us": report["c"], "cause": "input", **report}
         at_us = int(report["at_ms"]) * MILLISECOND_US
-        yield _row((name, progress.ordered_topic), f"{topic}-{partition}", False, state, partition_report, now_us, at_us)
+        row = _row((name, progress.ordered_topic), f"{topic}-{partition}", False, state, partition_report, now_us, at_us)
+        yield replace(row, stands_still=str(progress.job.get("stands_still", "")) if row.held and row.driven_by == "event" else "")
         for substream_report in report.get("top", ()):
             yield _row((name, progress.ordered_topic), substream_report["key"] or "(no key)", True, state, substream_report, now_us, at_us)
 
@@ -191,7 +200,7 @@ def _table(rows: list[Row], *, is_plain: bool = False) -> TextTable:
             f"  {row.timeline}" if row.is_substream else row.timeline,
             "" if row.is_substream else row.state,
             _format_time(row.watermark_us),
-            row.driven_by,
+            f"{row.driven_by} (not silence)" if row.stands_still else row.driven_by,
             delay,
             age,
             "-" if row.held is None else f"{row.held:,}",

@@ -50,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for each in (gone, lives):
         each.__enter__()
         each.publish([report])
-    lives.update_job(state="replaying")
+    lives.update_job(state="replaying", breaks={"in_words": "of the recent events 98 % are late", "fix": "raise late", "policy": "late"})
     both = ProgressPublisher(made.settings(), "t.first", query="first", outputs=["first", "second"], lag=7)
     both.__enter__()
     both.publish([{"bucket": number, "totals": {"results": 9, "results_too_large": 600}} for number in range(2)])
@@ -118,6 +118,7 @@ def test_people_get_a_table(server: Server, tmp_path: Path) -> None:
     assert "stopped, seen" in lines["stopped"]
     assert "TG-TOPIC-MISSING: the raw topic is gone" in shown
     assert "ingest waits: waiting for Kafka: no broker answers" in shown
+    assert "ingest lives: of the recent events 98 % are late: raise late" in shown
 
 
 @pytest.mark.parametrize(("name", "code"), [("lives", 0), ("stopped", 1), ("never", 1), ("gone", 1), ("waits", 1), ("nobody", 2)])
@@ -152,6 +153,16 @@ def test_held_events_are_told_with_what_the_watermark_waits_for() -> None:
     assert (shown.as_dict()["held"], shown.as_dict()["slowest"]) == (1_331, {"partition": "a-0", "cause": "event"})
     gone = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, reports), 10**6)
     assert (gone.state, gone.waiting) == ("gone", "")
+
+
+def test_held_events_that_silence_does_not_release_are_told_with_the_reason() -> None:
+    """A topic whose timestamps are its producers' stands still with them, while the job is live and behind by nothing."""
+    reason = "silence moves no time here, since the topic's timestamps are the producers' (CreateTime)"
+    reports = {("a", 0): {"c": 10**15, "held": 1_331, "cause": "event"}}
+    job = {"state": "live", "at_ms": 0, "stands_still": reason}
+    shown = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, reports), 1)
+    assert shown.waiting == f"1,331 events held; {reason}"
+    assert shown.as_dict()["stands_still"] == reason
 
 
 def test_a_job_that_waits_for_what_does_not_come_is_waiting() -> None:

@@ -1,0 +1,82 @@
+"""
+How many events of a range broke each time policy, and by how much: what the driver needs to warn of a backfill.
+
+Law: nothing here changes an event. Distances are computed only for pieces in which more than a tenth of the events broke a policy, from
+their first rows, so that an input within its policies costs three additions a piece.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.time_warnings import POLICIES, SHARE_MAX, least_broken
+from ordering.columns.segments import running_max
+from ordering.model.events import Batch, Counts
+from ordering.policies import Policies
+
+Ints = NDArray[np.int64]
+
+_SAMPLE_ROWS = 10_000
+
+
+class PolicyBreaks:
+    """The counts of one range, and the median distance of the last piece that was looked at, microseconds."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(("events", *POLICIES), 0)
+        self._median_us: dict[str, int] = {}
+
+    def add(self, counts: Counts, batch: Batch, policies: Policies, frontier_us: int) -> None:
+        """Add a piece with its *counts*; *frontier_us* is the arrival frontier before it."""
+        broken = {
+            "early": counts.early,
+            "late": counts.late_adjusted + counts.late_dropped,
+            "out_of_order": counts.out_of_order_adjusted + counts.out_of_order_dropped,
+        }
+        for policy, count in {"events": counts.events_in, **broken}.items():
+            self._counts[policy] += count
+        if least_broken(broken) > SHARE_MAX * counts.events_in:
+            self._median_us |= median_distances(batch, policies, frontier_us)
+
+    def report(self) -> dict[str, Any]:
+        """Return ``events``, the count of each policy, and ``median_us`` of those that were looked at."""
+        return {**self._counts, "median_us": self._median_us}
+
+
+def median_distances(batch: Batch, policies: Policies, frontier_us: int) -> dict[str, int]:
+    """
+    Return for each broken policy the median distance in microseconds: of an early event from event time back to arrival, of a late one from
+    arrival back to event time, of one out of order to the largest event time before it in *batch*.
+    """
+    rows = slice(0, _SAMPLE_ROWS)
+    arrival_us = np.maximum(np.maximum.accumulate(batch.arrival_us[rows]), frontier_us)
+    time_us = arrival_us if batch.event_time_us is None else batch.event_time_us[rows]
+    usable = batch.readable[rows]
+    is_early = usable & (time_us - arrival_us > policies.early_us) if policies.early_us is not None else np.zeros_like(usable)
+    is_late = usable & (arrival_us - time_us > policies.late_us) if policies.late_us is not None else np.zeros_like(usable)
+    kept = np.flatnonzero(usable & ~is_early)
+    own_us = time_us[kept] if policies.late_us is None else np.maximum(time_us[kept], arrival_us[kept] - policies.late_us)
+    behind_us = _behind_largest(own_us, None if batch.substream is None else _timeline_codes(batch.substream[rows])[kept])
+    found = {
+        "early": (time_us - arrival_us)[is_early],
+        "late": (arrival_us - time_us)[is_late],
+        "out_of_order": behind_us[behind_us > max(policies.reorder_us, 0)],
+    }
+    return {policy: int(np.median(distances_us)) for policy, distances_us in found.items() if len(distances_us)}
+
+
+def _behind_largest(own_us: Ints, codes: Ints | None) -> Ints:
+    """Return how far each event lies behind the largest of its timeline so far; *codes* number the timelines (None: there is one)."""
+    segment = np.zeros(len(own_us), dtype=np.int64) if codes is None else np.unique(codes, return_inverse=True)[1]
+    order = np.argsort(segment, kind="stable")
+    return running_max(own_us[order], segment[order]) - own_us[order]
+
+
+def _timeline_codes(substream: Any) -> Ints:
+    encoded = substream if isinstance(substream, pa.DictionaryArray) else pa.array(substream).dictionary_encode()
+    codes: Ints = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes

@@ -1,0 +1,115 @@
+"""
+Warnings that an input's time does not move as its user expects: events that break a policy, and silence that moves nothing.
+
+Law: warnings change no event. They are the driver's own: another run of the job over the same log may warn at other places.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ingest.config import IngestPlan
+from ordering.ticks import MILLISECOND_US, SECOND_US, format_duration
+from tidegate.settings.tables.inputs import InputSettings
+
+POLICIES = ("early", "late", "out_of_order")
+SHARE_MAX = 0.1
+# Events on which a share is based: fewer say nothing, older ones are forgotten.
+EVENTS_MIN, EVENTS_RECENT = 100, 10_000
+
+_DISTANCES = {
+    "early": "{} ahead of arrival",
+    "late": "{} behind arrival",
+    "out_of_order": "{} behind the largest event time",
+}
+_BACKFILL = "if they are of the past, produce them with timestamps of the past: docs/backfill.md"
+_FIXES = {
+    "early": 'raise early, or correct the clocks of the producers; "Backfill and replay" (docs/backfill.md) if stamps are of the past',
+    "late": f"raise late if events come so late; {_BACKFILL}",
+    "out_of_order": "raise reorder to the disorder that is usual; events then wait so long for their results",
+}
+
+
+def least_broken(counts: Mapping[str, int]) -> int:
+    """Return how many events broke a policy at least: a late event that was lifted may be out of order too, and counts in both."""
+    return counts["early"] + max(counts["late"], counts["out_of_order"])
+
+
+def stands_still_because(plan: IngestPlan) -> str:
+    """Return why silence moves no time in some topic of an input, and what to do, in words; empty if silence moves time in all."""
+    settings = plan.settings
+    # The end of the input releases what is held.
+    if plan.until_end:
+        return ""
+    if settings.policies().late_us is None:
+        return 'silence moves no time here, since late = "off": set late'
+    if plan.estimates >= plan.topic_ids.keys():
+        return ""
+    if settings.idle == "off":
+        return 'silence moves no time here, since idle = "off"'
+    return (
+        "silence moves no time here, since the topic's timestamps are the producers' (CreateTime): "
+        'use LogAppendTime or arrival = "ingest"'
+    )
+
+
+class PolicyBreakWarning:
+    """Watches the share of recent events that break a policy of an input; ``finding`` says so as long as it is above a tenth."""
+
+    def __init__(self, settings: InputSettings) -> None:
+        self._tolerances = {
+            "early": settings.early_us,
+            "late": settings.policies().late_us,
+            "out_of_order": settings.policies().reorder_us,
+        }
+        self._recent: Counter[str] = Counter()
+        self._median_us: dict[str, int] = {}
+        self.finding: dict[str, Any] | None = None
+
+    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> bool:
+        """Take a batch's reports into account; return whether the finding has come or gone."""
+        for report in reports:
+            breaks = dict(report.get("breaks", {}))
+            self._median_us |= breaks.pop("median_us", {})
+            self._recent.update(breaks)
+        events = self._recent["events"]
+        if events > EVENTS_RECENT:
+            self._recent = Counter({name: count * EVENTS_RECENT // events for name, count in self._recent.items()})
+        had_finding, self.finding = self.finding is not None, self._find()
+        return had_finding != (self.finding is not None)
+
+    def _find(self) -> dict[str, Any] | None:
+        events = self._recent["events"]
+        broken = least_broken(self._recent)
+        # Once it is told, it stays until half of that is reached: a share that wavers is told once.
+        bound = SHARE_MAX if self.finding is None else SHARE_MAX / 2
+        if events < EVENTS_MIN or broken <= bound * events:
+            return None
+        shares = {policy: self._recent[policy] / events for policy in POLICIES if self._recent[policy]}
+        worst = max(shares, key=shares.__getitem__)
+        in_words = "; ".join(
+            self._policy_in_words(policy, shares[policy]) for policy in sorted(shares, key=shares.__getitem__, reverse=True)
+        )
+        return {
+            "policy": worst,
+            "shares": {policy: round(share, 3) for policy, share in shares.items()},
+            "median_us": {policy: self._median_us[policy] for policy in shares if policy in self._median_us},
+            "in_words": f"of the recent events {in_words}",
+            "fix": _FIXES[worst],
+        }
+
+    def _policy_in_words(self, policy: str, share: float) -> str:
+        setting = "reorder" if policy == "out_of_order" else policy
+        percent = "under 1 %" if share < 0.01 else f"{share:.0%}".replace("%", " %")
+        tolerance_us = self._tolerances[policy]
+        words = f"{percent} are {policy.replace('_', ' ')} ({setting} = {format_duration(tolerance_us or 0)!r}"
+        if policy in self._median_us:
+            words += f", median {_DISTANCES[policy].format(_round_duration(self._median_us[policy]))}"
+        return words.replace("'", '"') + ")"
+
+
+def _round_duration(duration_us: int) -> str:
+    unit_us = SECOND_US if duration_us >= 10 * SECOND_US else MILLISECOND_US
+    return format_duration(duration_us // unit_us * unit_us) if duration_us >= unit_us else "under 1ms"

@@ -1,0 +1,93 @@
+"""Warnings of an ingest job: events that break a policy, and silence that moves no time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ingest.config import IngestPlan
+from ingest.offsets import PlannedPosition
+from ingest.time_warnings import PolicyBreakWarning, stands_still_because
+from ordering.ticks import SECOND_US
+from tidegate.settings.tables.inputs import InputSettings
+from tidegate.settings.tables.redis import RedisSettings
+
+
+def settings_of(**more: str) -> InputSettings:
+    """README's input."""
+    return InputSettings.model_validate({"__name__": "taxis", "timestamp_by": "at", "late": "1m", "reorder": "5s", **more})
+
+
+def breaks(events: int, late: int = 0, out_of_order: int = 0, median_us: dict[str, int] | None = None) -> list[dict[str, Any]]:
+    """What a batch reports."""
+    return [{"breaks": {"events": events, "early": 0, "late": late, "out_of_order": out_of_order, "median_us": median_us or {}}}]
+
+
+def test_a_backfill_is_told_once_with_policy_distance_and_what_to_do() -> None:
+    """19,646 of 20,000 events were lifted in silence."""
+    watch = PolicyBreakWarning(settings_of())
+    assert watch.accept_reports(breaks(20_000, late=19_646)) is True
+    assert watch.accept_reports(breaks(20_000, late=19_646)) is False
+    assert watch.finding is not None
+    assert watch.finding["policy"] == "late"
+    assert watch.finding["in_words"] == 'of the recent events 98 % are late (late = "1m")'
+    assert "docs/backfill.md" in watch.finding["fix"]
+
+
+def test_the_median_stands_behind_its_policy() -> None:
+    """The worst policy comes first, and says what to do."""
+    watch = PolicyBreakWarning(settings_of())
+    watch.accept_reports(breaks(1_000, late=3, out_of_order=400, median_us={"out_of_order": 90 * SECOND_US, "late": 125_300_000}))
+    assert watch.finding is not None
+    assert watch.finding["in_words"] == (
+        'of the recent events 40 % are out of order (reorder = "5s", median 1m30s behind the largest event time); '
+        'under 1 % are late (late = "1m", median 2m5s behind arrival)'
+    )
+    assert watch.finding["fix"].startswith("raise reorder")
+
+
+def test_a_tenth_is_no_finding_and_what_is_over_is_forgotten() -> None:
+    """Few events say nothing; a finding ends when the recent events are mostly within the policies."""
+    watch = PolicyBreakWarning(settings_of())
+    watch.accept_reports(breaks(90, late=90))
+    assert watch.finding is None, "too few"
+    watch = PolicyBreakWarning(settings_of())
+    assert watch.accept_reports(breaks(1_000, late=100)) is False
+    assert watch.accept_reports(breaks(1_000, late=300)) is True
+    assert watch.accept_reports(breaks(1_000)) is False, "it wavers"
+    assert watch.accept_reports(breaks(100_000)) is True
+    assert watch.finding is None
+
+
+PLAN = IngestPlan(
+    settings=settings_of(),
+    kafka={},
+    redis=RedisSettings(),
+    partitions=(("taxis", 0),),
+    topic_ids={"taxis": "id"},
+    tasks=1,
+    starts={("taxis", 0): PlannedPosition(0)},
+    output_partitions=1,
+    estimates=frozenset(),
+    until_end=False,
+    checkpoint="",
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "said"),
+    [
+        ({}, {}, 'the producers\' (CreateTime): use LogAppendTime or arrival = "ingest"'),
+        ({"estimates": frozenset({"taxis"})}, {}, ""),
+        ({"until_end": True}, {}, ""),
+        ({}, {"idle": "off"}, 'since idle = "off"'),
+        ({"estimates": frozenset({"taxis"})}, {"late": "off"}, 'since late = "off"'),
+    ],
+)
+def test_silence_that_moves_no_time_is_explained(changes: dict[str, Any], settings: dict[str, str], said: str) -> None:
+    """Held events stay held when producers stop, and the job looks well."""
+    found = stands_still_because(replace(PLAN, settings=settings_of(**settings), **changes))
+    assert said in found
+    assert bool(found) == bool(said)
