@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,16 @@ if TYPE_CHECKING:
 
 Directory = Annotated[Path, typer.Option("--dir", envvar="TIDEGATE_STACK_DIR", help="The stack's folder: data, logs, stack.json.")]
 Output = Annotated[Format, typer.Option("--format", help="What is printed on standard output.")]
-Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Loopback port; default: a free one, then the same again.")]
+Port = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Loopback port; default: the usual one or any free one, then the same again.")
+]
+
+
+class Address(StrEnum):
+    """An address that ``--print`` prints."""
+
+    BOOTSTRAP = "bootstrap"
+    REDIS = "redis"
 
 
 def up(
@@ -26,13 +36,16 @@ def up(
     kafka_port: Port = None,
     redis_port: Port = None,
     heap: Annotated[str, typer.Option(envvar="TIDEGATE_STACK_HEAP", help="Largest heap of Kafka, as Java writes it.")] = "1g",
+    address: Annotated[Address | None, typer.Option("--print", help="Print this address and nothing else, for other programs.")] = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Start a real Kafka and a real Valkey in this folder, or find the running ones."""
-    stack = EmbeddedStack(directory, kafka_port, redis_port, heap)
+    stack = EmbeddedStack(directory, kafka_port, redis_port, heap, usual_ports=True)
     with standard_error().spinner("starting") as update:
         stack.start(update)
-    if output is Format.JSON:
+    if address is not None:
+        print_lines([stack.bootstrap if address is Address.BOOTSTRAP else stack.redis_url])
+    elif output is Format.JSON:
         print_text(json.dumps(stack.status().as_dict()) + "\n")
     else:
         print_services(stack.status())

@@ -149,7 +149,9 @@ class Admin:
         topic = self.find(name)
         if topic is None:
             known = sorted(topic for topic in self.partition_counts() if not topic.startswith("__"))
-            fix = fix or "create it" + (f", or name one of: {', '.join(known[:10])}" if known else "")
+            fix = fix or f"create it (a raw topic: tidegate topic create {name})" + (
+                f", or name one of: {', '.join(known[:10])}" if known else ""
+            )
             raise RefusedError(f"there is no topic {name!r} on {self.bootstrap}", code="TG-TOPIC-MISSING", where=name, fix=fix)
         return topic
 

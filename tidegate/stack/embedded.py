@@ -46,6 +46,7 @@ STOP_GRACE_S = 30.0
 # server could otherwise get the server's own port, connect to itself, and keep the server from starting again.
 _PORTS = range(20_000, 30_000)
 
+_USUAL_PORTS = {"kafka": 9092, "redis": 6379}
 _TITLES = {"kafka": "Kafka", "redis": "Valkey"}
 
 Progress = Callable[[str], None]
@@ -86,6 +87,7 @@ class EmbeddedStack:
     Args:
         directory: The stack's folder; created if missing.
         kafka_port, redis_port: Loopback ports; None: a free one, at the next start the same again if possible.
+        usual_ports: Whether the first free port to be tried is the one that clients expect, 9092 and 6379.
         heap: Largest heap of Kafka's JVM, as Java writes it, e.g. ``512m``.
         security: Users and certificates; None: every process on this machine has access.
     """
@@ -97,7 +99,10 @@ class EmbeddedStack:
         redis_port: int | None = None,
         heap: str = "1g",
         security: StackSecurity | None = None,
+        *,
+        usual_ports: bool = False,
     ) -> None:
+        self._usual_ports = _USUAL_PORTS if usual_ports else {}
         self.directory = directory.absolute()
         self._wanted_ports = {"kafka": kafka_port, "redis": redis_port}
         self._heap, self._security = heap, security
@@ -250,7 +255,8 @@ class EmbeddedStack:
     def _choose_port(self, name: str, keep_port: bool) -> int:
         wanted, remembered = self._wanted_ports.get(name), self._recorded_port(name)
         fixed = wanted or (remembered if keep_port else None)
-        port = fixed or (remembered if remembered and is_free(remembered) else free_port())
+        likely = [port for port in (remembered, self._usual_ports.get(name)) if port and is_free(port) and not is_listening(port)]
+        port = fixed or (likely[0] if likely else free_port())
         if not is_free(port):
             what = f"port {port} for {name} is taken by another program"
             where = f"127.0.0.1:{port}"

@@ -13,10 +13,17 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
+import typer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from typer.testing import CliRunner
 
 from ordering.errors import RefusedError
+from tidegate.cli.produce import produce
+from tidegate.cli.topic import topic
+from tidegate.kafka.admin import Admin
+from tidegate.observe.console import report_errors
+from tidegate.stack import embedded
 from tidegate.stack.embedded import EmbeddedStack, free_port
 from tidegate.stack.jars import StackError
 
@@ -118,6 +125,60 @@ def test_the_command_line_shows_the_running_stack(stack: EmbeddedStack) -> None:
         assert (valkey["address"], valkey["pid"]) == (stack.redis_url, stack.redis_pid)
 
 
+def test_addresses_are_printed_alone_for_other_programs(stack: EmbeddedStack) -> None:
+    """As in ``kafkacat -b $(tidegate up --print bootstrap)``."""
+    printed = [tidegate("up", "--dir", str(stack.directory), "--print", name).stdout for name in ("bootstrap", "redis")]
+    assert printed == [f"{stack.bootstrap}\n", f"{stack.redis_url}\n"]
+
+
+def test_a_topic_is_created_once_and_lines_are_produced_to_it(
+    stack: EmbeddedStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new user needs no other program: the topic, then records with keys and with timestamps of the past."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TIDEGATE_KAFKA__BOOTSTRAP", stack.bootstrap)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command("topic")(report_errors(topic))
+    app.command("produce")(report_errors(produce))
+
+    def run(*arguments: str, exit_code: int = 0) -> str:
+        result = CliRunner().invoke(app, list(arguments))
+        assert result.exit_code == exit_code, result.output
+        return result.output
+
+    Path("rides.ndjson").write_text('{"at": 978307200.5, "car": "a"}\n\n{"at": 978307201, "car": "b"}\nnot JSON\n')
+    assert "TG-TOPIC-MISSING" in run("produce", "rides.ndjson", "rides", exit_code=3)
+    assert run("topic", "create", "rides", "--partitions", "3") == "created rides (partitions: 3; producers stamp records)\n"
+    assert run("topic", "create", "rides", "--partitions", "3").startswith("there already")
+    assert "TG-TOPIC-PARTITIONS" in run("topic", "create", "rides", "--partitions", "2", exit_code=3)
+    printed = run("produce", "rides.ndjson", "rides", "--key", "car", "--timestamp-by", "at")
+    assert printed.splitlines() == [
+        "produced 3 records to rides",
+        "without a valid at: 1, which bear the timestamp of the record before",
+        "without car: 1, which have no key",
+    ]
+    assert run("produce", "--sample", "rides").startswith("produced 1,7")
+    run("topic", "create", "stamped", "--log-append-time")
+    assert "LogAppendTime: its broker overwrites" in run("produce", "--sample", "stamped")
+    consumer = Consumer({"bootstrap.servers": stack.bootstrap, "group.id": "test", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["rides"])
+    found = {}
+    while len(found) < 3:
+        message = consumer.poll(20)
+        assert message is not None
+        if message.timestamp()[1] < LONG_AGO_MS + 10_000:
+            found[message.value()] = (message.key(), message.timestamp()[1])
+    consumer.close()
+    assert found == {
+        b'{"at": 978307200.5, "car": "a"}': (b"a", LONG_AGO_MS + 500),
+        b'{"at": 978307201, "car": "b"}': (b"b", LONG_AGO_MS + 1_000),
+        b"not JSON": (None, LONG_AGO_MS + 1_000),
+    }
+    admin = Admin({"bootstrap.servers": stack.bootstrap})
+    stamped = [admin.find(name) for name in ("rides", "stamped")]
+    assert [found is not None and found.uses_log_append_time for found in stamped] == [False, True]
+
+
 def test_up_outlives_its_process_and_down_with_wipe_leaves_nothing(tmp_path: Path) -> None:
     """The servers run on after ``tidegate up`` ended, on the ports given; ``down --wipe`` stops them and deletes their files."""
     folder = str(tmp_path / "stack")
@@ -135,6 +196,19 @@ def test_up_outlives_its_process_and_down_with_wipe_leaves_nothing(tmp_path: Pat
     assert not any(psutil.pid_exists(pid) for pid in pids if pid)
     assert not Path(folder).exists()
     assert tidegate("status", "--dir", folder).returncode == 1
+
+
+def test_up_takes_the_usual_ports_if_they_are_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples that say localhost:9092 then work; where somebody listens there, another port is taken. Other stacks never take them."""
+    taken = free_port()
+    monkeypatch.setattr(embedded, "_USUAL_PORTS", {"kafka": taken})
+    chosen, other = EmbeddedStack(tmp_path / "usual", usual_ports=True), EmbeddedStack(tmp_path / "other")
+    for stack_folder in (chosen.directory, other.directory):
+        stack_folder.mkdir()
+    assert chosen._choose_port("kafka", keep_port=False) == taken
+    assert other._choose_port("kafka", keep_port=False) != taken
+    with socket.create_server(("127.0.0.1", taken)):
+        assert chosen._choose_port("kafka", keep_port=False) != taken
 
 
 def test_a_pid_that_belongs_to_somebody_else_is_left_alone(tmp_path: Path) -> None:

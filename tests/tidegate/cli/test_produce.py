@@ -1,0 +1,67 @@
+"""``tidegate produce``: the sample of README, and what it refuses. ``tests/tidegate/stack/test_embedded.py`` has it with a broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ordering.model.step import Batch, Model
+from ordering.policies import Policies
+from ordering.ticks import HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
+from tidegate.cli.produce import produce, sample_lines
+from tidegate.observe.console import report_errors
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(report_errors(produce))
+
+
+@pytest.mark.parametrize("now_us", [1_700_000_000_123_456, 1_900_000_000 * SECOND_US])
+def test_the_sample_keeps_readme_s_policies_whenever_it_is_made(now_us: int) -> None:
+    """An hour up to now, stamped as it arrived: few events are late or out of order, none is early, and none lies ahead."""
+    lines = list(sample_lines(now_us))
+    payloads = [json.loads(line.value) for line in lines]
+    stamps_us = np.array([(line.timestamp_ms or 0) * MILLISECOND_US for line in lines])
+    times_us = np.array([round(payload["at"] * 1e6) for payload in payloads])
+    assert 1_750 < len(lines) <= 1_800
+    assert (np.diff(stamps_us) >= 0).all()
+    assert stamps_us[-1] <= now_us
+    assert now_us - HOUR_US - SECOND_US <= times_us.min()
+    assert now_us - times_us.max() < MINUTE_US
+    assert {payload["car"].encode() for payload in payloads} == {line.key for line in lines}
+    model = Model(Policies(early_us=5 * MINUTE_US, late_us=MINUTE_US, reorder_us=5 * SECOND_US), False, 1)
+    batch = Batch(
+        offset=np.arange(len(lines)),
+        arrival_us=stamps_us,
+        event_time_us=times_us,
+        readable=np.ones(len(lines), dtype=np.bool_),
+        substream=None,
+        key=np.array([line.key for line in lines], dtype=object),
+        value=np.array([line.value for line in lines], dtype=object),
+        end_offset=len(lines),
+    )
+    counts = model.step(model.new_state(), batch).counts
+    assert counts.early == 0
+    assert 10 <= counts.late_adjusted <= 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["taxis"], "TG-SETTING-FLAG"),
+        (["--sample", "a.ndjson", "taxis"], "TG-SETTING-FLAG"),
+        (["a.ndjson", "taxis.ordered"], "TG-PRODUCE-OWN"),
+        (["--sample", "taxis", "--set", "kafka.bootstrap=127.0.0.1:1"], "TG-KAFKA-UNREACHABLE"),
+    ],
+)
+def test_what_cannot_be_produced_is_refused(arguments: list[str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ordered topics are written by their stages alone."""
+    monkeypatch.chdir(tmp_path)
+    Path("tidegate.toml").write_text('[inputs.taxis]\ntimestamp_by = "at"\n')
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code != 0
+    assert code in result.output
