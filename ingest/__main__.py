@@ -170,7 +170,7 @@ def _print_ends(inputs: Sequence[RunningInput], terminal: Terminal, *, as_json: 
             print_json({"event": "end", **summary})
         else:
             rate = f", {summary['events_per_second']:,} events/s" if summary["events_per_second"] else ""
-            watermark = f"; watermark {summary['watermark']}{rate}" if summary["watermark"] else ""
+            watermark = f"; watermark {'ended' if summary['finished'] else summary['watermark']}{rate}" if summary["watermark"] else ""
             breaks = f"; {running_input.policy_breaks}: see docs/backfill.md" if running_input.policy_breaks else ""
             end_line(terminal, f"ingest {running_input.name}", f"{running_input.progress.line()}{watermark}{breaks}")
 

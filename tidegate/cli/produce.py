@@ -42,7 +42,9 @@ def produce(
     places: Annotated[
         list[str], typer.Argument(metavar="[FILE] TOPIC", help="A file with a record in each line (- is standard input), and a raw topic.")
     ],
-    sample: Annotated[bool, typer.Option("--sample", help="Instead of a file: an hour of taxis up to now, as in README.")] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Instead of a file: an hour of taxis up to now, as in README; again: what came since.")
+    ] = False,
     key: Annotated[str | None, typer.Option(help="JSON field with the record's key: equal keys go to one partition.")] = None,
     timestamp_by: Annotated[
         str | None, typer.Option(help="JSON field with the record's timestamp, for history; default: the present moment.")
@@ -67,10 +69,12 @@ def produce(
         )
     topic, reader = places[-1], _LineReader(key, timestamp_by, timestamp_format)
     settings = load(config, parse_assignments(assign or []))
-    _check_topic(settings, topic, has_own_times=sample or timestamp_by is not None)
+    newest_ms = _check_topic(settings, topic, has_own_times=sample or timestamp_by is not None)
     with standard_error().spinner(f"producing to {topic}"):
         if sample:
-            count = _send(settings, topic, sample_lines(time.time_ns() // 1000))
+            lines = sample_lines(time.time_ns() // 1000)
+            # Produced again, the sample goes on: a second hour of the same time would be late.
+            count = _send(settings, topic, (line for line in lines if (line.timestamp_ms or 0) > newest_ms))
         else:
             with _open(places[0]) as file:
                 count = _send(settings, topic, reader.read(file))
@@ -142,9 +146,10 @@ def _open(path: str) -> BinaryIO:
         raise SettingError(f"{path} cannot be read: {error.strerror}", code="TG-SETTING-FLAG", where="FILE") from None
 
 
-def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> None:
+def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> int:
+    """Return the newest timestamp in a raw topic, milliseconds; -1 if it is empty."""
     from ingest.planner.joining_partitions import own_topics
-    from tidegate.kafka.admin import Admin
+    from tidegate.kafka.admin import MAX_TIMESTAMP, Admin
     from tidegate.observe.terminal import Styled, standard_error
 
     if name in own_topics(settings):
@@ -160,6 +165,8 @@ def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> None:
     if has_own_times and topic.uses_log_append_time:
         told = f": {name} is LogAppendTime: its broker overwrites the timestamps, so that history arrives now (docs/backfill.md)"
         standard_error().line(Styled("warning", "yellow"), told)
+    newest = admin.offsets([(name, number) for number in range(topic.partitions)], MAX_TIMESTAMP)
+    return max(int(found.timestamp) for found in newest.values())
 
 
 def _send(settings: Settings, topic: str, lines: Iterable[Line]) -> int:

@@ -173,7 +173,7 @@ def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[Row]:
         partition_report: Mapping[str, Any] = {"watermark_us": report["c"], "cause": "input", **report}
         at_us = int(report["at_ms"]) * MILLISECOND_US
         row = _row((name, progress.ordered_topic), f"{topic}-{partition}", False, state, partition_report, now_us, at_us)
-        yield replace(row, stands_still=str(progress.job.get("stands_still", "")) if row.held and row.driven_by == "event" else "")
+        yield replace(row, stands_still=str(progress.job.get("stands_still", "")) if row.held else "")
         for substream_report in report.get("top", ()):
             yield _row((name, progress.ordered_topic), substream_report["key"] or "(no key)", True, state, substream_report, now_us, at_us)
 

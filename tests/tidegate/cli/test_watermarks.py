@@ -99,12 +99,12 @@ def test_events_that_silence_does_not_release_are_named(server: Server) -> None:
     reason = "silence moves no time here, since the topic's timestamps are the producers' (CreateTime)"
     Path("tidegate.toml").write_text('[inputs.still]\ntopic = "raw"\nordered_topic = "still.ordered"\n')
     with ProgressPublisher(server.settings(), "still.ordered", every_s=0.01, input="still", stands_still=reason) as publisher:
-        publisher.publish([report(0, 8_000_000, held=1_331), report(1, 9_000_000, held=0)])
+        publisher.publish([report(0, 8_000_000, held=1_331, cause="late floor"), report(1, 9_000_000, held=0)])
         wait_for(server, "still.ordered")
         found = json.loads(run(server, "still", "--format", "json"))["rows"]
         text = run(server, "still")
     assert [row.get("stands_still") for row in found] == [reason, None]
-    assert "event (not silence)" in text
+    assert "late floor (not silence)" in text
     assert f"still: {reason}" in text
 
 

@@ -158,6 +158,8 @@ def test_a_topic_is_created_once_and_lines_are_produced_to_it(
         "without car: 1, which have no key",
     ]
     assert run("produce", "--sample", "rides").startswith("produced 1,7")
+    again = run("produce", "--sample", "rides", "--format", "json")
+    assert json.loads(again)["records"] < 100, "it goes on where the first one ended"
     run("topic", "create", "stamped", "--log-append-time")
     assert "LogAppendTime: its broker overwrites" in run("produce", "--sample", "stamped")
     consumer = Consumer({"bootstrap.servers": stack.bootstrap, "group.id": "test", "auto.offset.reset": "earliest"})
