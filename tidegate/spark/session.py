@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -93,7 +94,8 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
         with _redirect_stderr(folder / WORKER_LOG):
             with launch_files(folder_of_job, {"spark.master": spark.master, **conf}) as properties:
                 start_jvm(properties)
-            started: SparkSession = builder.getOrCreate()
+            with _keep_interrupt_handler():
+                started: SparkSession = builder.getOrCreate()
     except Exception as error:  # py4j raises its own kinds, and a missing Java a bare RuntimeError
         raise TidegateError(
             f"Spark does not start on {spark.master}: {error}",
@@ -158,6 +160,18 @@ def start_stage(
     query = (writer.trigger(availableNow=True) if stage.until_end else writer.trigger(processingTime="0 seconds")).start()
     hand_over.follow(query, lambda texts: on_reports([json.loads(text) for text in texts]))
     return query
+
+
+@contextmanager
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Keep this program's answer to Ctrl-C: PySpark puts its own in place, which cuts the batch off and raises within its own calls."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        # Only the main thread sets handlers, and PySpark's only there.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -275,7 +275,8 @@ def test_each_kind_of_change_is_refused_or_goes_on_as_the_manual_says(scene: Sce
     ingest.until(lambda: ingest.last.get("events_in") == count, "the first half is ordered")
     job = space.start("query", "counts.sql", "--into", "whole")
     job.until(lambda: caught_up(job), "it is counted")
-    job.stop()
+    # As somebody at a terminal does, who gets the summary and no traceback of Spark's.
+    job.interrupt()
     Admin({"bootstrap.servers": bootstrap}).ensure_ordered_topic(f"{scene.topic}.other", PARTITIONS, None, 1_000_000)
     for what, script, flags in CHANGES:
         named = [flag.format(topic=scene.topic) for flag in flags]

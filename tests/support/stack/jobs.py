@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -118,6 +119,11 @@ class Job:
     def stop(self) -> dict[str, Any]:
         """Ask the command to end (SIGTERM), as a service manager does; return the summary."""
         self._process.terminate()
+        return self.finish()
+
+    def interrupt(self) -> dict[str, Any]:
+        """Ask the command to end as Ctrl-C does (SIGINT); return the summary."""
+        os.kill(self.pid, signal.SIGINT)
         return self.finish()
 
     def kill(self) -> None:
