@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +69,17 @@ def test_what_cannot_be_produced_is_refused(arguments: list[str], code: str, tmp
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code != 0
     assert code in result.output
+
+
+def test_readme_s_query_counts_the_sample(tmp_path: Path) -> None:
+    """What a new user types gives six fixes of each of five cars in nearly each minute."""
+    blocks = re.findall(r"```sql\n(.*?)```", (Path(__file__).parents[3] / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "rides.sql").write_text(blocks[0])
+    (tmp_path / "taxis.ndjson").write_bytes(b"\n".join(line.value for line in sample_lines(1_900_000_000 * SECOND_US)))
+    command = [sys.executable, "-m", "tidegate", "local", "rides.sql", "--input", "taxis=taxis.ndjson"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=60)
+    results = [json.loads(line) for line in shown.stdout.splitlines()]
+    fixes = Counter(result["fixes"] for result in results)
+    assert {result["car"] for result in results} == set("abcde")
+    assert fixes[6] > 250, "one fix in a hundred comes two minutes late, and counts in another minute"
+    assert len(results) < 310
