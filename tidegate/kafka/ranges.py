@@ -20,12 +20,13 @@ from ordering.errors import RefusedError, UnreachableError
 from tidegate.access_rights import Right
 from tidegate.kafka import native
 from tidegate.kafka.admin import raise_if_hopeless
+from tidegate.kafka.batch_probe import find_unreadable_batch
 from tidegate.kafka.client_properties import CONSUMER, STEADY
-from tidegate.kafka.failures import error_text, is_denial, kafka_failure
+from tidegate.kafka.failures import is_denial, kafka_failure
 from tidegate.kafka.messages import MessageConsumer
 from tidegate.kafka.native import NativeConsumer, NativeSource
 from tidegate.kafka.records import Records
-from tidegate.kafka.unreadable import is_unreadable, next_readable, unreadable_error
+from tidegate.kafka.unreadable import is_unreadable, unreadable_error
 from tidegate.observe.logs import get_logger
 
 __all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "cached_reader", "drop_reader"]
@@ -41,10 +42,7 @@ _NEAR = 50_000  # a range that begins at most this many offsets ahead is reached
 _WAIT_MS = 500
 _MORE_MS = 50
 _WARN_AFTER_S = 10.0
-_LAST_OFFSET = 2**63 - 1
-# How often to wait _WAIT_MS for an answer about one offset.
-_PROBES = 20
-# A reader reconnects after this silence, doubled each time, so that large records on slow lines still arrive.
+# After this silence, doubled each time, a reader looks for broken bytes and reconnects; large records on slow lines still arrive.
 _RECONNECT_AFTER_S, _RECONNECT_AFTER_MAX_S = 20.0, 120.0
 
 _log = get_logger("kafka.reader")
@@ -138,6 +136,7 @@ class RangeReader:
                 what = f"no records came for {silence_max_s:g} s"
                 raise UnreachableError(what, code="TG-KAFKA-UNREACHABLE", where=f"{self._topic}-{self._partition}@{self._position}")
             elif now_s - since_s > patience_s:
+                self._raise_if_unreadable(self._position)
                 self._reconnect()
                 since_s, patience_s = now_s, min(2 * patience_s, _RECONNECT_AFTER_MAX_S)
             elif now_s - warned_s > _WARN_AFTER_S:
@@ -169,9 +168,7 @@ class RangeReader:
             if error_offset >= end:
                 self._position = end
                 return
-            start = max(error_offset, self._position)
-            behind = next_readable(self._is_readable, start)
-            raise unreadable_error(self._topic, self._partition, start, behind, error_text(error))
+            self._raise_if_unreadable(max(error_offset, self._position))
         elif code in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
             what = "retention has deleted records that are still to be read"
             fix = "give the topic a longer retention; ingest, started again, says how it goes on behind the gap"
@@ -181,14 +178,11 @@ class RangeReader:
         elif error.fatal() or code == KafkaError._FATAL or is_denial(error):
             raise kafka_failure(error, f"{self._topic}-{self._partition}", "Read", self._topic, self._properties)
 
-    def _is_readable(self, offset: int) -> bool:
-        """Return whether records can be fetched from an offset on; also if it is the end of the partition, or beyond."""
-        self.seek(offset)
-        for _ in range(_PROBES):
-            records, is_beyond, error, _ = self._consumer.fetch(_LAST_OFFSET, 1, 1, _WAIT_MS, 0)
-            if records is not None or is_beyond or error is not None:
-                return not is_unreadable(error)
-        return True
+    def _raise_if_unreadable(self, offset: int) -> None:
+        """Raise TG-RECORD-UNREADABLE if broken bytes hide the records from an offset on: librdkafka says so only of compressed ones."""
+        batch = find_unreadable_batch(self._settings, self._topic, self._partition, offset)
+        if batch is not None:
+            raise unreadable_error(self._topic, self._partition, offset, batch.end, batch.reason)
 
 
 _sources: dict[Any, NativeSource] = {}

@@ -1,0 +1,79 @@
+"""
+Whether a partition's bytes at an offset can be read, found out by a process of its own: ``python -m tidegate.kafka.batch_probe``.
+
+Behind a wrong checksum librdkafka 2.16 goes on at a wrong place of the answer, fetches from whatever offset it meets there, and may then
+never end. So only the first event of a connection is believed, no connection is closed, and the process ends without asking anybody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tidegate.kafka.failures import error_text
+from tidegate.kafka.unreadable import is_unreadable, next_readable
+
+__all__ = ["UnreadableBatch", "find_unreadable_batch"]
+
+_ANSWER_TIMEOUT_S = 10.0
+_TIMEOUT_S = 300.0
+
+
+class UnreadableBatch(NamedTuple):
+    """*end*: the first offset behind it; *reason*: what the client said of it."""
+
+    end: int
+    reason: str
+
+
+def find_unreadable_batch(properties: Mapping[str, str], topic: str, partition: int, offset: int) -> UnreadableBatch | None:
+    """
+    Return what broken bytes hide the records from *offset* on, or None if records come, or nothing does.
+
+    *properties* are a consumer's; they go through a pipe, since the command line of a process is for all to read.
+    """
+    place = json.dumps({"properties": {**properties, "check.crcs": "true"}, "topic": topic, "partition": partition, "offset": offset})
+    command = [sys.executable, "-m", "tidegate.kafka.batch_probe"]
+    try:
+        outcome = subprocess.run(command, input=place, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return None
+    found = json.loads(outcome.stdout) if outcome.returncode == 0 else None
+    return UnreadableBatch(found["end"], found["reason"]) if found else None
+
+
+class _Probe:
+    def __init__(self, properties: Mapping[str, str], topic: str, partition: int) -> None:
+        self._properties, self._topic, self._partition = {**properties, "group.id": "tidegate"}, topic, partition
+        self._open: list[Consumer] = []
+
+    def reason_unreadable(self, offset: int) -> str | None:
+        consumer = Consumer(self._properties)
+        self._open.append(consumer)
+        consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+        message = consumer.poll(_ANSWER_TIMEOUT_S)
+        error = None if message is None else message.error()
+        return error_text(error) if error is not None and is_unreadable(error) else None
+
+    def is_readable(self, offset: int) -> bool:
+        """Return whether the bytes of an offset are not known to be broken; also if it is the end of the partition, or beyond."""
+        return self.reason_unreadable(offset) is None
+
+
+def _main() -> None:
+    place = json.load(sys.stdin)
+    probe = _Probe(place["properties"], place["topic"], place["partition"])
+    reason = probe.reason_unreadable(place["offset"])
+    found = None if reason is None else {"end": next_readable(probe.is_readable, place["offset"]), "reason": reason}
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _main()
