@@ -23,6 +23,7 @@ STREAMS = {
     "sinks/console.py": "results, each passed through visible()",
     "tidegate/observe/console.py": "hands standard error to the door",
     "tidegate/observe/logs.py": "log lines, passed through visible() by the last processor",
+    "tidegate/kafka/batch_probe.py": "the answer of a process, read by the one that started it",
     "tidegate/order/output.py": "results: bytes for files and pipes, passed through visible_lines() for a terminal",
     "tidegate/order/summary.py": "hands standard error to the door",
     "tidegate/spark/early_session.py": "gives standard error a descriptor of its own",

@@ -71,7 +71,8 @@ def _main() -> None:
     probe = _Probe(place["properties"], place["topic"], place["partition"])
     reason = probe.reason_unreadable(place["offset"])
     found = None if reason is None else {"end": next_readable(probe.is_readable, place["offset"]), "reason": reason}
-    print(json.dumps(found), flush=True)
+    sys.stdout.write(json.dumps(found))
+    sys.stdout.flush()
     os._exit(0)
 
 
