@@ -11,6 +11,7 @@ from ingest.planner.stage_progress import StageProgressWriter
 from ingest.progress import IngestProgress
 from ingest.time_warnings import PolicyBreakWarning, stands_still_because
 from ordering.errors import TidegateError
+from ordering.ticks import NEVER
 from tidegate.checkpoint.batch_cost import BatchCostWriter
 from tidegate.observe.logs import get_logger
 from tidegate.observe.progress_store import ProgressPublisher, ProgressStore
@@ -72,19 +73,28 @@ class RunningInput:
         self._publisher.__exit__(type(failure), failure, None)
 
     def read_last_reports(self) -> list[dict[str, Any]]:
-        """Return the last reports before this start; none if the job does not continue from its checkpoint."""
-        if self.catching_up.recovery.kind is not RecoveryKind.CHECKPOINT:
-            return []
-        store = ProgressStore(self.plan.redis)
-        try:
-            stored = store.read(self.plan.settings.ordered_topic)
-        except TidegateError:
-            return []
-        finally:
-            store.close()
-        reports = stored.partitions.items() if stored is not None else ()
-        # The seconds were spent by another process.
-        return [{**report, "seconds": {}} for partition, report in reports if partition in self.plan.partitions]
+        """
+        Return the last reports before this start, if the job continues from its checkpoint. A partition that was never read has an empty
+        one: it has metrics too, and an alert can tell that it is silent.
+        """
+        reports: dict[tuple[str, int], dict[str, Any]] = {}
+        if self.catching_up.recovery.kind is RecoveryKind.CHECKPOINT:
+            store = ProgressStore(self.plan.redis)
+            try:
+                stored = store.read(self.plan.settings.ordered_topic)
+            except TidegateError:
+                stored = None
+            finally:
+                store.close()
+            if stored is None:
+                return []
+            # The seconds were spent by another process.
+            reports = {partition: {**report, "seconds": {}} for partition, report in stored.partitions.items()}
+        return [
+            reports.get(partition) or _empty_report(partition, next_offset)
+            for partition, next_offset in self.catching_up.recovery.starts.items()
+            if partition in self.plan.partitions
+        ]
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
         self._stage_progress.accept_reports(reports)
@@ -125,3 +135,9 @@ class RunningInput:
     def summary(self) -> dict[str, Any]:
         breaks = {} if self._breaks.finding is None else {"breaks": self._breaks.finding}
         return {"input": self.name, **self.progress.summary(), **breaks, "recovery": self.catching_up.as_dict()}
+
+
+def _empty_report(partition: tuple[str, int], next_offset: int) -> dict[str, Any]:
+    """Return the report of a partition of which nothing was read."""
+    place = {"topic": partition[0], "partition": partition[1], "next_offset": next_offset}
+    return {**place, "arrival_us": NEVER, "c": NEVER, "held": 0, "substreams": 0, "totals": {}}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import chain
 from platform import python_version
 from typing import Any
 
@@ -145,16 +146,14 @@ class Metrics(Collector):
         self._queries.setdefault(name, _Query(visible(name))).lags = dict(lags)
 
     def collect(self) -> Iterator[Metric]:
-        """Return all metrics; called when Prometheus fetches them."""
-        yield from self._job_metrics()
-        yield from self._counters()
-        yield from self._gauges()
-        yield from self._query_metrics()
+        """Return all metrics that have a value, those of ingest or of a query; called when Prometheus fetches them."""
+        families = chain(self._job_metrics(), self._counters(), self._gauges(), self._query_metrics())
+        return (family for family in families if family.samples)
 
     def _job_metrics(self) -> Iterator[Metric]:
         build = GaugeMetricFamily("tidegate_build_info", "What runs; always 1.", labels=("version", "spark", "python"))
         build.add_metric([version("tidegate"), version("pyspark"), python_version()], 1)
-        state = GaugeMetricFamily("tidegate_job_state", "1 for the state that a job is in, 0 for the others.", labels=("job", "state"))
+        state = GaugeMetricFamily("tidegate_job_state", "1 for the state that a job is in, 0 for the others.", labels=("job_name", "state"))
         for job, current in sorted(self.health.states.items()):
             for each in STATES:
                 state.add_metric([visible(job), each], int(each == current))

@@ -89,7 +89,8 @@ def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_p
     """
     raws = draw(11, EVENTS, PARTITIONS, bad=0.02, keys=[f"key{number}" for number in range(30)])
     first, rest = raws[: EVENTS // 2], raws[EVENTS // 2 :]
-    topic = create(stack.bootstrap, fresh("watched"), PARTITIONS)
+    # Into the last partition nobody ever writes.
+    topic = create(stack.bootstrap, fresh("watched"), PARTITIONS + 1)
     produce(stack.bootstrap, topic, first)
     port = free_port()
     flags = settings_of(metrics__port=port)
@@ -116,6 +117,8 @@ def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_p
         kept = after["released_events"][number,] + after["held_events"][number,]
         assert kept + dropped + unreadable == after["events_in"][number,] + absurd(after, number)
         assert after["consumer_lag"][number,] == 0
+    for samples in (before, after):
+        assert [samples[name][str(PARTITIONS),] for name in ("events_in", "held_events", "consumer_lag")] == [0, 0, 0]
     rising = [name for name in before if name.endswith(("events", "clamps")) and name != "held_events"]
     assert all(after[name][labels] >= value for name in rising for labels, value in before[name].items())
     delay = sum(value for labels, value in after["watermark_delay_seconds"].items() if labels[0] == "0")
@@ -169,7 +172,7 @@ def check_explained(stack: Stack, folder: Path, topic: str, records: int, after:
     )
     assert result.exit_code == 0, result.output
     told = [json.loads(line) for line in result.stdout.splitlines()]
-    found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS).events
+    found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS + 1).events
     written = {event.offset: event.system_us for (number, _), events in found.items() if number == 0 for event in events}
     left = {line["offset"]: parse_tick(line["system_timestamp"]) for line in told if line.get("released_by")}
     assert left == written

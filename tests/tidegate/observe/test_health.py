@@ -50,7 +50,9 @@ def test_a_job_is_ready_while_it_works_and_says_why_not() -> None:
         assert text.splitlines() == [f"{name}: {state}{f': {why}' if why else ''}" for name, (state, why) in states.items()]
     metrics.set_executors(2, 1)
     families = {family.name: family for family in text_string_to_metric_families(fetch(port, "/metrics")[1])}
-    states_of_b = {each.labels["state"]: each.value for each in families["tidegate_job_state"].samples if each.labels["job"] == "ingest b"}
+    states_of_b = {
+        each.labels["state"]: each.value for each in families["tidegate_job_state"].samples if each.labels["job_name"] == "ingest b"
+    }
     assert states_of_b == {"starting": 0, "replaying": 0, "live": 1, "waiting": 0, "failed": 0}
     assert [families[f"tidegate_executors_{name}"].samples[0].value for name in ("wanted", "held")] == [2, 1]
     assert set(families["tidegate_build_info"].samples[0].labels) == {"version", "spark", "python"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import urllib.request
 from typing import Any
 
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from support.hostile_text import HOSTILE, commands_in
-from support.repository import ROOT
 
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
@@ -20,7 +18,6 @@ from tidegate.observe.watermark_delay import CAUSES, Tolerances, delay_causes
 from tidegate.stack.embedded import free_port
 from tidegate.visible_text import visible
 
-DOCS = ROOT / "docs"
 NOW_US = 1_700_000_000 * SECOND_US
 TOTALS = {
     "events_in": 90,
@@ -115,7 +112,7 @@ def fetch(port: int) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-_PROCESS = ("job", "state", "version", "spark", "python")
+_PROCESS = ("job_name", "state", "version", "spark", "python")
 _ORDER = ("input", "query", "topic", "partition", "bucket", "action", "reason", "cause", "step", *_PROCESS)
 
 
@@ -216,24 +213,12 @@ def test_a_port_that_is_taken_is_told() -> None:
     assert error.value.code == "TG-SETTING-PORT"
 
 
-def test_alerts_ask_for_numbers_and_labels_that_are_there_before_anything_happens() -> None:
-    """A rule over a number that is not there says nothing, and never fires; the rules are those of docs/metrics.md."""
-    port = free_port()
-    metrics = Metrics(port, now_us=lambda: NOW_US)
-    metrics.add_input("flights", TOLERANCES.reorder_us, TOLERANCES.late_us)
-    metrics.accept_reports("flights", [report(0, totals={})])
-    metrics.set_jobs({"ingest flights": ("starting", "")})
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
-    labels = {sample.name: set(sample.labels) for family in families for sample in family.samples}
-    block = (DOCS / "metrics.md").read_text().split("```yaml")[1].split("```")[0]
-    rules = re.findall(r"expr: (.*?)\n +(?:for|annotations):", block, re.DOTALL)
-    assert len(rules) == block.count("alert:")
-    asked = [(name, set(re.findall(r"(\w+)=", within))) for rule in rules for name, within in re.findall(r"(tidegate_\w+)(\{.*?\})?", rule)]
-    for name, named in asked:
-        assert name in labels, f"{name} is not there before anything happens"
-        assert named <= labels[name], f"{name} has no labels {named - labels[name]}"
-    grouped = {
-        label for rule in rules for names in re.findall(r"(?:by|on|ignoring|without) \((.*?)\)", rule) for label in names.split(", ")
-    }
-    assert grouped <= set().union(*labels.values())
+def test_only_metrics_with_values_are_exported() -> None:
+    """An ingest shows no metrics of queries, and a query none of inputs."""
+    ingest, query = Metrics(free_port()), Metrics(free_port())
+    ingest.add_input("flights", 0, 0)
+    ingest.accept_reports("flights", [report()])
+    query.accept_query_reports("counts", [{"bucket": 1, "c": NOW_US, "totals": {}}])
+    assert [family.name for family in ingest.collect() if "query" in family.name or not family.samples] == []
+    of_query = {family.name for family in query.collect()}
+    assert {name for name in of_query if not name.startswith("tidegate_query_")} == {"tidegate_build_info"}
