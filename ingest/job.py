@@ -24,8 +24,8 @@ from ingest.journal.topic_identity import ANSWER_S, TopicIdentity
 from ingest.planned_range import RANGE_SCHEMA
 from ingest.start.apply import apply
 from ingest.start.decide import decide
-from ingest.start.survey import Survey, survey_start
-from ingest.time_warnings import stands_still_because
+from ingest.start.survey import survey_start
+from ingest.time_warnings import start_warnings
 from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import Admin
 from tidegate.observe.logs import get_logger
@@ -66,23 +66,12 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     journal = RedisJournal.open(settings.redis)
     survey = survey_start(settings, name, admin, journal)
     decision = decide(settings, name, survey, start, until_end=until_end)
-    _warn_of_weak_time(decision.plan, survey)
+    uses_log_append_time = all(topic.uses_log_append_time for topic in survey.raw)
+    for warning in start_warnings(decision.plan, uses_log_append_time=uses_log_append_time):
+        _log.warning(warning, input=name, topic=",".join(decision.plan.settings.topics))
     plan, recovery = apply(decision, survey, admin, journal, start)
     journal.close_connection()
     return plan, recovery
-
-
-def _warn_of_weak_time(plan: IngestPlan, survey: Survey) -> None:
-    chosen = plan.settings
-    if chosen.arrival == "broker" and not all(topic.uses_log_append_time for topic in survey.raw):
-        _log.warning("arrival times are the producers' clocks: the raw topic is set to CreateTime", topic=",".join(chosen.topics))
-    if chosen.timestamp_by is not None and chosen.early_us is None:
-        _log.warning(
-            "early is off: one event with a wrong time in the future makes all later events of its timeline out of order",
-            input=chosen.name,
-        )
-    if stands_still := stands_still_because(plan):
-        _log.warning(f"if producers stop, the last events stay held: {stands_still}", input=chosen.name)
 
 
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:

@@ -125,7 +125,8 @@ class RunningInput:
         """Return a line about the input for the terminal."""
         if self.failure is not None:
             return f"failed: {self.failure.code}"
-        return f"{self.progress.line()}  {self._behind}".rstrip()
+        # Before the first batch, which starts the workers, nothing is known: counts of 0 would look like an answer.
+        return f"{self.progress.line()}  {self._behind}".rstrip() if self.progress.batches else self._behind
 
     @property
     def policy_breaks(self) -> str:

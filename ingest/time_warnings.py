@@ -7,7 +7,7 @@ Law: warnings change no event. They are the driver's own: another run of the job
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ingest.config import IngestPlan
@@ -31,6 +31,9 @@ _FIXES = {
     "out_of_order": "raise reorder to the disorder that is usual; events then wait so long for their results",
 }
 
+_BROKER_CLOCK = 'use LogAppendTime or arrival = "ingest"'
+_CREATE_TIME_STANDS_STILL = f"silence moves no time here, since the topic's timestamps are the producers' (CreateTime): {_BROKER_CLOCK}"
+
 
 def least_broken(counts: Mapping[str, int]) -> int:
     """Return how many events broke a policy at least: a late event that was lifted may be out of order too, and counts in both."""
@@ -49,10 +52,22 @@ def stands_still_because(plan: IngestPlan) -> str:
         return ""
     if settings.idle == "off":
         return 'silence moves no time here, since idle = "off"'
-    return (
-        "silence moves no time here, since the topic's timestamps are the producers' (CreateTime): "
-        'use LogAppendTime or arrival = "ingest"'
-    )
+    return _CREATE_TIME_STANDS_STILL
+
+
+def start_warnings(plan: IngestPlan, *, uses_log_append_time: bool) -> Iterator[str]:
+    """Yield what makes the time of an input weak, one warning for each cause."""
+    settings, stands_still = plan.settings, stands_still_because(plan)
+    if settings.arrival == "broker" and not uses_log_append_time:
+        clocks = "arrival times are the producers' clocks, since the raw topic is set to CreateTime"
+        if stands_still == _CREATE_TIME_STANDS_STILL:
+            clocks += f", and if producers stop, the last events stay held: {_BROKER_CLOCK}"
+            stands_still = ""
+        yield clocks
+    if settings.timestamp_by is not None and settings.early_us is None:
+        yield "early is off: one event with a wrong time in the future makes all later events of its timeline out of order"
+    if stands_still:
+        yield f"if producers stop, the last events stay held: {stands_still}"
 
 
 class PolicyBreakWarning:

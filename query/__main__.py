@@ -102,7 +102,8 @@ def query(
             if progress.batches:
                 # Reports come before their batch has ended, so the positions are read from Spark's log.
                 watch.advance(finished_positions(plan))
-            show(f"{progress.line()}  {watch.poll()}".rstrip())
+            behind = watch.poll()
+            show(f"{progress.line()}  {behind}".rstrip() if progress.batches else behind)
             metrics.set_query_lags(name, watch.catch_up.lags)
             metrics.set_jobs({f"query {name}": (watch.state, watch.waits_for) if cluster.is_ready() else ("starting", "")})
             metrics.set_executors(cluster.executors_wanted, cluster.executors_held)

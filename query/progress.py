@@ -76,7 +76,7 @@ class QueryProgress:
             "watermark": None if frontier_us == NEVER else format_tick(frontier_us),
             "finished": self.is_finished,
             "batches": self.batches,
-            "events_per_second": round((totals["events"] - before) / max(time.monotonic() - since, 1e-9)) if self.batches > 1 else 0,
+            "events_per_second": round((totals["events"] - before) / max(time.monotonic() - since, 1e-9)) if self.batches > 1 else None,
         }
 
     def line(self) -> str:

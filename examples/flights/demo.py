@@ -113,7 +113,9 @@ def board(jobs: list[Job]) -> Table:
     for job in jobs:
         counts = ("events_in", "released") if job.name == "ingest" else ("events", "results")
         events, out = (job.last.get(name, 0) for name in counts)
-        table.add_row(job.name, job.state, f"{events:,}", f"{out:,}", job.last.get("watermark") or "")
+        table.add_row(
+            job.name, job.state, f"{events:,}", f"{out:,}", "ended" if job.last.get("finished") else job.last.get("watermark") or ""
+        )
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from ingest.config import IngestPlan
 from ingest.offsets import PlannedPosition
-from ingest.time_warnings import PolicyBreakWarning, stands_still_because
+from ingest.time_warnings import PolicyBreakWarning, stands_still_because, start_warnings
 from ordering.ticks import SECOND_US
 from tidegate.settings.tables.inputs import InputSettings
 from tidegate.settings.tables.redis import RedisSettings
@@ -91,3 +92,23 @@ def test_silence_that_moves_no_time_is_explained(changes: dict[str, Any], settin
     found = stands_still_because(replace(PLAN, settings=settings_of(**settings), **changes))
     assert said in found
     assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "log_append", "said"),
+    [
+        ({}, {}, False, ["arrival times are the producers' clocks", "the last events stay held: use LogAppendTime"]),
+        ({}, {"idle": "off"}, False, ["arrival times are the producers' clocks", 'the last events stay held: .*idle = "off"']),
+        ({}, {"arrival": "ingest", "idle": "off"}, False, ['the last events stay held: .*idle = "off"']),
+        ({"estimates": frozenset({"taxis"})}, {}, True, []),
+        ({"estimates": frozenset({"taxis"})}, {"early": "off", "timestamp_by": "at"}, True, ["early is off"]),
+    ],
+)
+def test_a_start_names_each_weakness_of_time_once(
+    changes: dict[str, Any], settings: dict[str, str], log_append: bool, said: list[str]
+) -> None:
+    """A topic with CreateTime has two effects and one remedy: one warning."""
+    plan = replace(PLAN, settings=settings_of(**settings), **changes)
+    found = " ".join(start_warnings(plan, uses_log_append_time=log_append))
+    assert re.fullmatch("".join(f".*{words}" for words in said) + ".*" if said else "", found), found
+    assert found.count("LogAppendTime") == ("use LogAppendTime" in " ".join(said))

@@ -59,7 +59,7 @@ class RecoveryWatch:
 
     def poll(self) -> str:
         """
-        Use the newest ends; return in a few words how far behind the job is. Called about once a second.
+        Use the newest ends; return in a few words how far behind the job is, or that there was no batch yet. Called about once a second.
         Raises RefusedError if a topic was deleted or made again.
         """
         ends = self._poller.newest_answer()
@@ -68,7 +68,7 @@ class RecoveryWatch:
             self._publisher.update_job(ends={f"{topic}/{number}": end for (topic, number), end in sorted(ends.items())})
         self._note_waits()
         self._publish()
-        return self.waits_for or (self.catch_up.status_line() if self._batches else "")
+        return self.waits_for or (self.catch_up.status_line() if self._batches else f"no batch yet, {self.catch_up.behind:,} records wait")
 
     @property
     def waits_for(self) -> str:

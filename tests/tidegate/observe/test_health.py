@@ -80,15 +80,16 @@ def test_what_a_job_waits_for_is_logged_once_and_published(tmp_path: Path) -> No
 
     publisher = ProgressPublisher(RedisSettings(), "t")
     with structlog.testing.capture_logs() as logged:
-        recovery = Recovery(RecoveryKind.NEW, {}, {})
+        recovery = Recovery(RecoveryKind.NEW, {("a", 0): 10}, {("a", 0): 10})
         watch = RecoveryWatch(recovery, ask, publisher, structlog.get_logger(), lambda: workers[0])
-        seen = []
+        seen, lines = [], []
         while workers:
             watch._poller.unanswered = answers.pop(0)
-            watch.poll()
+            lines.append(watch.poll())
             seen.append((watch.state, watch.waits_for))
             workers.pop(0)
     assert seen == [("waiting", f"{NO_CORES}; waiting for Kafka: no broker answers"), ("waiting", NO_CORES), ("live", ""), ("live", "")]
+    assert lines == [seen[0][1], NO_CORES, *["no batch yet, 0 records wait"] * 2]
     said = [(each["log_level"], each["event"]) for each in logged]
     assert said == [
         ("warning", NO_CORES),
