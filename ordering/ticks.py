@@ -84,7 +84,7 @@ def parse_tick(text: str) -> int:
     ISO-8601 time or lies outside [TICK_MIN, TICK_MAX].
     """
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.upper())
     except ValueError:
         raise TickRangeError(f"{text!r} is not an ISO-8601 time", fix="write date, T, time, zone", example="2001-01-01T00:00:00Z") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

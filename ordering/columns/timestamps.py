@@ -5,8 +5,8 @@ Law: the tick of a value depends on the value and the declared unit alone, not o
 the input changes an event time. An invalid value is marked as invalid; it never raises.
 
 Text is ``YYYY-MM-DD``, optionally followed by ``T`` or a space and ``hh:mm``, ``hh:mm:ss`` or ``hh:mm:ss.`` with 1 to 9 digits, and by a
-zone: ``Z``, ``+hh:mm``, ``+hhmm`` or ``+hh`` (default UTC). Other text is read as a decimal number. A float means the shortest decimal that
-reads back as the same float, so 1700000000.123 is exact. Fractions of a microsecond are rounded down.
+zone: ``Z``, ``+hh:mm``, ``+hhmm`` or ``+hh`` (default UTC). T and Z may be small, as in RFC 3339. Other text is read as a decimal number. A
+float means the shortest decimal that reads back as the same float, so 1700000000.123 is exact. Fractions of a microsecond are rounded down.
 """
 
 from __future__ import annotations
@@ -275,8 +275,13 @@ def _zone_lengths(chars: Characters) -> npt.NDArray[np.int8]:
     if len(chars) >= len("2001-01-01T00:00Z"):
         for length in (3, 5, 6):
             found[(chars[-length] == ord("+")) | (chars[-length] == ord("-"))] = length
-        found[chars[-1] == ord("Z")] = 1
+        found[_is_letter(chars[-1], "z")] = 1
     return found
+
+
+def _is_letter(chars: Characters, small: str) -> npt.NDArray[np.bool_]:
+    """Return where a letter stands, whether small or capital: they differ in one bit."""
+    return np.asarray((chars | np.uint8(0x20)) == ord(small), np.bool_)
 
 
 def _read_iso_shape(chars: Characters, zone_length: int) -> Ticks:
@@ -288,7 +293,7 @@ def _read_iso_shape(chars: Characters, zone_length: int) -> Ticks:
     days, valid = _read_date(body)
     second_of_day = np.zeros(len(days), np.int32)
     if size > 10:
-        valid &= ((body[10] == ord("T")) | (body[10] == ord(" "))) & (body[13] == ord(":"))
+        valid &= (_is_letter(body[10], "t") | (body[10] == ord(" "))) & (body[13] == ord(":"))
         second_of_day += _two_digits(body, 11, 23, valid) * np.int32(3600)
         second_of_day += _two_digits(body, 14, 59, valid) * np.int32(60)
     if size > 16:

@@ -247,6 +247,14 @@ def test_a_span_depends_on_its_own_payload(payloads: list[bytes], shape: Shape) 
 
 
 @pytest.mark.parametrize("native", ["auto", "off"])
+def test_times_in_small_letters_are_read(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the C reader of JSON and by the one in Python."""
+    monkeypatch.setenv("TIDEGATE_KAFKA__NATIVE", native)
+    rows = read([b'{"t":"2001-01-01t00:00:00z","k":1}', b'{"t":"2001-01-01T00:00:00Z","k":1}'])
+    assert rows[0] == rows[1] == (978_307_200_000_000, True, b"1")
+
+
+@pytest.mark.parametrize("native", ["auto", "off"])
 def test_a_record_with_a_longer_key_is_unusable_and_its_key_is_not_kept(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead letter with its own reason; equal keys of other records stay what they are."""
     monkeypatch.setenv("TIDEGATE_KAFKA__NATIVE", native)

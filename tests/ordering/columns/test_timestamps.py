@@ -50,6 +50,8 @@ def within_range(tick: int) -> int | None:
         ("2001-02-03T04:05:06.999999999-01:30", "2001-02-03T05:35:06.999999+00:00"),
         ("2001-02-03T04:05:06+0530", "2001-02-02T22:35:06+00:00"),
         ("2001-02-03T04:05+05", "2001-02-02T23:05:00+00:00"),
+        ("2001-02-03t04:05:06.25z", "2001-02-03T04:05:06.250000+00:00"),
+        ("2001-02-03T04:05z", "2001-02-03T04:05:00+00:00"),
         ("2000-02-29", "2000-02-29T00:00:00+00:00"),
         ("1969-12-31T23:30:00-01:00", "1970-01-01T00:30:00+00:00"),
         ("9999-12-31T23:59:59.999999999", "9999-12-31T23:59:59.999999+00:00"),
@@ -76,6 +78,9 @@ def test_iso_text_is_read_in_every_shape(text: str, same_as: str) -> None:
         "2001-02-03T04",
         "2001-02-03Z",
         "2001-02-03X04:05",
+        "2001-02-03z",
+        "2001-02-03T04:05:06:",
+        "2001-02-03T04:05:06zz",
         "2001-02-03T24:00:00",
         "2001-02-03T04:60:00",
         "2001-02-03T04:05:60",
@@ -111,6 +116,15 @@ def test_what_is_no_time_is_invalid_and_not_an_error(text: str) -> None:
     ticks, valid = to_ticks(pa.array(["2001-02-03", text, "2001-02-03"]))
     assert valid.tolist() == [True, False, True]
     assert ticks[1] == 0
+
+
+@pytest.mark.parametrize("text", ["2001-02-03T04:05:06Z", "2001-02-03t04:05:06Z", "2001-02-03T04:05:06z", "2001-02-03t04:05:06z"])
+def test_small_letters_are_the_same_time_in_settings_and_in_every_form_of_column(text: str) -> None:
+    """As RFC 3339 has it: t and z may be written small."""
+    expected = moment_us(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC))
+    assert parse_tick(text) == expected
+    forms = [pa.array([text]), pa.array([text.encode()]), pa.array([text, "1"]).dictionary_encode()[:1]]
+    assert [to_ticks(form)[0].tolist() for form in forms] == [[expected]] * 3
 
 
 @pytest.mark.parametrize("write", [int, str, float, lambda value: f"{value}.0", lambda value: f"+{value}", lambda value: f"{value}e0"])

@@ -44,7 +44,7 @@ _TEMPLATES = {
     (Kind.NVARCHAR, Kind.BIGINT): f"{{cast}}(regexp_extract({{x}}, '{_INTEGER}', 1) AS BIGINT)",
     (Kind.NVARCHAR, Kind.FLOAT): f"{{cast}}(regexp_extract({{x}}, '{_NUMBER}', 1) AS DOUBLE)",
     (Kind.NVARCHAR, Kind.BIT): f"{{cast}}(regexp_extract(lower({{x}}), '{_BIT}', 1) AS BOOLEAN)",
-    (Kind.NVARCHAR, Kind.DATETIME): f"epoch_us({{cast}}(regexp_extract({{x}}, '{_DATETIME}', 1) AS TIMESTAMPTZ))",
+    (Kind.NVARCHAR, Kind.DATETIME): f"epoch_us({{cast}}(regexp_extract(upper({{x}}), '{_DATETIME}', 1) AS TIMESTAMPTZ))",
     (Kind.FLOAT, Kind.BIGINT): "{cast}(trunc({x}) AS BIGINT)",
     (Kind.BIT, Kind.BIGINT): "CAST({x} AS BIGINT)",
     (Kind.BIGINT, Kind.FLOAT): "CAST({x} AS DOUBLE)",

@@ -1,1 +1,1 @@
-SELECT v, CAST(b AS datetime) AS b INTO out FROM a TIMESTAMP BY at
+SELECT System.Timestamp() AS at, v, CAST(b AS datetime) AS b INTO out FROM a TIMESTAMP BY at
