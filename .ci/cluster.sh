@@ -29,7 +29,7 @@ crash() {
 }
 
 await() {
-  local service=$1 deadline=$((SECONDS + 300))
+  local service=$1 deadline=$((SECONDS + 600))
   until [ "$(docker inspect --format '{{.State.Health.Status}}' "$(container "$service")")" = healthy ]; do
     [ "$SECONDS" -lt "$deadline" ] || { echo ".ci/cluster.sh: $service is not healthy" >&2; return 1; }
     sleep 1
