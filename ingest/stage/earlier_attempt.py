@@ -40,6 +40,11 @@ class EarlierAttempt:
 
     def __init__(self, plan: IngestPlan, planned: IngestRange, headers_by_output: Mapping[int, Headers]) -> None:
         self._input, self._topic = plan.settings.name, plan.settings.ordered_topic
+        compared = range(planned.compare_from, planned.compare_until)
+        partition = planned.topic, planned.partition
+        self._skips = sorted(
+            (skip for skip in plan.skips if skip.input_partition == partition and skip.start in compared), key=lambda skip: skip.start
+        )
         self._planned, self._headers_by_output = planned, headers_by_output
 
     def check_events(self, released: Released) -> None:
@@ -62,13 +67,17 @@ class EarlierAttempt:
                 raise self._refusal(output, max(headers))
 
     def _refusal(self, output: int, seq: int) -> RefusedError:
-        place = f"{self._planned.topic}-{self._planned.partition}@{self._planned.compare_from}"
+        # Which of several skips differs from what held then is not written anywhere.
+        states = ", ".join(f"{skip.place} ({'undone' if skip.is_undone else 'in force'})" for skip in self._skips)
+        skip = next((skip for skip in self._skips if not skip.is_undone), self._skips[0])
+        change = f'--until {skip.end} --why "as before"' if skip.is_undone else "--undo"
         return RefusedError(
-            f"the record at {place} has been judged: event {seq} of {self._topic}-{output}, written by an earlier attempt, shows it",
+            f"event {seq} of {self._topic}-{output}, written by an earlier attempt, was written under other skips than these: {states}",
             code="TG-SKIP-PASSED",
-            where=place,
-            fix="undo the skip; if the job cannot go on without it, write to a new ordered topic (set ordered_topic)",
-            example=f"tidegate skip {self._input} {place} --undo",
+            where=skip.place,
+            fix="undo what was asked for since that attempt, and ask again for what was undone since; if the job cannot go on like that, "
+            "write to a new ordered topic (set ordered_topic)",
+            example=f"tidegate skip {self._input} {skip.place} {change}",
         )
 
 

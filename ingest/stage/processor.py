@@ -31,6 +31,7 @@ from ingest.stage.policy_breaks import PolicyBreaks
 from ingest.stage.time_jumps import EFFECTS, TimeJump, find_time_jumps
 from ingest.stage.watermark_report import watermark_details, watermark_report
 from ordering.columns.payload_columns import rows_above
+from ordering.model.events import Released
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model
 from ordering.protocol.punctuation import Cti
@@ -154,6 +155,8 @@ class RangeWalk:
         self._breaks = PolicyBreaks()
         # Only because of a skip may a walk differ from an earlier attempt.
         self._earlier: EarlierAttempt | None = None
+        # What one output partition lacks may be written only once no event of another has turned out to differ.
+        self._compared: list[Released] = []
 
     def run(self, planned: IngestRange, substreams: int | None = None) -> str:
         """Walk the range; return the report as JSON, with details of up to *substreams* substreams if a client asks for them."""
@@ -182,6 +185,8 @@ class RangeWalk:
             self._step(batch)
         if self._earlier is not None:
             self._earlier.check_end(self._state.seq)
+            for released in self._compared:
+                self._writer.write_events(released)
         self.ctis = self._outbox.attach(self._pending.pop_all(), is_last=True)
         self._spend("write")
         return self._report(planned, substreams)
@@ -244,6 +249,8 @@ class RangeWalk:
         self._spend("order")
         if self._earlier is not None:
             self._earlier.check_events(step.released)
+            self._compared.append(step.released)
+            return
         self._writer.write_events(step.released)
         self._spend("write")
         pause_at("piece written")

@@ -17,6 +17,7 @@ STATE = "tests/ordering/model/test_law_state.py::"
 START = "tests/ordering/model/test_law_start.py::"
 STEP = "tests/ordering/model/test_step.py::"
 TOLL = "tests/ordering/model/test_toll.py::"
+SIMULATION = "tests/simulation/test_simulation.py::"
 READER = "tests/ordering/protocol/test_reader.py::"
 WIRE = "tests/ordering/protocol/test_wire.py::"
 
@@ -30,7 +31,7 @@ class Bug:
         name: What it is called on the command line and in the table.
         rule: The rule that it breaks, as it should be.
         spec: Section of the specification that states the rule.
-        file: The file below ``ordering/``.
+        file: The file below ``ordering/``, or from the root if it is of ingest.
         old: What stands there, exactly once.
         new: What stands there in the copy.
         test: Node id of the test that fails then, from the root of the repository.
@@ -47,7 +48,7 @@ class Bug:
     @property
     def path(self) -> str:
         """The file, from the root of the repository."""
-        return f"ordering/{self.file}"
+        return self.file if self.file.startswith("ingest/") else f"ordering/{self.file}"
 
     def plant(self, root: Path) -> None:
         """

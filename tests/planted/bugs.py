@@ -1,5 +1,5 @@
 """
-All planted bugs: one for each rule of the specification that a small change to ``ordering/`` can break.
+All planted bugs: one for each rule of the specification that a small change to ``ordering/`` or ingest can break.
 
 Law: each of them is caught by the test it names, and that test passes without it (``python tests/planted/run.py``).
 """
@@ -19,6 +19,6 @@ def table() -> str:
     """Return all bugs as the Markdown table of ``docs/testing.md``."""
     rows = ["| rule | spec | planted bug | caught by |", "|---|---|---|---|"]
     for bug in sorted(BUGS, key=lambda each: each.spec):
-        file, test = bug.test.removeprefix("tests/ordering/").split("::")
+        file, test = bug.test.removeprefix("tests/").removeprefix("ordering/").split("::")
         rows.append(f"| {bug.rule} | {bug.spec} | `{bug.file.removesuffix('.py')}: {bug.name}` | `{file}: {test}` |")
     return "\n".join(rows) + "\n"

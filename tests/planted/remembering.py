@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planted.bug import CTIS, LAW, STATE, Bug
+from planted.bug import CTIS, LAW, SIMULATION, STATE, Bug
 
 _EVENTS = LAW + "test_events_do_not_depend_on_batches_crashes_or_the_moment_of_estimates"
 _RESTORED = STATE + "test_a_state_saved_and_restored_between_any_two_records_tells_no_other_story"
@@ -89,6 +89,15 @@ REMEMBERING = [
         ' "accepted_count",',
         "",
         CTIS + "test_ctis_by_count_or_time_are_a_function_of_the_log",
+    ),
+    Bug(
+        "skipped-though-written",
+        "A skip holds only if no event that an earlier attempt has written differs.",
+        6,
+        "ingest/stage/earlier_attempt.py",
+        "if self._headers_by_output[output].get(seq, header) != header:",
+        "if not self._headers_by_output[output].get(seq, header):",
+        SIMULATION + "test_no_seed_with_skips_diverges",
     ),
     Bug(
         "restored-without-promise",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ingest.planner.stage_progress import StageProgress
+from ingest.skips import Skip
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER
 
@@ -92,11 +93,13 @@ class Checkpoint:
     states: dict[int, dict[int, Saved]] = field(default_factory=dict)
     promises: dict[int, dict[int, Cti]] | None = None
     reached: dict[int, StageProgress] = field(default_factory=dict)
+    # What its file of skips holds.
+    skips: tuple[Skip, ...] = ()
 
     def copy(self) -> Checkpoint:
         """Return the folder as a backup of now would bring it back."""
         states = {number: dict(saved) for number, saved in self.states.items()}
-        return Checkpoint(self.start, list(self.offsets), self.committed, states, self.promises, dict(self.reached))
+        return Checkpoint(self.start, list(self.offsets), self.committed, states, self.promises, dict(self.reached), self.skips)
 
     def offset_before(self, batch: int) -> Offset:
         """Return where a batch starts."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from simulation.checkpoint import Checkpoint, ConflictError, Offset
 from simulation.planner import Planner
 from simulation.scenario import START_US
+from simulation.skipping import SkipPlan, apply_skips
 from simulation.stage import Memory, Task
 from simulation.world import Producer, World
 
@@ -56,6 +57,7 @@ class Driver:
         self.orphans: list[Task] = []
         """Attempts given up since they were last looked at: they may go on as zombies."""
         self.idle = self.recovering = False
+        self._skips = SkipPlan()
         self.steps = self._run()
 
     def producers(self) -> list[Producer]:
@@ -65,8 +67,10 @@ class Driver:
     def _run(self) -> Steps:
         batch = self.checkpoint.committed
         here = self.checkpoint.offset_before(batch)
-        planner = Planner(self._world, self._clock, [*self._lost, self.checkpoint], self._until_end, self._broken)
         yield "checkpoint read"
+        self._skips = yield from apply_skips(self._world, self.checkpoint, self._broken)
+        checkpoints = [*self._lost, self.checkpoint]
+        planner = Planner(self._world, self._clock, checkpoints, self._until_end, self._broken, self._skips)
         try:
             while not here.final:
                 if batch == len(self.checkpoint.offsets):
@@ -113,7 +117,7 @@ class Driver:
         def attempt(number: int) -> Task:
             planned = starts[number], there.partitions[number]
             model = model_of(self._world, number, there)
-            return Task(self._world, model, self.checkpoint, self._memory, batch, number, planned, there.final, self._broken)
+            return Task(self._world, model, self.checkpoint, self._memory, batch, number, planned, there.final, self._broken, self._skips)
 
         joining = len(here.partitions)
         numbers = [number for number, (start, end) in pairs if start != end or there.final or number >= joining]

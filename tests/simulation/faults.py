@@ -8,7 +8,7 @@ that point is reached. The other faults strike at times.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ordering.ticks import SECOND_US
 
@@ -47,7 +47,7 @@ class Fault:
 
     Args:
         kind: ``crash``, ``clock step``, ``journal away``, ``journal wiped``, ``broker away``, ``open transaction``,
-            ``checkpoint lost`` or ``partition joins``.
+            ``checkpoint lost``, ``partition joins``, ``skip`` (somebody stops the job and asks for one) or ``skip undone``.
         point: Of a crash: after which step.
         nth: Of a crash: at which time that step is done, counted from 1 over the whole run.
         again: Of a crash: how often it strikes again at once, when the step is done the next times.
@@ -122,6 +122,22 @@ def draw_faults(
     return tuple(faults)
 
 
+def draw_skips(chance: random.Random, drawn: tuple[Fault, ...], start_us: int, ends_us: int) -> tuple[Fault, ...]:
+    """
+    Return *drawn* with skips that are asked for and undone.
+
+    An attempt that goes on, or whose rows arrive when the job has been started again, is not drawn with them: what is there already is
+    compared at a start, so a skip holds only once no earlier attempt writes any more. Nor is a lost checkpoint: ranges are cut otherwise
+    then, and a skip that does not fit may be passed before that shows.
+    """
+    faults = [replace(fault, afterlife="dead") for fault in drawn]
+    for kind, most in (("skip", 8), ("skip undone", 6), ("journal wiped", 1)):
+        faults += [Fault(kind, from_us=start_us + chance.randrange(ends_us - start_us)) for _ in range(chance.randint(0, most))]
+    if chance.random() < 0.3:
+        faults.append(Fault("crash", "skips journaled", 1))
+    return tuple(faults)
+
+
 def _draw_crash(chance: random.Random, zombies: bool, wanted: str | None = None) -> Fault:
     victim = chance.choice(["driver", "task"])
     point = chance.choice(DRIVER_POINTS + TASK_POINTS if victim == "driver" else TASK_POINTS)
@@ -177,6 +193,13 @@ REQUIRED = (
     "reader from the middle",
     "reader restarted",
     "resumed from CTIs",
+    "crash after skips journaled",
+    "skip in force",
+    "skip asked for too late",
+    "skip withdrawn",
+    "skip refused by what was written",
+    "skip asked for again",
+    "compared with an earlier attempt",
     "run to the end",
 )
 """
@@ -219,5 +242,8 @@ BREAKAGES = {
     ),
     "the clock is read last": Breakage("the clock of an estimate is read after the end of the partition was asked for", settings=_SILENCE),
     "partitions join behind": Breakage("a partition joins below what channels have promised", "partition joins"),
+    "skips are not compared": Breakage("a skip holds although an earlier attempt has written what it changes", "skips"),
+    "judged offsets are skipped": Breakage("a skip of what a CTI or a committed batch has judged takes effect", "skips"),
+    "skips are forgotten": Breakage("a start puts in force only what was asked for since the last one", "skips"),
     "readers pass over gaps": Breakage("a reader takes any later number for the next", afterlife="holes"),
 }

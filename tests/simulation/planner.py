@@ -14,11 +14,13 @@ from typing import Any
 from simulation.checkpoint import Checkpoint, Offset, Planned
 from simulation.clock import MonotonicClock
 from simulation.resuming import moment_of_joining
+from simulation.skipping import SkipPlan
 from simulation.world import World, join_key, journal_key
 from support.journals import MemoryJournal, close_many, estimate_many, import_many, read_many, settle_base
 
 from ingest.planner.silences import Silences
 from ingest.planner.stage_progress import StageProgress
+from ingest.skips import first_read
 from ordering.errors import UnreachableError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Propose, Read, RecordSilence, Silence
@@ -36,9 +38,19 @@ class Planner:
         checkpoints: The job's folder and those before it that were lost: they give facts back to a journal that has lost them.
         until_end: Whether the job reads to the present end and stops.
         broken: Names of rules it breaks on purpose.
+        skips: What this life of the job does not read.
     """
 
-    def __init__(self, world: World, clock: MonotonicClock, checkpoints: list[Checkpoint], until_end: bool, broken: frozenset[str]) -> None:
+    def __init__(
+        self,
+        world: World,
+        clock: MonotonicClock,
+        checkpoints: list[Checkpoint],
+        until_end: bool,
+        broken: frozenset[str],
+        skips: SkipPlan,
+    ) -> None:
+        self._skips = skips
         self._world, self._clock, self._checkpoints, self._broken = world, clock, checkpoints, broken
         self._silences = Silences(world.settings.cadence_us, world.settings.margin_us, (world.settings.policies.late_us or 0) // 2)
         self._nudged: dict[int, int] = {}
@@ -116,7 +128,7 @@ class Planner:
         if self._journal_life is None:
             behind = self._sure(behind)
         share = max(self._world.settings.batch_events // max(len(behind), 1), 1)
-        until = {number: min(ends[number], at.next_offset + share) for number, at in behind.items()}
+        until = {n: min(ends[n], first_read(at.next_offset + share, self._skips.spans(n))) for n, at in behind.items()}
         self._unclosed |= until
         found: tuple[Marks, Marks] = {}, {}
         if self._journal_life is not None:

@@ -26,10 +26,12 @@ from simulation.faults import TASK_POINTS, Fault
 from simulation.reading import Following, start_in_the_middle
 from simulation.resuming import resumed
 from simulation.scenario import Scenario, steady_message
+from simulation.skipping import Operator
 from simulation.stage import Task
 from simulation.world import Producer, World
 from support.law_breaches import BrokenLawError, demand
 
+from ordering.errors import RefusedError
 from ordering.ticks import INFINITY, NEVER
 
 CALM_PASSES_MAX = 150
@@ -140,6 +142,12 @@ class _Run:
                 broker_away |= within
             elif fault.kind == "journal wiped" and once:
                 world.journal.wipe()
+                world.notes.clear()
+            elif fault.kind in ("skip", "skip undone") and once:
+                if fault.kind == "skip undone" or world.chance.random() < 0.7:
+                    self._kill()
+                operator = Operator(world, self.broken)
+                (operator.ask if fault.kind == "skip" else operator.undo)(self.checkpoint)
             elif fault.kind == "checkpoint lost" and once:
                 self._lose_checkpoint()
             elif fault.kind == "partition joins" and once:
@@ -184,7 +192,13 @@ class _Run:
             name = f"driver {self.drivers}"
             self.driver = Driver(world, name, self.checkpoint, self.until_end, self.broken, self.lost)
             world.tell(f"{name}: starts")
-        point = next(self.driver.steps, None)
+        try:
+            point = next(self.driver.steps, None)
+        except RefusedError as refusal:
+            world.tell(f"{self.driver.name}: {refusal}")
+            self._kill()
+            Operator(world, self.broken).revert(refusal)
+            return "refused"
         if point is None:
             self.driver = None
             return "ended"
@@ -324,7 +338,10 @@ class _Run:
     def _last_floor_us(self) -> int:
         """Return the floor that the last arrival of all must bring about, as far as silence may advance time."""
         world, late_us = self.world, self.world.settings.policies.late_us
-        arrivals = [max((r.stamp_us for r in raw.records if self._sane(r.stamp_us)), default=NEVER) for raw in world.raw]
+        arrivals = [
+            max((r.stamp_us for r in raw.records if self._sane(r.stamp_us) and r.offset not in world.skipped(number)), default=NEVER)
+            for number, raw in enumerate(world.raw)
+        ]
         settings = world.settings
         held = not settings.estimates and min(arrivals) == NEVER
         # CTIs that follow events come only with events that are accepted, or with silence.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from simulation.faults import Breakage, Fault, draw_faults
+from simulation.faults import Breakage, Fault, draw_faults, draw_skips
 
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, MILLISECOND_US, NEVER, SECOND_US
@@ -113,7 +113,15 @@ def draw(seed: int, breakage: Breakage | None = None) -> Scenario:
     ends_us = max([START_US + span_us, *(message.at_us for message in messages)])
     wanted = (breakage.trouble, breakage.afterlife) if breakage else (None, None)
     faults = draw_faults(chance, settings.inputs, settings.estimates, START_US, ends_us, *wanted)
+    if breakage.trouble == "skips" if breakage else _may_skip(faults) and seed % 4 == 0:
+        faults = draw_skips(random.Random(seed), faults, START_US, ends_us)
     return Scenario(seed, settings, messages, faults, chance.getrandbits(64), ends_us)
+
+
+def _may_skip(faults: tuple[Fault, ...]) -> bool:
+    """Whether nothing was drawn that :func:`draw_skips` excludes, or itself draws."""
+    kinds = {fault.kind for fault in faults}
+    return not kinds & {"journal away", "journal wiped", "checkpoint lost", "partition joins"}
 
 
 def _draw_settings(chance: random.Random, span_us: int) -> Settings:

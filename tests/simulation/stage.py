@@ -15,10 +15,14 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 from simulation.checkpoint import Checkpoint, Planned, Saved
+from simulation.skipping import SkipPlan, earlier_attempt
 from simulation.world import Producer, RawRecord, World
 
 from ingest.planner.stage_progress import StageProgress
+from ingest.skips import read_parts
+from ingest.stage.earlier_attempt import EarlierAttempt
 from ingest.stage.pending_ctis import PendingCtis
+from ordering.model.events import Released
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model
 from ordering.policies import Shape
@@ -46,6 +50,7 @@ class Task:
         number: The input partition.
         final: Whether the input ends with this batch.
         memory: The worker's.
+        skips: What this life of the job does not read.
     """
 
     def __init__(
@@ -59,10 +64,13 @@ class Task:
         planned: tuple[Planned, Planned],
         final: bool,
         broken: frozenset[str],
+        skips: SkipPlan,
     ) -> None:
         self._world, self._model, self._checkpoint, self._memory = world, model, checkpoint, memory
         self._batch, self.number, self._from, self._until, self._final = batch, number, *planned, final
-        self._broken = broken
+        self._broken, self._skips = broken, skips
+        self._earlier: EarlierAttempt | None = None
+        self._compared: list[Released] = []
         self._chance = random.Random(world.chance.getrandbits(64))
         self.producer = Producer(world.topic, self._chance)
         # CTIs go their own way only if they are broken; else one producer carries all.
@@ -75,6 +83,7 @@ class Task:
     def run(self) -> Steps:
         """Walk the range, pausing after each step."""
         state = self._load()
+        self._earlier = earlier_attempt(self._world, self._skips, self.number, self._from.next_offset, self._until.next_offset)
         yield "state loaded"
         writer = ChannelWriter(cast(Any, self.producer), "ordered")
         ctis = ChannelWriter(cast(Any, self.own_way), "ordered", self._world.settings.cti_bytes_max)
@@ -90,6 +99,10 @@ class Task:
         joins = self._model.joined_us != NEVER and self._from == self._until
         if waits or joins or self._final or state.next_offset != end:
             self._step(state, [], end, writer)
+        if self._earlier is not None:
+            self._earlier.check_end(state.seq)
+            for released in self._compared:
+                writer.write_events(released)
         yield "range judged"
         self.producer.trickle()
         if not self._broken & {"CTIs do not wait", "nothing waits for acknowledgements"}:
@@ -129,7 +142,8 @@ class Task:
         self._memory.states[self.number] = saved, state
 
     def _pieces(self) -> Iterator[list[RawRecord]]:
-        records = self._world.raw[self.number].read(self._from.next_offset, self._until.next_offset)
+        parts = read_parts(self._from.next_offset, self._until.next_offset, self._skips.spans(self.number))
+        records = [record for part in parts for record in self._world.raw[self.number].read(*part)]
         while records:
             size = self._chance.randint(1, self._world.settings.piece_events)
             yield records[:size]
@@ -154,7 +168,11 @@ class Task:
         for name in _COUNTED:
             if count := getattr(step.counts, name):
                 state.totals[name] = state.totals.get(name, 0) + count
-        writer.write_events(step.released)
+        if self._earlier is None:
+            writer.write_events(step.released)
+        else:
+            self._earlier.check_events(step.released)
+            self._compared.append(step.released)
         self._ctis.add(step.ctis)
         sent = ", ".join(f"{seq} (offset {offset})" for seq, offset in zip(step.released.seq, step.released.offset, strict=True))
         if sent:

@@ -18,6 +18,7 @@ from simulation.clock import BrokerClock, MonotonicClock, TrueTime
 from simulation.scenario import START_US, Message, Scenario
 from support.journals import MemoryJournal
 
+from ingest.skips import Skip, skip_at
 from ordering.errors import UnreachableError
 from ordering.protocol.journal import JournalKey
 from ordering.protocol.wire import encode_source_cti
@@ -202,6 +203,15 @@ class World:
         self._coming = deque(scenario.messages)
         self._count = 0
         self.saves = 0
+        # By place: what the journal's server keeps of requests to skip; and the skips that have taken effect.
+        self.notes: dict[str, Skip] = {}
+        self.skips: dict[str, Skip] = {}
+        # What the operator has asked for and undone, in turn.
+        self.skip_changes: list[Skip] = []
+
+    def skipped(self, number: int) -> set[int]:
+        """Return the offsets of an input partition's records that are skipped for good."""
+        return {one.offset for one in self.raw[number].records if skip_at(self.skips.values(), ("raw", number), one.offset)}
 
     def tell(self, text: object) -> None:
         """Add a line to the tale, if somebody wants to hear it."""

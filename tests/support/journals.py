@@ -103,6 +103,10 @@ class MemoryJournal(Journal):
         facts += [Fact(FactKind.CLOSED, held.closed, 0)] if held.closed else []
         return sort_facts(facts)
 
+    def withdraw(self, key: JournalKey, fact: Fact) -> None:
+        """Forget a fact, as ``tidegate skip --undo`` lets the Redis journal do."""
+        self._of(key).values[fact.kind].pop(fact.position, None)
+
     def _of(self, key: JournalKey) -> _Facts:
         return self._facts.setdefault(key, _Facts())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import example, given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from ingest.config import IngestPlan
 from ingest.offsets import PlannedPosition
 from ingest.planned_range import IngestRange
+from ingest.skips import Skip
 from ingest.stage.earlier_attempt import EarlierAttempt
 from ordering.errors import RefusedError
 from ordering.model.events import Released
@@ -65,13 +67,15 @@ def walk(records: list[Record], cuts: list[int], log: Log, skip: tuple[int, int]
     state = MODEL.new_state()
     for start, end in zip([0, *cuts], cuts, strict=False):
         planned = IngestRange(0, 0, "raw", 0, start, end, skips=(skip,), compare_from=skip[0], compare_until=until)
-        earlier = EarlierAttempt(PLAN, planned, {output: dict(written) for output, written in log.items()})
+        earlier = EarlierAttempt(
+            replace(PLAN, skips=(Skip("raw", 0, *skip),)), planned, {output: dict(written) for output, written in log.items()}
+        )
         pieces = [record for record in records if start <= record.offset < end and not skip[0] <= record.offset < skip[1]]
         released = MODEL.step(state, batch_of(pieces, over=True, end_offset=end)).released
         earlier.check_events(released)
+        earlier.check_end(state.seq)
         for output, seq, header in rows_of(released):
             log[output].append((seq, header))
-        earlier.check_end(state.seq)
 
 
 def tear(records: list[Record], log: Log, attempt: Attempt, skip: tuple[int, int]) -> None:
