@@ -3,8 +3,9 @@ JSON objects -> columns of some of their members.
 
 Law: the value of a field depends on the payload and the path alone. The member with the exact spelling counts, else the first whose name
 matches ignoring case. A missing member and a JSON null are NULL. A number without point and exponent that fits 64 bits is a bigint, any
-other a float (NULL if not finite); true and false are bit; objects and arrays are kept as compact JSON text. A payload that is missing, not
-UTF-8, not JSON (:mod:`tidegate.expressions.json_texts`) or not an object is bad and is reported with a reason.
+other a float (NULL if not finite); true and false are bit; objects and arrays are kept as compact JSON text, with null for NaN and
+infinities. A payload that is missing, not UTF-8, not JSON (:mod:`tidegate.expressions.json_texts`) or not an object is bad and is reported
+with a reason.
 
 :mod:`tidegate.json_columns.plain_json` reads plain objects if it was compiled. DuckDB parses all others in one call; only members spelled
 in another case are looked up in a second step.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import duckdb
 import numpy as np
@@ -22,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.protocol.keys import replace_non_numbers
 from tidegate import native_parts
 from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.duckdb_pool import quote, run
@@ -41,6 +43,8 @@ _INT64_DIGITS = 18  # every number of this many characters fits 64 bits
 _INT64_CHARACTERS = 20  # no number of more characters does: 19 digits and a sign
 _ROWS_ONE_BY_ONE_MAX = 64  # up to this many rows are checked one by one instead of by a regular expression
 _LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
+# May stand in compact JSON: finds also some texts that have none, in which a string looks like it.
+_NON_NUMBER = r"(?i)[:,\[]-?(?:nan|inf)"
 Mask = npt.NDArray[np.bool_]
 
 
@@ -199,12 +203,21 @@ def parse_values(members: pa.Array) -> Variant:
     # The parser accepts NaN and Infinity, which are not JSON; like every float that is not finite they become NULL.
     if numbers.any():
         parts |= _numbers(members, numbers)
-    for kind in (Kind.NVARCHAR, Kind.RECORD, Kind.ARRAY, Kind.BIT):
+    for kind, read in _READERS.items():
         mask = np.isin(first, [byte for byte, named in _LITERAL_KINDS.items() if named is kind])
         if mask.any():
             chosen = _keep_masked(members, mask)
-            parts[kind] = _unquote(chosen) if kind is Kind.NVARCHAR else pc.equal(chosen, "true") if kind is Kind.BIT else chosen
+            parts[kind] = read(chosen)
     return Variant.of(length, parts)
+
+
+def _null_non_numbers(texts: pa.Array) -> pa.Array:
+    """Return objects and arrays with null for NaN and infinities inside, as the keys of ingest have it."""
+    hits = pc.fill_null(pc.match_substring_regex(texts, _NON_NUMBER), False)
+    if not pc.any(hits).as_py():
+        return texts
+    replaced = [replace_non_numbers(text) for text in texts.filter(hits).to_pylist()]
+    return pc.replace_with_mask(texts, hits, pa.array(replaced, texts.type))
 
 
 def _first_bytes(members: pa.Array) -> npt.NDArray[np.uint8]:
@@ -262,3 +275,11 @@ def _unquote(quotations: pa.Array) -> pa.Array:
         return bare
     resolved = [json.loads(text) for text in quotations.filter(escaped).to_pylist()]
     return pc.replace_with_mask(bare, escaped, pa.array(resolved, pa.string()))
+
+
+_READERS: dict[Kind, Callable[[pa.Array], pa.Array]] = {
+    Kind.NVARCHAR: _unquote,
+    Kind.RECORD: _null_non_numbers,
+    Kind.ARRAY: _null_non_numbers,
+    Kind.BIT: lambda texts: pc.equal(texts, "true"),
+}

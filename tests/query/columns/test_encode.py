@@ -82,12 +82,26 @@ def test_records_and_arrays_without_a_canonical_form_are_keys_too(text: str, key
 
 @pytest.mark.parametrize(
     ("sql", "not_a_number"),
-    [("SELECT k FROM arrivals", NOT_A_NUMBER), ("SELECT k FROM arrivals GROUP BY k, TumblingWindow(day, 1)", '{"a":null,"b":1}')],
+    [("SELECT k FROM arrivals", '{"b":1,"a":null}'), ("SELECT k FROM arrivals GROUP BY k, TumblingWindow(day, 1)", '{"a":null,"b":1}')],
 )
 def test_no_value_stops_a_query(sql: str, not_a_number: str) -> None:
     """Whatever the parser lets through is projected and grouped, an integer of thousands of digits as the NULL it is."""
     found = values(sql, [f'{{"k":{text}}}'.encode() for text in [NOT_A_NUMBER, *DEEP, "9" * 5_000, "123456789012345678901", "NaN"]])
     assert set(found) == {f'{{"k":{text}}}' for text in [not_a_number, *DEEP, "null", "1.2345678901234568e+20"]}
+
+
+@pytest.mark.parametrize(
+    ("written", "result"),
+    [
+        ('{"a":NaN,"b":-nan,"c":"NaN, -inf"}', '{"a":null,"b":null,"c":"NaN, -inf"}'),
+        ('[Infinity, -Infinity, {"inf": [inf]}, nan]', '[null,null,{"inf":[null]},null]'),
+        ('{"a":"x:nan,\\"[inf"}', '{"a":"x:nan,\\"[inf"}'),
+    ],
+)
+def test_what_is_no_number_inside_of_an_object_is_null_in_results(written: str, result: str) -> None:
+    """Results are JSON: NaN and infinities are none; texts that look like it stay."""
+    found = values("SELECT k, CAST(k AS nvarchar(max)) AS t FROM arrivals", [f'{{"k":{written}}}'.encode(), b'{"k":[1]}'])
+    assert set(found) == {f'{{"k":{text},"t":{json.dumps(text)}}}' for text in (result, "[1]")}
 
 
 def test_several_keys_are_an_array_and_none_is_nothing() -> None:
