@@ -103,6 +103,8 @@ class QueryPlan:
     bytes_per_batch: int
     # Most pairs of one key that a join makes at one instant.
     join_pairs_max: int
+    # How many tasks the buckets are spread over.
+    tasks: int
     # Name under which workers keep this job's state in memory.
     checkpoint: str
     # For each output the largest result: key and value together; larger ones are dead letters. None: an output to files alone.
@@ -123,6 +125,11 @@ class QueryPlan:
     @property
     def name(self) -> str:
         return self.outputs[0].name
+
+    @property
+    def bytes_per_task(self) -> int:
+        """A task's share of the bytes of one batch: tasks run at the same time, and each knows only what it has read itself."""
+        return max(self.bytes_per_batch // self.tasks, 1)
 
     @property
     def logs(self) -> tuple[tuple[int, int], ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class IngestStage:
         state = store.load(planned.number, lambda: self._plan.first_state(model), model.restore)
         producer = cached_producer(self._plan.kafka)
         try:
-            walk = RangeWalk(self._plan, model, state, self._fields, producer)
+            walk = RangeWalk(self._plan, model, state, self._fields, producer, lambda: self._save(planned.number, state, store))
             report = walk.run(planned, self._question.substreams())
         except BaseException:
             # What the producer still holds and where the reader stands is unknown: neither may be used again.
@@ -102,10 +102,13 @@ class IngestStage:
             drop_reader(self._plan.kafka, planned.topic, planned.partition, headers=self._plan.settings.source_ctis)
             raise
         self._ctis += walk.ctis
+        self._save(planned.number, state, store)
+        return report
+
+    def _save(self, number: int, state: State, store: StateStore[State]) -> None:
         delta = state.save()
         spill(state, self._plan.settings.held_bytes_max)
-        store.save(planned.number, state, delta)
-        return report
+        store.save(number, state, delta)
 
     def complete(self) -> None:
         """Wait for the events of all ranges of this task, then write the CTIs above them."""
@@ -142,7 +145,16 @@ def write_ctis(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
 class RangeWalk:
     """One range of one input partition, from Kafka to Kafka; its last CTIs are left in ``ctis``."""
 
-    def __init__(self, plan: IngestPlan, model: Model, state: State, fields: FieldReader, producer: GaplessProducer) -> None:
+    def __init__(
+        self,
+        plan: IngestPlan,
+        model: Model,
+        state: State,
+        fields: FieldReader,
+        producer: GaplessProducer,
+        save: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._save = save
         self._plan, self._model, self._state, self._fields, self._producer = plan, model, state, fields, producer
         self._writer = ChannelWriter(producer, plan.settings.ordered_topic)
         self._pending = PendingCtis(model.generation)
@@ -176,7 +188,7 @@ class RangeWalk:
                 self._bytes += records.value.nbytes
                 self._read += len(records)
                 pause_at("piece read")
-                self._judge(planned.topic, planned.partition, records, marks)
+                self.judge(planned.topic, planned.partition, records, marks)
         # The range may end in offsets without usable records; facts may be in force there.
         remaining = marks.between(self._state.next_offset, end)
         batch = self._model.time_only_batch(end, remaining.estimates, remaining.imports, planned.is_final)
@@ -198,6 +210,12 @@ class RangeWalk:
         if count:
             self._add("skipped", count)
             _log.warning("offsets are skipped: tidegate skip shows why", skipped=count, skips=[list(span) for span in planned.skips])
+
+    def judge(self, topic: str, partition: int, records: Records, marks: RangeMarks) -> None:
+        """Judge a piece of the range; save what is held if the records are larger than planned for, so that memory has a bound."""
+        self._judge(topic, partition, records, marks)
+        if self._state.unsaved_bytes >= self._plan.settings.max_bytes_per_batch // self._plan.tasks:
+            self._save()
 
     def _judge(self, topic: str, partition: int, records: Records, marks: RangeMarks) -> None:
         records = self._without_absurd_arrivals(topic, partition, records)

@@ -166,8 +166,13 @@ class State:
         unlisted = [new_rows[rows] for rows in self.unlisted_rows]
         self.unlisted_rows = [rows[rows >= 0] for rows in unlisted]
 
+    @property
+    def unsaved_bytes(self) -> int:
+        """Memory used by payloads that were added since the last save."""
+        return sum(chunk.held.rows.payload_bytes for chunk in self.unsaved_chunks)
+
     def save(self) -> Delta:
-        """Return the writes that turn the last saved state into this one. Call it once after each batch."""
+        """Return the writes that turn the last saved state into this one. Call it after each batch, or more often in a large one."""
         delete = [number for number, chunk in self.chunks.items() if chunk.needed_until_us < self.c]
         for number in delete:
             # No event of it waits, and its timelines are at or below the floor, where they decide nothing.

@@ -173,7 +173,7 @@ class BucketRun:
         for piece_bytes in self._accept_pieces(ranges):
             self._bytes += piece_bytes
             unsettled_bytes += piece_bytes
-            if unsettled_bytes >= self._plan.bytes_per_batch:
+            if unsettled_bytes >= self._plan.bytes_per_task:
                 # Records were larger than planned for: what is final leaves before more is read, so memory has a bound whatever comes.
                 self._finish(self._bucket.settle())
                 unsettled_bytes = 0
@@ -230,7 +230,7 @@ class BucketRun:
         if plan.exchange is None:
             return read()
         siblings = plan.exchange.buckets_of_task(self._number)
-        return share_range(plan.checkpoint, log, start, end, self._number, siblings, _SHARED * plan.bytes_per_batch, read)
+        return share_range(plan.checkpoint, log, start, end, self._number, siblings, _SHARED * plan.bytes_per_task, read)
 
     def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]

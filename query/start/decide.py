@@ -63,6 +63,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         events_per_batch=settings.query.max_events_per_batch,
         bytes_per_batch=settings.query.max_bytes_per_batch,
         join_pairs_max=settings.query.join_pairs_max,
+        tasks=min(split.buckets, settings.spark.shuffle_partitions),
         checkpoint=str(topics.folder),
         references=topics.references,
         reference_settings={name: settings.references[name] for name in reference_names},

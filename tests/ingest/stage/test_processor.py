@@ -1,17 +1,22 @@
-"""What the stage does at the end of a range, where no record is left to read."""
+"""What the stage does with records that are larger than planned for, and at the end of a range, where no record is left to read."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader
 from ingest.offsets import PlannedPosition
 from ingest.planned_range import IngestRange
-from ingest.stage.processor import RangeWalk
+from ingest.stage.processor import RangeMarks, RangeWalk
 from ordering.ticks import SECOND_US
+from tidegate.checkpoint.spilling import spill
+from tidegate.kafka.records import Records
 from tidegate.kafka.writer import GaplessProducer
 from tidegate.settings.tables.inputs import InputSettings
 from tidegate.settings.tables.redis import RedisSettings
@@ -47,8 +52,40 @@ def test_an_estimate_among_records_that_tell_no_arrival_is_applied_all_the_same(
     state.next_offset = 10
     producer = GaplessProducer({"bootstrap.servers": "127.0.0.1:1"})
     try:
-        report = json.loads(RangeWalk(PLAN, model, state, FieldReader("t", "auto", None), producer).run(planned))
+        report = json.loads(RangeWalk(PLAN, model, state, FieldReader("t", "auto", None), producer, lambda: None).run(planned))
     finally:
         producer.discard()
     assert (report["next_offset"], report["arrival_us"]) == (14, raised_us)
     assert report["totals"]["estimates_used"] == 1
+
+
+def test_what_a_range_of_large_records_holds_is_saved_as_it_grows() -> None:
+    """The planner knows the size of earlier records only: however large a range is, little of it waits in memory for its end."""
+    most = 2**20
+    settings = {"__name__": "raw", "timestamp_by": "t", "late": "off", "reorder": "1h", "max_bytes_per_batch": 2 * most}
+    plan = replace(PLAN, settings=InputSettings.model_validate(settings), tasks=2)
+    model = plan.model(0)
+    state, saved, waiting = model.new_state(), dict[int, bytes](), []
+
+    def save() -> None:
+        delta = state.save()
+        for number in delta.delete:
+            saved.pop(number)
+        saved.update(delta.put)
+        spill(state, most)
+
+    producer = GaplessProducer({"bootstrap.servers": "127.0.0.1:1"})
+    try:
+        walk = RangeWalk(plan, model, state, FieldReader("t", "auto", None), producer, save)
+        walk.run(IngestRange(0, 0, "raw", 0, 0, 0, planned_ms=10**12))
+        for offset in range(200):
+            at_us = 10**15 + offset
+            value = b'{"t": %d, "x": "%s"}' % (at_us, b"x" * 2**17)
+            records = Records(np.array([offset]), np.array([at_us // 1000]), pa.nulls(1, pa.binary()), pa.array([value]))
+            walk.judge("raw", 0, records, RangeMarks((), ()))
+            waiting.append(sum(chunk.held.rows.payload_bytes for chunk in state.all_chunks()))
+        restored = model.restore(state.save().head, saved)
+    finally:
+        producer.discard()
+    assert max(waiting) <= 3 * most, "25 MiB are held, in files but for the last pieces"
+    assert restored.held_count > 190

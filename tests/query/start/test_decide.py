@@ -145,3 +145,10 @@ def test_a_bounded_recount_is_another_run() -> None:
     with pytest.raises(RefusedError) as refusal:
         decided(RunSurvey(bounded.binding, "pending", promises=NONE))
     assert "until: 9000 -> " in refusal.value.what
+
+
+def test_tasks_share_the_bytes_of_a_batch() -> None:
+    """Each settles after its share: however large records are, all tasks together hold what one batch may."""
+    with_over, merged = layout_of(sql=SQL.replace("t GROUP BY k,", "t OVER k GROUP BY k,")), layout_of(sql=BY_CITY.replace("city, ", ""))
+    assert (with_over.buckets, with_over.bytes_per_task) == (2, 128 * 2**20)
+    assert (merged.buckets, merged.bytes_per_task) == (1, 256 * 2**20)

@@ -192,7 +192,9 @@ class InputSettings(Table):
         default=None, description="The key of a substream has at most so many bytes; records with longer ones are dead letters."
     )
     max_bytes_per_batch: Annotated[Size, Field(ge=1024)] = Field(
-        default=256 * 2**20, description="Most bytes of payload one batch reads, over all partitions of the input, about."
+        default=256 * 2**20,
+        description="Most bytes of payload one batch reads, over all partitions of the input, about; if records turn out larger, held "
+        "events are saved while a range is read.",
     )
     target_batch_us: Duration = Field(
         default=SECOND_US,

@@ -21,7 +21,7 @@ class QuerySettings(Table):
     max_bytes_per_batch: Annotated[Size, Field(ge=1024)] = Field(
         default=256 * 2**20,
         description="Most bytes of keys and payloads one batch of a query reads, over all partitions, about; what is final is computed "
-        "after so many, however large records are.",
+        "after so many, however large records are. Tasks that run at the same time share them.",
     )
     join_pairs_max: Count = Field(
         default=1_000_000,
