@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 import pyspark
@@ -20,7 +21,8 @@ SOCKETS = Path("/tmp")
 
 _LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
 # The JVM only schedules: the quick compiler alone halves the cost of a start, and locked jars need no verification.
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+_COLLECTOR = "-XX:+UseSerialGC"
+_JVM = f"{_COLLECTOR} -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 JAVA_OPTIONS = f"{_JVM} -Dlog4j2.configurationFile={_LOG4J}"
 FIXED = {
     "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
@@ -70,12 +72,15 @@ def local_conf(folder: Path) -> dict[str, str]:
     return {**_LOCAL, "spark.python.unix.domain.socket.dir": str(folder)}
 
 
-def java_options(folder: Path) -> str:
+def java_options(folder: Path, added: str = "") -> str:
     """
-    Return the JVM's options; what it unpacks goes into the private *folder*, unless ``SPARK_SUBMIT_OPTS`` names another one.
+    Return the JVM's options, before those that a user has *added*; what it unpacks goes into the private *folder*, unless
+    ``SPARK_SUBMIT_OPTS`` names another one.
     """
+    # A JVM with two collectors does not start.
+    options = JAVA_OPTIONS.replace(_COLLECTOR, "") if re.search(r"-XX:\+Use\w+GC", added) else JAVA_OPTIONS
     temporary = "" if "java.io.tmpdir" in os.environ.get("SPARK_SUBMIT_OPTS", "") else f"-Djava.io.tmpdir={folder}"
-    return " ".join(filter(None, (JAVA_OPTIONS, temporary, archive_option())))
+    return " ".join(filter(None, (options, temporary, archive_option())))
 
 
 def archive_path() -> Path:

@@ -78,7 +78,8 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
         **{f"spark.executorEnv.{name}": value for name, value in allocator.items()},
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
-        "spark.driver.extraJavaOptions": java_options(folder_of_job),
+        # Before those that the user adds.
+        "spark.driver.defaultJavaOptions": java_options(folder_of_job, spark.properties().get("spark.driver.extraJavaOptions", "")),
         **FIXED,
         **LOCAL_CHECKPOINT,
         # A standalone cluster would give the first application all its cores, and the next would wait for ever silently.

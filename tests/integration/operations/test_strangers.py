@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from support.stack.topics import check_promises, create, fresh, produce, read_or
 
 from ordering.policies import Action, Policies
 from ordering.ticks import SECOND_US
+from tidegate.spark.options import archive_path
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack
@@ -101,16 +102,22 @@ class Neighbours:
         while not self._done.wait(_PAUSE_S):
             work()
 
+    def _processes(self) -> Iterator[psutil.Process]:
+        """Yield the job's processes; others are not looked at, which would cost more than the job."""
+        for pid in psutil.pids():
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
+                if os.getsid(pid) == self._session:
+                    yield psutil.Process(pid)
+
     def _knock(self) -> None:
-        for connection in psutil.net_connections("tcp"):
-            if connection.status != psutil.CONN_LISTEN or connection.pid is None:
-                continue
-            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-                port = connection.laddr.port
-                if os.getsid(connection.pid) == self._session and self.knocked[port] < KNOCKS:
-                    self.listeners.add(psutil.Process(connection.pid).name())
-                    self._say_hello(port, HELLOS[self.knocked[port] % len(HELLOS)])
-                    self.knocked[port] += 1
+        for process in self._processes():
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
+                for connection in process.net_connections("tcp"):
+                    port = connection.laddr.port
+                    if connection.status == psutil.CONN_LISTEN and self.knocked[port] < KNOCKS:
+                        self.listeners.add(process.name())
+                        self._say_hello(port, HELLOS[self.knocked[port] % len(HELLOS)])
+                        self.knocked[port] += 1
 
     def _say_hello(self, port: int, hello: bytes) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2) as stranger:
@@ -118,10 +125,9 @@ class Neighbours:
             self.answers.add(stranger.recv(4096))
 
     def _look(self) -> None:
-        for process in psutil.process_iter():
+        for process in self._processes():
             with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
-                if os.getsid(process.pid) == self._session:
-                    self.command_lines.add(" ".join(process.cmdline()))
+                self.command_lines.add(" ".join(process.cmdline()))
         for folder in self._folders:
             # What lies in a folder that others cannot enter is safe.
             for path in folder.iterdir():
@@ -167,6 +173,9 @@ def test_no_setting_stands_on_a_command_line_and_no_file_is_open_to_others(stack
             killed.until(lambda: any(scratch.iterdir()), "Spark starts")
             produce(stack.bootstrap, topic, draw(29, 200, 1))
             killed.until(lambda: killed.batches > 0, "its first batch")
+            (java,) = (child for child in psutil.Process(killed.pid).children(recursive=True) if child.name() == "java")
+            is_archive_used = str(archive_path()) in Path(f"/proc/{java.pid}/maps").read_text()
+            assert is_archive_used == archive_path().exists(), "options of a user go beside those of Tidegate"
             (left,) = scratch.iterdir()
             assert any(left.iterdir()), "Spark works there"
             killed.kill()
