@@ -34,6 +34,8 @@ CREATE MACRO iso8601(us) AS CASE
     ELSE strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%S.%fZ') END;
 CREATE MACRO spans(us, width) AS (us - ((us % width) + width) % width) // width;
 CREATE MACRO datetime_of(us) AS CASE WHEN us BETWEEN -62135596800000000 AND 253402300799999999 THEN CAST(us AS BIGINT) END;
+CREATE MACRO try_cast_datetime(us) AS datetime_of(us);
+CREATE MACRO cast_datetime(us) AS CASE WHEN us IS NOT NULL AND datetime_of(us) IS NULL THEN CAST('' AS BIGINT) ELSE us END;
 CREATE MACRO try_cast_json(x, type) AS CASE WHEN json_valid(x) THEN CASE WHEN json_type(x) = type THEN
     CAST(json_extract(x, '$') AS VARCHAR) END END;
 CREATE MACRO cast_json(x, type) AS CASE WHEN x IS NULL THEN NULL
@@ -43,7 +45,16 @@ CREATE MACRO record_properties(x) AS CASE WHEN x IS NOT NULL THEN CAST(to_json(l
     list_zip(json_keys(x), json_extract(x, '$.*')), lambda m: {'PropertyName': m[1], 'PropertyValue': m[2]})) AS VARCHAR) END;
 """
 # How often each macro repeats its first argument: nested macros multiply.
-MACRO_USES = {"iso8601": 5, "spans": 3, "datetime_of": 2, "try_cast_json": 3, "cast_json": 4, "record_properties": 3}
+MACRO_USES = {
+    "iso8601": 5,
+    "spans": 3,
+    "datetime_of": 2,
+    "try_cast_datetime": 2,
+    "cast_datetime": 4,
+    "try_cast_json": 3,
+    "cast_json": 4,
+    "record_properties": 3,
+}
 
 _local = threading.local()
 

@@ -35,16 +35,17 @@ _INTEGER = r"^\s*([+-]?[0-9]+)\s*$"
 _NUMBER = r"^\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*$"
 _BIT = r"^\s*(true|false|1|0)\s*$"
 _YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
-_DATETIME = (
-    rf"^\s*({_YEAR}-[0-9]{{2}}-[0-9]{{2}}(?:[T ][0-9]{{2}}:[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})?)?)\s*$"
-)
+_HOURS, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
+_TIME, _ZONE = rf"{_HOURS}:{_SIXTY}(?::{_SIXTY}(?:\.[0-9]{{1,9}})?)?", rf"Z|[+-]{_HOURS}(?::?{_SIXTY})?"
+# As ordering.columns.timestamps reads event times, between spaces; days of months are left to DuckDB.
+_DATETIME = rf"^\s*({_YEAR}-[0-9]{{2}}-[0-9]{{2}}(?:[T ]{_TIME}(?:{_ZONE})?)?)\s*$"
 
 # {x}: the value; {cast}: CAST or TRY_CAST. Text that does not match becomes '', which no type accepts.
 _TEMPLATES = {
     (Kind.NVARCHAR, Kind.BIGINT): f"{{cast}}(regexp_extract({{x}}, '{_INTEGER}', 1) AS BIGINT)",
     (Kind.NVARCHAR, Kind.FLOAT): f"{{cast}}(regexp_extract({{x}}, '{_NUMBER}', 1) AS DOUBLE)",
     (Kind.NVARCHAR, Kind.BIT): f"{{cast}}(regexp_extract(lower({{x}}), '{_BIT}', 1) AS BOOLEAN)",
-    (Kind.NVARCHAR, Kind.DATETIME): f"epoch_us({{cast}}(regexp_extract(upper({{x}}), '{_DATETIME}', 1) AS TIMESTAMPTZ))",
+    (Kind.NVARCHAR, Kind.DATETIME): f"{{cast}}_datetime(epoch_us({{cast}}(regexp_extract(upper({{x}}), '{_DATETIME}', 1) AS TIMESTAMPTZ)))",
     (Kind.FLOAT, Kind.BIGINT): "{cast}(trunc({x}) AS BIGINT)",
     (Kind.BIT, Kind.BIGINT): "CAST({x} AS BIGINT)",
     (Kind.BIGINT, Kind.FLOAT): "CAST({x} AS DOUBLE)",
@@ -61,7 +62,7 @@ _TEMPLATES = {
     (Kind.NVARCHAR, Kind.ARRAY): "{cast}_json({x}, 'ARRAY')",
 }
 # Double the braces of the regular expressions, which str.format would otherwise read as fields.
-_TEMPLATES = {pair: re.sub(r"(\{[0-9]\})", r"{\1}", text) for pair, text in _TEMPLATES.items()}
+_TEMPLATES = {pair: re.sub(r"(\{[0-9,]+\})", r"{\1}", text) for pair, text in _TEMPLATES.items()}
 # The beginnings of conversions that may fail.
 _STRICT = re.compile(r"(?<!TRY_)CAST(?:_json\(|\((?:regexp_extract|trunc)\()")
 
