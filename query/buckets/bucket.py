@@ -54,7 +54,7 @@ from query.columns.events import NO_EVENTS, Ints, for_operators, take_events
 from query.config import Promise
 from query.engine.lead import shift_slices
 from query.engine.pending_events import sort_by_time
-from query.engine.program import Program
+from query.engine.program import Divide, Program
 from query.engine.retention import Retention, encode_table
 from query.plan.row_tables import RESULT_SCHEMA
 from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
@@ -64,6 +64,10 @@ from tidegate.expressions.evaluation.value_sizes import TOO_MUCH
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
 BUCKET_STATE_VERSION = 1
 EACH_CTI = Pace()
+
+
+# A settle returns about this many bytes of results, if they come in slices.
+RETURNED_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +322,25 @@ class Bucket(ABC):
             self._take_failures()
             yield tables
         self._observe_finished(closing)
+
+    def _finish_in_parts(self, closing: pa.Table, divide: Divide) -> Iterator[list[pa.Table]]:
+        """Yield the same; see :meth:`query.engine.program.Program.finish_in_parts`."""
+        for tables in self._program.finish_in_parts(self._retention, closing, divide):
+            self._take_failures()
+            yield tables
+        self._observe_finished(closing)
+
+    def _next_part(self, slices: Iterator[list[pa.Table]]) -> tuple[list[pa.Table], bool]:
+        """Return the next results of *slices*, about as many as one call of :meth:`settle` returns, and whether they are the last."""
+        parts, size = [self._no_results()], 0
+        for tables in slices:
+            parts.append(tables)
+            size += sum(table.nbytes for table in tables)
+            if size >= RETURNED_BYTES:
+                break
+        else:
+            return [pa.concat_tables(tables) for tables in zip(*parts, strict=True)], True
+        return [pa.concat_tables(tables) for tables in zip(*parts, strict=True)], False
 
     def _no_results(self) -> list[pa.Table]:
         return [RESULT_SCHEMA.empty_table()] * len(self._channels)

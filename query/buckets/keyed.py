@@ -16,7 +16,7 @@ offset).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.bucket import Bucket, BucketConfig
+from query.buckets.closing_steps import ClosingSteps
 from query.buckets.emission_order import Moves, first_move, first_rise, sort_by_emission
 from query.buckets.log_walk import CtiEntry, WalkedLog, is_due, walk_places
 from query.buckets.substream_table import SubstreamTable
@@ -36,6 +37,7 @@ from query.columns.large_tables import combine_column
 from query.engine.exchange import key_bytes
 from query.engine.program import Program
 from query.engine.retention import Retained
+from query.operators.joins import matching
 from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.tree import Expr
 
@@ -67,11 +69,23 @@ class _Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Before:
-    """How far timelines and channels had come before a stretch, microseconds."""
+class _Walked:
+    """A stretch that was walked, and how far everything had come before it, microseconds."""
 
+    first: int
+    moves: Moves
+    # Member, c and place.
+    rises: Sequence[tuple[int, int, int]]
+    # Of each substream.
+    progress: Ints
     timelines: Ints
     channels: Ints
+
+    @property
+    def last(self) -> int:
+        """The last place at which something moved."""
+        places: list[int] = [self.first, *self.moves.place[-1:].tolist(), *(place for *_, place in self.rises)]
+        return max(places)
 
 
 class KeyedBucket(Bucket):
@@ -89,6 +103,8 @@ class KeyedBucket(Bucket):
         self._channels_us: Ints = np.empty(0, dtype=np.int64)
         # A row per substream, a column per member; NEVER if it has not moved.
         self._timelines_us: Ints = np.empty((0, 0), dtype=np.int64)
+        # The results of the walk that have not been returned yet.
+        self._parts: Iterator[list[pa.Table]] | None = None
 
     @property
     def frontier_us(self) -> int:
@@ -123,13 +139,25 @@ class KeyedBucket(Bucket):
             events = events.filter(pa.array(is_fine))
         return events, replace(accepted, rows=accepted.rows[is_fine], position=accepted.position[is_fine])
 
+    @property
+    def is_settled(self) -> bool:
+        return self._parts is None
+
     def _close_due(self) -> list[pa.Table] | None:
-        results = [self._advance(stretch) for stretch in self._pop_stretches()]
+        if self._parts is None:
+            self._parts = self._walk()
+        tables, is_done = self._next_part(self._parts)
+        if is_done:
+            self._parts = None
+        return tables
+
+    def _walk(self) -> Iterator[list[pa.Table]]:
+        """Walk all records that count by now; yield the results in their order."""
+        for stretch in self._pop_stretches():
+            yield from self._advance(stretch)
         if self._ended:
             nothing = _Stretch(0, [(NO_EVENTS, _NO_PLACES)] * len(self._sources), [[] for _ in self._sources])
-            results.append(self._advance(nothing, is_end=True))
-        tables = [tables for tables in results if tables is not None]
-        return [pa.concat_tables(parts) for parts in zip(*tables, strict=True)] if tables else None
+            yield from self._advance(nothing, is_end=True)
 
     # The walk
 
@@ -169,8 +197,8 @@ class KeyedBucket(Bucket):
         self._retention.reduce(name, lambda table: table.filter(pa.array(~is_due(table["clock"].to_numpy(), until))))
         return due
 
-    def _advance(self, stretch: _Stretch, *, is_end: bool = False) -> list[pa.Table] | None:
-        """Walk a stretch; return each output's results that became final. At the end of a run all are."""
+    def _advance(self, stretch: _Stretch, *, is_end: bool = False) -> Iterator[list[pa.Table]]:
+        """Walk a stretch; yield each output's results that became final. At the end of a run all are."""
         entries = [(source_index, entry, place) for source_index, of_source in enumerate(stretch.entries) for entry, place in of_source]
         for source_index, entry, _ in entries:
             if entry.roster is not None:
@@ -183,30 +211,58 @@ class KeyedBucket(Bucket):
                 # Clock and position are not needed any longer: from here on the substream's order counts.
                 waiting = events.select(NO_EVENTS.column_names).append_column("sub", pa.array(sub))
                 self._retention.add(Retained.WAITING.of(source_index), waiting)
-        state = _Before(self._timelines_us.copy(), self._channels_us.copy())
-        before = self._subs.progress_us.copy()
+        walked = _Walked(stretch.first, moves, rises, self._subs.progress_us.copy(), self._timelines_us.copy(), self._channels_us.copy())
         np.maximum.at(self._timelines_us, (moves.sub, moves.member), moves.to_us)
         for member, us, _ in rises:
             self._channels_us[member] = max(self._channels_us[member], us)
         for touched in (moves.sub, *subs):
             self._subs.touch(np.unique(touched))
         np.maximum(self._subs.progress_us, INFINITY if is_end else self._substream_frontiers(), out=self._subs.progress_us)
-        if not (self._subs.progress_us > before).any():
-            return None
-        first_us = self._subs.progress_us.copy()
+        if (self._subs.progress_us > walked.progress).any():
+            yield from self._close(walked, is_end)
+
+    def _close(self, walked: _Walked, is_end: bool) -> Iterator[list[pa.Table]]:
+        """Yield the results that a stretch has made final, in their order."""
+        first_us, instants = self._subs.progress_us.copy(), []
         for source_index in range(len(self._sources)):
             due = self._prepare_due(source_index)
+            instants.append(due["system_us"].to_numpy())
             np.minimum.at(first_us, due["sub"].to_numpy(), due["system_us"].to_numpy())
-        closing = self._subs.slices_since(before, first_us)
+        progress = walked.progress, self._subs.progress_us.copy()
+        closing = self._subs.slices_since(walked.progress, first_us)
         assert closing is not None
-        results = []
-        for output, rows in enumerate(self._finish(closing)):
-            if rows.num_rows:
-                ends = rows["system_us"].to_numpy() - self._program.ahead_us(output)
-                final_by = self._final_by(rows["sub"].to_numpy(), ends, stretch.first, moves, rises, state)
-                rows = sort_by_emission(rows, final_by, self._subs.names.__getitem__)
-            results.append(rows)
-        return results
+
+        def divide(count: Callable[[pa.Table], int]) -> Iterator[pa.Table]:
+            steps = ClosingSteps(
+                lambda since, until: self._subs.slices_since(since, first_us, until),
+                lambda part: count(part) > matching.PAIRS_MAX,
+                lambda place: self._progress_before(walked, place, first_us),
+                np.unique(np.concatenate(instants)),
+                self._subs.names.__getitem__,
+            )
+            return steps.divide((walked.first, walked.first if is_end else walked.last + 1), progress)
+
+        for tables in self._finish_in_parts(closing, divide):
+            yield [self._sort(output, rows, walked) for output, rows in enumerate(tables)]
+
+    def _progress_before(self, walked: _Walked, place: int, first_us: Ints) -> Ints:
+        """Return how far each substream had come before a place of a stretch."""
+        timelines, channels = walked.timelines.copy(), walked.channels.copy()
+        moves = walked.moves.take(np.flatnonzero(walked.moves.place < place))
+        np.maximum.at(timelines, (moves.sub, moves.member), moves.to_us)
+        for member, us, at in walked.rises:
+            channels[member] = max(channels[member], us) if at < place else channels[member]
+        progress: Ints = np.maximum(walked.progress, self._substream_frontiers(timelines, channels))
+        # A substream begins with its first event.
+        progress[(walked.progress == NEVER) & (progress <= first_us)] = NEVER
+        return progress
+
+    def _sort(self, output: int, rows: pa.Table, walked: _Walked) -> pa.Table:
+        """Return results in the order in which they leave."""
+        if not rows.num_rows:
+            return rows
+        ends = rows["system_us"].to_numpy() - self._program.ahead_us(output)
+        return sort_by_emission(rows, self._final_by(rows["sub"].to_numpy(), ends, walked), self._subs.names.__getitem__)
 
     def _join(self, source_index: int, roster: Roster) -> None:
         """Wait for every channel of a roster from here on."""
@@ -252,11 +308,13 @@ class KeyedBucket(Bucket):
         named = self._number_keys([key for key, *_ in listed]).tolist()
         return moves + Moves.of([(sub, self._member(member), us, place) for sub, (_, member, us, place) in zip(named, listed, strict=True)])
 
-    def _substream_frontiers(self) -> Ints:
-        """Return how far each substream has come: as far as the slowest of its timelines."""
+    def _substream_frontiers(self, timelines_us: Ints | None = None, channels_us: Ints | None = None) -> Ints:
+        """Return how far each substream has come, by default by now: as far as the slowest of its timelines."""
         if not self._is_known:
             return np.full(len(self._subs), NEVER, dtype=np.int64)
-        frontiers: Ints = np.maximum(self._timelines_us, self._channels_us)[:, self._is_joined].min(axis=1)
+        timelines_us = self._timelines_us if timelines_us is None else timelines_us
+        channels_us = self._channels_us if channels_us is None else channels_us
+        frontiers: Ints = np.maximum(timelines_us, channels_us)[:, self._is_joined].min(axis=1)
         return frontiers
 
     def _prepare_due(self, source_index: int) -> pa.Table:
@@ -279,18 +337,18 @@ class KeyedBucket(Bucket):
     def _drop_past(self, name: str) -> None:
         self._retention.reduce(name, lambda table: table.filter(pa.array(~self._is_past(table))))
 
-    def _final_by(self, owner: Ints, ends: Ints, first: int, moves: Moves, rises: Sequence[tuple[int, int, int]], before: _Before) -> Ints:
+    def _final_by(self, owner: Ints, ends: Ints, walked: _Walked) -> Ints:
         """
-        Return the place of the record that made each result final, not before the *first* place of the stretch.
+        Return the place of the record that made each result final, not before the first place of the stretch.
 
-        *owner* is each result's substream, *ends* the instant that it had to pass, microseconds; *rises* are member, c and place.
+        *owner* is each result's substream, *ends* the instant that it had to pass, microseconds.
         """
-        final_by = np.full(len(ends), first, dtype=np.int64)
+        final_by, moves = np.full(len(ends), walked.first, dtype=np.int64), walked.moves
         for member in np.flatnonzero(self._is_joined).tolist():
             by_event = first_move(moves.take(np.flatnonzero(moves.member == member)), len(self._subs), ends, owner)
-            by_channel = first_rise(sorted((place, us) for number, us, place in rises if number == member), ends)
-            had_passed = np.maximum(before.timelines[owner, member], before.channels[member]) > ends
-            final_by = np.maximum(final_by, np.where(had_passed, first, np.minimum(by_event, by_channel)))
+            by_channel = first_rise(sorted((place, us) for number, us, place in walked.rises if number == member), ends)
+            had_passed = np.maximum(walked.timelines[owner, member], walked.channels[member]) > ends
+            final_by = np.maximum(final_by, np.where(had_passed, walked.first, np.minimum(by_event, by_channel)))
         return final_by
 
     # State

@@ -21,9 +21,6 @@ from query.engine.pending_events import find_pending_step_end
 from query.engine.program import Program
 from query.engine.retention import Retained
 
-# A settle returns about this many bytes of results, if they come in slices.
-_RETURNED_BYTES = 2**26
-
 
 class MergedBucket(Bucket):
     """All logs merged into one sequence; see the module."""
@@ -46,15 +43,10 @@ class MergedBucket(Bucket):
             return None
         if self._slices is None:
             self._slices = self._close_step()
-        parts, size = [self._no_results()], 0
-        for tables in self._slices:
-            parts.append(tables)
-            size += sum(table.nbytes for table in tables)
-            if size >= _RETURNED_BYTES:
-                break
-        else:
+        tables, is_done = self._next_part(self._slices)
+        if is_done:
             self._slices = None
-        return [pa.concat_tables(tables) for tables in zip(*parts, strict=True)]
+        return tables
 
     def _close_step(self) -> Iterator[list[pa.Table]]:
         """Evaluate the next events that are due; yield the results of the time up to them."""

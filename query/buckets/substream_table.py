@@ -55,18 +55,20 @@ class SubstreamTable(Generic[Name]):
         """Mark substreams as changed: the next :meth:`save` saves them."""
         self._touched.append(subs)
 
-    def slices_since(self, before: Ints, first_us: Ints) -> pa.Table | None:
+    def slices_since(self, before: Ints, first_us: Ints, until: Ints | None = None) -> pa.Table | None:
         """
         Return the slices of time that have become final since *before* (``sub``, ``from_us``, ``to_us``); None if no substream has moved.
 
-        *first_us* is the instant of the first event of each substream that had none before.
+        *until*: up to which progress, by default that of now. *first_us* is the instant of the first event of each substream that had none
+        before.
         """
-        moved = np.flatnonzero(self.progress_us > before)
+        reached = self.progress_us if until is None else until
+        moved = np.flatnonzero(reached > before)
         if not len(moved):
             return None
         # A substream has no result before its first event: an older slice would make a batch read all that is retained.
         from_us = np.where(before == NEVER, first_us, before)[moved]
-        return pa.table({"sub": moved, "from_us": from_us, "to_us": self.progress_us[moved]})
+        return pa.table({"sub": moved, "from_us": from_us, "to_us": reached[moved]})
 
     def horizon(self) -> pa.Table:
         """Return the instant up to which each substream is finished (``sub``, ``to_us``)."""

@@ -115,6 +115,11 @@ def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing:
         yield from operator.slices([combine_pieces(side) for side in pieces], closing)
 
 
+def count_results(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> int:
+    """Return about how many results :func:`compute_rows` would yield, if they may be many more than the rows; else 0."""
+    return operator.count_results(_select_by_keys(operator, pieces, closing), closing) if operator.can_look_up and all(pieces) else 0
+
+
 def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
     """Return for each of two sides the asking rows, and the old ones with the key of an asking row of the other side."""
     from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())

@@ -8,7 +8,7 @@ depend on the events, not on how time was cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ordering.ticks import INFINITY, NEVER
 from query.columns.encode import encode_objects
 from query.engine.compile import make_operator
-from query.engine.gathering import combine_pieces, compute_rows, expiring_rows, find_step_end, number_rows, select_pieces
+from query.engine.gathering import combine_pieces, compute_rows, count_results, expiring_rows, find_step_end, number_rows, select_pieces
 from query.engine.lead import ahead_of, shift_slices
 from query.engine.retention import Retained, Retention
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
@@ -36,6 +36,10 @@ from tidegate.payloads.formats import JSON, PayloadFormat
 
 # Names, and the rows to retain under them.
 Prepared = list[tuple[str, pa.Table]]
+
+
+# Cuts a slice of time into parts, given how many pairs a join makes of one.
+Divide = Callable[[Callable[[pa.Table], int]], Iterator[pa.Table]]
 
 
 @dataclass(frozen=True)
@@ -149,8 +153,7 @@ class Program:
         In *closing* (``sub``, ``from_us``, ``to_us``; without OVER one row, sub 0) from_us <= System.Timestamp < to_us has become final.
         The rows that operators keep of each other's results are added to *retention*.
         """
-        parts = [self._results_of(), *self.finish_in_slices(retention, closing)]
-        return [pa.concat_tables(tables) for tables in zip(*parts, strict=True)]
+        return self._gather(self.finish_in_slices(retention, closing))
 
     def finish_in_slices(self, retention: Retention, closing: pa.Table) -> Iterator[list[pa.Table]]:
         """
@@ -164,6 +167,31 @@ class Program:
             if not _is_streamed(step):
                 yield from self._finish_step(number, retention, closing)
         self.forget(retention, closing.select(["sub", "to_us"]))
+
+    def finish_in_parts(self, retention: Retention, closing: pa.Table, divide: Divide) -> Iterator[list[pa.Table]]:
+        """
+        Yield what :meth:`finish` returns, of each output in tables that follow one another as the parts do into which *divide* cuts
+        *closing* if a join would make too many pairs of it. Within a part of several substreams results have no order.
+        """
+        for number, step in enumerate(self._steps):
+            if _is_streamed(step):
+                continue
+            if not step.operator.can_look_up or step.operator.sides < 2:
+                yield self._gather(self._finish_step(number, retention, closing))
+                continue
+            for part in divide(lambda part, number=number: self._count_results(number, retention, part)):  # type: ignore[misc]
+                tables = self._finish_step(number, retention, part)
+                yield from tables if part.num_rows == 1 else [self._gather(tables)]
+        self.forget(retention, closing.select(["sub", "to_us"]))
+
+    def _gather(self, parts: Iterable[list[pa.Table]]) -> list[pa.Table]:
+        return [pa.concat_tables(tables) for tables in zip(self._results_of(), *parts, strict=True)]
+
+    def _count_results(self, number: int, retention: Retention, closing: pa.Table) -> int:
+        step = self._steps[number]
+        asked = self._asked(number, shift_slices(closing, step.ahead_us, self.until_us))
+        from_us, to_us = int(pc.min(asked["from_us"]).as_py()), int(pc.max(asked["to_us"]).as_py())
+        return count_results(step.operator, select_pieces(step.operator, retention, step.names, from_us, to_us), asked)
 
     def find_step_end(self, retention: Retention, from_us: int, to_us: int) -> int:
         """

@@ -90,6 +90,10 @@ class Operator(ABC):
         """Yield what :meth:`rows` returns, in its order, in tables of limited size: for operators whose results outnumber their rows."""
         yield self.rows(retained, closing)
 
+    def count_results(self, retained: Retained, closing: pa.Table) -> int:
+        """Return about how many results :meth:`rows` would return, if they may be many more than the rows; else 0."""
+        return 0
+
     @abstractmethod
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows of a piece of the retained rows that a result at or after ``to_us`` of their substream can need."""

@@ -149,6 +149,10 @@ class TemporalJoin(Operator):
         if left is not None:
             yield from self._slices(left, right, int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py()))
 
+    def count_results(self, retained: Retained, closing: pa.Table) -> int:
+        left, right = (None if rows is None else self._side(rows, closing, side) for side, rows in enumerate(retained))
+        return 0 if left is None or right is None else sum(found.total for found in self._find_matches(left, right))
+
     def span_us(self, instant_us: int, side: int = LEFT) -> tuple[int, int]:
         # If another time than the row's own is compared, it is never the later of the two.
         instant = np.array([instant_us])

@@ -23,11 +23,13 @@ from support.bucket_runs import Channel as Written
 from support.bucket_topics import Line, Topic, decoded_range, middle_of, to_oracle
 
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from query.buckets import bucket as bucket_module
 from query.buckets import substream_table
 from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.keyed import KeyedBucket
 from query.config import Promise as Left
 from query.engine.program import Program
+from query.operators.joins import matching, temporal_join
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
 from query.start.resumed_results import count_ahead_by_key
@@ -193,12 +195,12 @@ KINDS = [
 
 
 @SOME
-@given(st.sampled_from(KINDS), st.data(), st.integers(1, 2), st.booleans(), st.sampled_from([1, substream_table.SUBS_MIN]))
-def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end: bool, subs_min: int) -> None:
+@given(st.sampled_from(KINDS), st.data(), st.integers(1, 2), st.booleans(), st.sampled_from([1, substream_table.SUBS_MIN]), st.booleans())
+def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end: bool, subs_min: int, in_steps: bool) -> None:
     """
     Level 2: any batches, with the state saved and restored between them, give the sequence of one batch, and keep their CTIs.
 
-    Forgetting substreams (subs_min) cannot be seen either.
+    Forgetting substreams (subs_min) cannot be seen either, nor the smallest steps in which what is final is closed.
     """
     topics, plans = both_of(data, partitions), bound(sql, A, B)
     for partition in range(partitions):
@@ -206,6 +208,10 @@ def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end
         whole = run_bucket(lambda at=partition: made(plans, topics, at), lines, end=end)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(substream_table, "SUBS_MIN", subs_min)
+            if in_steps:
+                patch.setattr(matching, "PAIRS_MAX", 0)
+                patch.setattr(temporal_join, "PAIRS_MAX", 1)
+                patch.setattr(bucket_module, "RETURNED_BYTES", 1)
             cut = run_bucket(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
         assert cut.rows == whole.rows
         assert Counter(cut.bad) == Counter(whole.bad)
@@ -385,3 +391,37 @@ def test_keys_that_a_changed_query_does_not_give_again_still_count() -> None:
     (cti,) = bucket.next_ctis()
     assert cti is not None
     assert (cti.c, cti.n, cti.ahead) == (6, 9, 2)
+
+
+@pytest.mark.parametrize(("keys", "apart_us"), [(1, 1), (1, 0), (16, 1), (16, 0)])
+def test_pairs_leave_in_steps(keys: int, apart_us: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Level 2: one key or many, made final by event after event, or all of one instant by one CTI: no call returns more than a few times the
+    pairs that are made at once, and all together are those of one call.
+    """
+    rows = [(1_000 + at // keys * apart_us, b"k%d" % (at % keys), b'{"k":"k%d","v":%d}' % (at % keys, at)) for at in range(192)]
+    logs = [results_of(0, rows, substreams=True, c=5_000) for _ in "ab"]
+    for lines in logs:
+        offset, last = lines[-1]
+        assert isinstance(last, Cti)
+        lines.append((offset + 1, replace(last, c=6_000)))
+    on = "ON DATEDIFF(mcs, x, y) BETWEEN -999 AND 999 AND x.k = y.k"
+    sql = f"SELECT x.v, y.v AS w FROM a TIMESTAMP BY t OVER k x JOIN b TIMESTAMP BY t OVER k y {on}"
+    topics = {name: Topic([lines], [], 1, True, False) for name, lines in zip("ab", logs, strict=True)}
+
+    def given() -> list[list[Result]]:
+        bucket, calls = made(bound(sql, A, B), topics, 0), []
+        for log, lines in enumerate(logs):
+            bucket.accept_records(log, decoded_range(lines))
+        while not calls or not bucket.is_settled:
+            (released,) = bucket.settle()
+            calls.append(list(zip(released.system_us.tolist(), released.key.tolist(), released.value.tolist(), strict=True)))
+        return calls
+
+    (whole,) = given()
+    assert len(whole) == 192 * 192 // keys
+    for module, name, value in ((matching, "PAIRS_MAX", 200), (temporal_join, "PAIRS_MAX", 200), (bucket_module, "RETURNED_BYTES", 1)):
+        monkeypatch.setattr(module, name, value)
+    calls = given()
+    assert [row for call in calls for row in call] == whole
+    assert max(map(len, calls)) <= 600

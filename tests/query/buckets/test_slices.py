@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.bucket_runs import bucket_of, raws, run_bucket, works_of
 from support.query_kinds import KINDS, REFERENCE, plans_of
 
-from query.buckets import merged
+from query.buckets import bucket
 from query.engine.program import Program
 from query.operators.joins import temporal_join
 from tidegate.expressions.evaluation import evaluate as evaluation
@@ -42,7 +42,7 @@ def test_slices_cannot_be_seen(kind: str, over: bool, data: st.DataObject, seed:
     whole = run_bucket(make, lines)
     with (
         patch.object(temporal_join, "PAIRS_MAX", 2),
-        patch.object(merged, "_RETURNED_BYTES", 1),
+        patch.object(bucket, "RETURNED_BYTES", 1),
         patch.multiple(evaluation, RETURNED_BYTES_MAX=1, AT_ONCE_BYTES=1),
     ):
         cut = run_bucket(make, lines, cuts=random.Random(seed))

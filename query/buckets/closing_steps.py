@@ -1,0 +1,77 @@
+"""
+Steps of a query with OVER: what has become final is closed in parts, if a join would make more pairs of it than fit in memory.
+
+Results leave in the order (record, s, key), so a slice of time (``sub``, ``from_us``, ``to_us``) is divided by the records that made its
+parts final, that of one record by instants, and that of one instant by keys; one key at one instant has a limit of its own. Law: the
+parts, one after the other, are the whole, and each part's results come before those of the next in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.columns.events import Ints
+
+
+@dataclass(frozen=True)
+class ClosingSteps:
+    """How one stretch of a walk is divided."""
+
+    # What lies between two states of progress; None: nothing.
+    slices: Callable[[Ints, Ints], pa.Table | None]
+    is_too_much: Callable[[pa.Table], bool]
+    # The progress before a place of the walk.
+    reached: Callable[[int], Ints]
+    # The instants at which most pairs come, sorted.
+    instants_us: Ints
+    key_of: Callable[[int], bytes]
+
+    def divide(self, places: tuple[int, int], progress: tuple[Ints, Ints]) -> Iterator[pa.Table]:
+        """Yield the parts of what the records at *places* (half-open) have made final, from *progress* to *progress*."""
+        closing, (first, last) = self.slices(*progress), places
+        if closing is None:
+            return
+        if closing.num_rows == 1 or not self.is_too_much(closing):
+            yield closing
+        elif last - first <= 1:
+            yield from self._of_record(closing)
+        else:
+            middle = (first + last) // 2
+            between = self.reached(middle)
+            yield from self.divide((first, middle), (progress[0], between))
+            yield from self.divide((middle, last), (between, progress[1]))
+
+    def _of_record(self, closing: pa.Table) -> Iterator[pa.Table]:
+        """Yield the parts of what one record has made final."""
+        if closing.num_rows <= 1 or not self.is_too_much(closing):
+            yield from [closing] if closing.num_rows else []
+            return
+        low_us, high_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
+        if high_us - low_us == 1:
+            subs = sorted(closing["sub"].to_pylist(), key=self.key_of)
+            is_first = pc.is_in(closing["sub"], value_set=pa.array(subs[: len(subs) // 2]))
+            halves = closing.filter(is_first), closing.filter(pc.invert(is_first))
+        else:
+            middle_us = self._middle(low_us, high_us)
+            halves = _between(closing, low_us, middle_us), _between(closing, middle_us, high_us)
+        for half in halves:
+            yield from self._of_record(half)
+
+    def _middle(self, low_us: int, high_us: int) -> int:
+        """Return an instant in (low, high), so that about as many instants with pairs are on each side."""
+        within = self.instants_us[(self.instants_us >= low_us) & (self.instants_us < high_us)]
+        if not len(within):
+            return low_us + (high_us - low_us) // 2
+        middle_us = int(within[len(within) // 2])
+        return middle_us if middle_us > low_us else middle_us + 1
+
+
+def _between(closing: pa.Table, from_us: int, to_us: int) -> pa.Table:
+    sub, low_us, high_us = (closing[name].to_numpy() for name in ("sub", "from_us", "to_us"))
+    low_us, high_us = np.maximum(low_us, from_us), np.minimum(high_us, to_us)
+    return pa.table({"sub": sub, "from_us": low_us, "to_us": high_us}).filter(pa.array(low_us < high_us))
