@@ -119,7 +119,10 @@ REFUSED: Mapping[str, Mapping[QueryReason, tuple[bytes, bytes] | None]] = {
 """What begins and ends a payload that cannot be read; None: there is none."""
 OF_RESULTS = {QueryReason.RESULT_TOO_LARGE, QueryReason.FOREIGN_KEY}
 OF_JOINS = {QueryReason.JOIN_TOO_LARGE}
-"""No record by itself is one of these: tests/query/operators/joins/test_pair_limits.py has them."""
+"""No record by itself is one of these: the output ``pairs`` has them."""
+PAIRS = """SELECT x.n AS n, y.n AS m INTO pairs FROM binaries TIMESTAMP BY at x
+JOIN binaries TIMESTAMP BY at y ON DATEDIFF(second, x, y) BETWEEN 1 AND 3600"""
+PAIRS_MAX = 5
 
 
 def event(number: int, **own: Any) -> Row:
@@ -247,7 +250,7 @@ def run(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
         topic = create(stack.bootstrap, made.topic(name), 1, ANY_TIME)
         made.writers[name] = OrderedWriter(stack.bootstrap, topic, over=name == "objects")
         tables.append(f'[inputs.{name}]\ntopic = "{topic}.raw"\nordered_topic = "{topic}"\n{own}\n')
-    for name in (*READS, "chained", "small"):
+    for name in (*READS, "chained", "small", "pairs"):
         letter_bytes_max = LETTER_LIMITS.get(name, LETTER_BYTES_MAX)
         tables.append(OUTPUTS.format(name=name, run=made.name, letter_bytes_max=letter_bytes_max))
         if name == "flat":
@@ -276,8 +279,8 @@ def run(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
         jobs = [space.start("query", script, **environment) for script in scripts[:2]]
         made.summaries = {name: job.finish() for name, job in zip(("flat", "keyed"), jobs, strict=True)}
         made.summaries["chained"] = space.start("query", scripts[2]).finish()
-        script = space.script("small.sql", f"SELECT {COLUMNS} INTO small FROM objects TIMESTAMP BY t")
-        small = settings_of(query__max_bytes_per_batch=SMALL_BATCH_BYTES, spark__trigger="0s")
+        script = space.script("small.sql", f"SELECT {COLUMNS} INTO small FROM objects TIMESTAMP BY t; {PAIRS}")
+        small = settings_of(query__max_bytes_per_batch=SMALL_BATCH_BYTES, query__join_pairs_max=PAIRS_MAX, spark__trigger="0s")
         made.summaries["small"] = space.start("query", script, *small, **environment).finish()
         yield made
     registry.stop()
@@ -361,9 +364,21 @@ def test_large_records_are_read_in_several_batches_with_the_same_results(run: Ru
         for output in ("flat", "small")
     }
     assert results["small"] == results["flat"]
-    assert run.summaries["small"]["bad_rows"] == len(
-        [reason for reason, _, _ in run.told("keyed")[1].values() if reason is not QueryReason.RESULT_TOO_LARGE]
-    )
+
+
+def test_a_join_with_too_many_pairs_of_an_instant_makes_the_first_ones_and_tells_of_the_rest(run: Run) -> None:
+    """Each later event meets all earlier ones, of which the first five count; what is left out is a dead letter of its instant."""
+    read, unreadable = run.told("from_avro")
+    numbers = [json.loads(result.value)["n"] for result in read]
+    pairs = [(read[later].system_us, {"n": n, "m": m}) for later, m in enumerate(numbers) for n in numbers[: min(later, PAIRS_MAX)]]
+    found = read_ordered(run.stack.bootstrap, run.topic("pairs"), 1)
+    assert [(each.system_us, json.loads(each.value or b"")) for each in found.all_events()] == pairs
+    letters = records(run.stack.bootstrap, f"{run.topic('small')}.dead")
+    texts = [header(letter, "reason").decode() for letter in letters]
+    too_large = [text for text in texts if query_reason(text) is QueryReason.JOIN_TOO_LARGE]
+    assert too_large == [QueryReason.JOIN_TOO_LARGE.text(PAIRS_MAX, n - PAIRS_MAX) for n in range(PAIRS_MAX + 1, len(numbers))]
+    others = [reason for reason, _, _ in run.told("keyed")[1].values() if reason is not QueryReason.RESULT_TOO_LARGE]
+    assert run.summaries["small"]["bad_rows"] == len(others) + len(unreadable) + len(too_large)
 
 
 def test_parquet_files_have_the_columns_of_the_query_and_the_same_results(run: Run) -> None:
