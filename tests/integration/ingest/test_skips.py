@@ -140,7 +140,7 @@ def test_a_broken_batch_is_skipped_by_every_replay(stack: Stack, tmp_path: Path)
 
     The error names the batch and the command; until somebody gives it, each start ends there, with nothing written behind.
     """
-    raws = draw(5, 6_000, 2)
+    raws = draw(5, 4_000, 2)
     logs = logs_of(raws, 2)
     topic = create(stack.bootstrap, fresh("broken"), 2)
     start, end = 1_000, 1_040
@@ -150,7 +150,7 @@ def test_a_broken_batch_is_skipped_by_every_replay(stack: Stack, tmp_path: Path)
     break_batch(stack.directory, topic, 0, start)  # type: ignore[attr-defined]
     place, ordered = f"{topic}-0@{start}", f"{topic}.ordered"
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-        arguments = "ingest", "events", *settings_of(inputs__events__max_events_per_batch=300)
+        arguments = "ingest", "events", *settings_of(inputs__events__max_events_per_batch=400)
         for _ in range(2):
             told = error_of(space.start(*arguments, "--until-end"))
             assert (told["code"], told["where"]) == ("TG-RECORD-UNREADABLE", place)
