@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tidegate.kafka.failures import error_text
 from tidegate.kafka.unreadable import is_unreadable, next_readable
@@ -22,6 +22,8 @@ from tidegate.kafka.unreadable import is_unreadable, next_readable
 __all__ = ["UnreadableBatch", "find_unreadable_batch"]
 
 _ANSWER_TIMEOUT_S = 10.0
+# librdkafka may drop its first answer, and the error in it, and tell only what became of the wrong offset.
+_TRIES = 5
 _TIMEOUT_S = 300.0
 
 
@@ -54,12 +56,19 @@ class _Probe:
         self._open: list[Consumer] = []
 
     def reason_unreadable(self, offset: int) -> str | None:
-        consumer = Consumer(self._properties)
-        self._open.append(consumer)
-        consumer.assign([TopicPartition(self._topic, self._partition, offset)])
-        message = consumer.poll(_ANSWER_TIMEOUT_S)
-        error = None if message is None else message.error()
-        return error_text(error) if error is not None and is_unreadable(error) else None
+        for _ in range(_TRIES):
+            consumer = Consumer(self._properties)
+            self._open.append(consumer)
+            consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+            message = consumer.poll(_ANSWER_TIMEOUT_S)
+            if message is None:
+                return None
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                return None
+            if is_unreadable(error):
+                return error_text(error)
+        return None
 
     def is_readable(self, offset: int) -> bool:
         """Return whether the bytes of an offset are not known to be broken; also if it is the end of the partition, or beyond."""
