@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from ordering.errors import RefusedError
 from ordering.model.step import Released
 from ordering.protocol.facts import SPLIT, Fact
 from ordering.ticks import NEVER, format_tick
@@ -39,6 +40,7 @@ from sinks.registry import make_sinks
 from tidegate.fault_points import pause_at
 from tidegate.kafka.dead_letters import DeadLetter, cached_dead_letters, drop_dead_letters
 from tidegate.kafka.ranges import cached_reader, drop_reader
+from tidegate.kafka.unreadable import error_of_ordered_topic
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.observe.logs import bind_fields, configure_worker
 from tidegate.spark.privates import batch_of_task
@@ -235,7 +237,14 @@ class BucketRun:
     def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]
         reader = cached_reader(self._plan.kafka, topic, partition, headers=True)
-        for records in reader.read(start, end, CHUNK_EVENTS):
+        pieces = reader.read(start, end, CHUNK_EVENTS)
+        while True:
+            try:
+                records = next(pieces, None)
+            except RefusedError as error:
+                raise error_of_ordered_topic(error) from error
+            if records is None:
+                return
             self._spent("read")
             pause_at("piece read")
             yield self._bucket.route(log, decode(records, topic, partition))

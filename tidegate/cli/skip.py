@@ -61,12 +61,15 @@ def skip(
 
 def _refuse_queries(settings: Settings, name: str, place: str) -> None:
     written = {settings.outputs[output].topic for output in settings.outputs} | {table.ordered_topic for table in settings.inputs.values()}
+    from tidegate.kafka.unreadable import WRITE_ANEW
+
     if name in settings.outputs or place.rpartition("-")[0] in written:
         raise RefusedError(
             "only records of raw topics can be skipped, by the ingest job that reads them",
             code="TG-SKIP-QUERY",
             where=place or name,
-            fix="an event on which a query fails becomes a dead letter; to keep one out, skip its record before ingest has judged it",
+            fix=f"an event on which a query fails becomes a dead letter; to keep one out, skip its record before ingest has judged it; "
+            f"if records of an ordered topic are lost, {WRITE_ANEW}",
         )
 
 

@@ -13,6 +13,10 @@ from ordering.errors import RefusedError
 
 _UNREADABLE = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError.MSG_SIZE_TOO_LARGE}
 
+# Events of an ordered topic are numbered without gaps, so that readers notice a lost one: there is nothing to skip.
+WRITE_ANEW = "write the ordered topic anew from its raw topic, which gives the same events: add a second [inputs.NAME] over the raw topic "
+WRITE_ANEW += "with an ordered_topic of its own, run ingest for it, and the query over it into a new output"
+
 
 def is_unreadable(error: KafkaError | None) -> bool:
     """Return whether records are there but cannot be read."""
@@ -43,3 +47,11 @@ def unreadable_error(topic: str, partition: int, start: int, end: int, reason: s
         fix="bring the bytes back from a replica or a backup; ingest can also go on behind them: tidegate skip, then start it again",
         example=f'tidegate skip INPUT {topic}-{partition}@{start} --until {end} --why "unreadable"',
     )
+
+
+def error_of_ordered_topic(error: RefusedError) -> RefusedError:
+    """Return the error of a query that cannot read records of an ordered topic; what helps ingest with a raw topic does not help there."""
+    if error.code not in ("TG-RECORD-UNREADABLE", "TG-RETENTION"):
+        return error
+    fix = WRITE_ANEW if error.code == "TG-RETENTION" else f"bring the bytes back from a replica or a backup; or {WRITE_ANEW}"
+    return RefusedError(error.what, code=error.code, where=error.where, fix=fix, example='ordered_topic = "flights.ordered.anew"')
