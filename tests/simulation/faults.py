@@ -198,7 +198,6 @@ REQUIRED = (
     "skip asked for too late",
     "skip withdrawn",
     "skip refused by what was written",
-    "skip asked for again",
     "compared with an earlier attempt",
     "run to the end",
 )

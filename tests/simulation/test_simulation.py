@@ -43,13 +43,13 @@ def test_no_seed_diverges(part: int) -> None:
 def test_no_seed_with_skips_diverges() -> None:
     """Level 1: a skip is as if its records had never been there; one that does not fit what was written is refused, with a way out."""
     happened: Counter[str] = Counter()
-    # In the last one a skip differs from what was written in one output partition, and another lacks events.
-    for seed in (*range(40), 771):
+    # In seed 85 a skip changes an event and not their number; in 771 it differs in one output partition, and another lacks events.
+    for seed in (*range(40), 85, 771):
         scenario = draw(seed, Breakage("", "skips"))
         outcome = play(scenario)
         happened += outcome.happened
         assert outcome.broken is None, minimal(scenario, outcome)
-    assert min(happened[kind] for kind in REQUIRED if "skip" in kind and kind != "skip asked for again") > 0
+    assert min(happened[kind] for kind in REQUIRED if "skip" in kind) > 0
 
 
 @pytest.mark.heavy
