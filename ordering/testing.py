@@ -20,9 +20,43 @@ from numpy.typing import NDArray
 from ordering.columns.payload_columns import to_objects
 from ordering.model.step import Batch, Model, Reason, Step
 from ordering.policies import Policies, Shape
-from ordering.proof.story import Record
 from ordering.protocol.wire import Flag
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """
+    One raw record. Times are microseconds.
+
+    Args:
+        arrival_us: Its arrival time as stamped, not yet clamped.
+        event_time_us: Its event time (the end, of an end edge); None: unreadable, or a CTI.
+        key: With OVER the substream key; else the record's key.
+        source_cti_us: The c of a source CTI; None for other records.
+        end_us: The end of an interval; None for other shapes.
+        start_us: For an end edge the event time of its start edge; ``NEVER`` for a start edge; None for other shapes.
+        raw_key: The record's key if *key* is a substream key; without OVER edges are matched by it.
+    """
+
+    offset: int
+    arrival_us: int
+    event_time_us: int | None
+    key: bytes = b""
+    source_cti_us: int | None = None
+    end_us: int | None = None
+    start_us: int | None = None
+    raw_key: bytes | None = None
+
+    @property
+    def shape(self) -> Shape:
+        if self.start_us is not None:
+            return Shape.EDGE
+        return Shape.POINT if self.end_us is None else Shape.INTERVAL
+
+    @property
+    def is_end_edge(self) -> bool:
+        return self.start_us is not None and self.start_us != NEVER
 
 
 class ManualClock:

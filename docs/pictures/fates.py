@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 from ordering.model.step import Model, Reason
 from ordering.policies import Policies
-from ordering.proof.story import Record
 from ordering.protocol.wire import Flag
-from ordering.testing import batch_of
+from ordering.testing import Record, batch_of
 
 POLICY_NAMES = {Flag.LATE: "late", Flag.OUT_OF_ORDER: "out of order"}
 

@@ -14,8 +14,7 @@ import fates
 import staircase
 
 from ordering.policies import Action, Policies
-from ordering.proof.story import Record
-from ordering.testing import log_of, tick
+from ordering.testing import Record, log_of, tick
 from ordering.ticks import MINUTE_US, SECOND_US
 
 ROOT = Path(__file__).resolve().parents[2]

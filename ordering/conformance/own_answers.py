@@ -12,7 +12,6 @@ from ordering.conformance.kit import Json
 from ordering.errors import ProtocolError
 from ordering.model.step import Batch, Model, Reason
 from ordering.policies import Action, Generation, Policies, Shape
-from ordering.proof.story import Record
 from ordering.protocol.keys import key_bytes
 from ordering.protocol.partitioner import murmur2_column, output_partitions
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
@@ -27,7 +26,7 @@ from ordering.protocol.wire import (
     encode_event_headers,
     encode_source_cti,
 )
-from ordering.testing import batch_of
+from ordering.testing import Record, batch_of
 from ordering.ticks import NEVER
 
 # Records in a batch of the model: any number must give the same.

@@ -1,4 +1,1 @@
-"""
-Proofs and explanations of the model: the naive oracle and its story, and explanations of single events. Imports ordering.model, of which
-the oracle shares only the settings. Commands, tests and ordering.testing import it.
-"""
+"""Explanations: the fate of single events, and which others caused it. Commands and jobs import it; it imports ordering.model."""

@@ -21,9 +21,9 @@ from support.law_breaches import demand
 from support.poison import mistake_in
 from support.stack.drawn_logs import Raw, expected, story_of
 from support.stack.topics import Channel, Event, Ordered, exists, header, records
+from support.story import Story
 
 from ordering.policies import Policies
-from ordering.proof.story import Story
 from ordering.ticks import INFINITY, NEVER
 
 Estimates = Mapping[int, Mapping[int, int]]

@@ -1,5 +1,5 @@
 """
-What must hold at the end of every simulated run, held against the oracle (``ordering.proof.oracle``), which heard each input
+What must hold at the end of every simulated run, held against the oracle (``support.oracle``), which heard each input
 partition's log one record at a time and nothing of batches, crashes or bytes.
 """
 
@@ -15,10 +15,11 @@ from simulation.reading import Following, cti_of
 from simulation.scenario import START_US
 from simulation.world import RawRecord, Row, World, journal_key
 from support.law_breaches import demand
+from support.oracle import compute_story
+from support.story import OrderedEvent, Story
 
-from ordering.proof.oracle import compute_story
-from ordering.proof.story import OrderedEvent, Record, Story
 from ordering.protocol.wire import CTI_HEADER_BYTES
+from ordering.testing import Record
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 
 _EVENT = struct.Struct("<BBHIqqqqq")

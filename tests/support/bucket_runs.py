@@ -18,9 +18,9 @@ from support.query_kinds import INPUT, program_of_kind
 from support.strategies import KEYS, logs, policies
 
 from ordering.policies import Policies
-from ordering.proof.story import Record
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cti, Roster, Spread
+from ordering.testing import Record
 from ordering.ticks import INFINITY
 from query.buckets.bucket import EACH_CTI, Bucket, BucketConfig, Source
 from query.buckets.merged import MergedBucket

@@ -18,10 +18,9 @@ from support.strategies import KEYS, logs, policies
 
 from ordering.model.step import Model
 from ordering.policies import Generation, Policies
-from ordering.proof.story import Record
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.protocol.reader import Log
-from ordering.testing import batch_of
+from ordering.testing import Record, batch_of
 from query.columns.decode import DecodedRange
 from query.columns.events import DECODED_SCHEMA
 from query.config import LogStart

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from support.naive_reader import Event, Line, NaiveReader, read_naively
+from support.oracle import compute_story, murmur2
+from support.story import OrderedEvent, Story
 
 import ordering
 from ordering.policies import Action, Policies
-from ordering.proof.oracle import compute_story, murmur2
-from ordering.proof.story import OrderedEvent, Record, Story
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.testing import Record
 from ordering.ticks import INFINITY, MINUTE_US, NEVER, SECOND_US, TICK_MAX, TICK_MIN
 
 VECTORS = Path(ordering.__file__).parent / "conformance" / "vectors"

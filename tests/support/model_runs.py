@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 from hypothesis import settings
+from support.oracle import compute_story
+from support.story import Snapshot, Story
 from support.strategies import Case, Range
 
 from ordering.model.state import State
 from ordering.model.step import Batch, Model, Reason, Step
 from ordering.policies import Shape
-from ordering.proof.oracle import compute_story
-from ordering.proof.story import Record, Snapshot, Story
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.wire import Flag
+from ordering.testing import Record
 from ordering.ticks import NEVER, TICK_MIN
 
 FLAGS = {

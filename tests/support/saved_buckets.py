@@ -23,9 +23,9 @@ from support.query_runs import program
 
 from ordering.model.step import Released
 from ordering.policies import Policies
-from ordering.proof.story import Record
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.testing import Record
 from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket

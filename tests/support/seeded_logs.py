@@ -12,7 +12,7 @@ from itertools import pairwise
 from support.strategies import Case, Range
 
 from ordering.policies import Action, Policies, Shape
-from ordering.proof.story import Record
+from ordering.testing import Record
 from ordering.ticks import MINUTE_US, NEVER, SECOND_US
 
 

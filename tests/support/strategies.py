@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.repository import ROOT
 
 from ordering.policies import Action, Generation, Policies, Shape
-from ordering.proof.story import Record
+from ordering.testing import Record
 from ordering.ticks import HOUR_US, MINUTE_US, NEVER, TICK_MAX, TICK_MIN
 
 PER_BATCH = Generation()

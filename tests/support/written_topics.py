@@ -17,9 +17,8 @@ from support.strategies import logs, policies
 
 from ordering.model.step import Model, Step
 from ordering.policies import Policies
-from ordering.proof.story import Record
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from ordering.testing import batch_of
+from ordering.testing import Record, batch_of
 from ordering.ticks import INFINITY
 
 

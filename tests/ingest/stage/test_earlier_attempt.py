@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.oracle import compute_story
 
 from ingest.config import IngestPlan
 from ingest.offsets import PlannedPosition
@@ -18,10 +19,8 @@ from ordering.errors import RefusedError
 from ordering.model.events import Released
 from ordering.model.step import Model
 from ordering.policies import Policies
-from ordering.proof.oracle import compute_story
-from ordering.proof.story import Record
 from ordering.protocol.wire import decode_event_headers, encode_event_header_column
-from ordering.testing import batch_of
+from ordering.testing import Record, batch_of
 from tidegate.settings.tables.inputs import InputSettings
 from tidegate.settings.tables.redis import RedisSettings
 

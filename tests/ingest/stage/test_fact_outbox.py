@@ -12,9 +12,8 @@ from ingest.planned_range import IngestRange
 from ingest.stage.fact_outbox import FACTS_AT_ONCE, FactOutbox, range_facts
 from ordering.model.step import Model
 from ordering.policies import Generation, Policies
-from ordering.proof.story import Record
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, text_digest
-from ordering.testing import batch_of
+from ordering.testing import Record, batch_of
 
 MODEL = Model(Policies(late_us=10, reorder_us=0), False, 1)
 

@@ -9,8 +9,7 @@ from ingest.stage.watermark_report import watermark_details, watermark_report
 from ordering.model.state import State
 from ordering.model.step import Model
 from ordering.policies import Policies
-from ordering.proof.story import Record
-from ordering.testing import batch_of, log_of
+from ordering.testing import Record, batch_of, log_of
 from ordering.ticks import NEVER, SECOND_US
 
 POLICIES = Policies(early_us=None, late_us=60 * SECOND_US, reorder_us=10 * SECOND_US)

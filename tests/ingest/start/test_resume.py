@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from support.oracle import compute_story
 from support.valkey_server import Server
 
 from ingest.config import IngestPlan
@@ -24,10 +25,8 @@ from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
 from ordering.model.step import Model
 from ordering.policies import Policies
-from ordering.proof.oracle import compute_story
-from ordering.proof.story import Record
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from ordering.testing import batch_of
+from ordering.testing import Record, batch_of
 from tidegate.checkpoint.output_start import BEGINNING, Start
 from tidegate.kafka.admin import Topic
 from tidegate.settings.tables.inputs import InputSettings

@@ -10,9 +10,9 @@ import pytest
 from support.stack.drawn_logs import Raw, draw, expected, logs_of, story_of
 from support.stack.jobs import settings_of, workspace
 from support.stack.topics import Channel, Ordered, check_promises, create, fresh, header, produce, read_ordered, records
+from support.story import SetBy, Story
 
 from ordering.policies import Action, Generation, Policies, Shape
-from ordering.proof.story import SetBy, Story
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 
 if TYPE_CHECKING:

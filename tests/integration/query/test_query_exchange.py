@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.query.test_query import end_of
 from integration.query.test_query_steps import POLICIES, compact
+from support.oracle import partition_of
 from support.stack.drawn_logs import draw, expected, logs_of
 from support.stack.jobs import Workspace, settings_of, workspace
 from support.stack.topics import Event, Ordered, check_promises, create, exists, fresh, produce, read_ordered
 
-from ordering.proof.oracle import partition_of
 from ordering.ticks import INFINITY, SECOND_US
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from support.model_runs import (
     verdicts,
     walk,
 )
+from support.story import SetBy, Story
 from support.strategies import TOLL_VARIANTS, Case, Range, cases, clock_text, toll_expected, toll_records, whole_cases
 
-from ordering.proof.story import SetBy, Story
 from ordering.protocol.wire import Flag
 from ordering.ticks import INFINITY
 

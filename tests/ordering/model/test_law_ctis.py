@@ -12,11 +12,11 @@ from itertools import pairwise
 
 from hypothesis import assume, given
 from support.model_runs import Disk, Run, batch_of, calm, channels_of, due_ctis, model_of, said, tell_case, tell_until, walk
+from support.oracle import partition_of
+from support.story import SetBy, Snapshot, Story
 from support.strategies import PER_BATCH, Case, Range, whole_cases
 
 from ordering.policies import Generation
-from ordering.proof.oracle import partition_of
-from ordering.proof.story import SetBy, Snapshot, Story
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 

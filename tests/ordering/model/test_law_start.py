@@ -29,13 +29,14 @@ from support.model_runs import (
     told,
     walk,
 )
+from support.story import Story
 from support.strategies import PER_BATCH, Case, ranges, whole_cases
 
 from ordering import testing
 from ordering.model.step import Model
 from ordering.policies import Generation, Policies, Shape
-from ordering.proof.story import Record, Story
 from ordering.protocol.punctuation import Cti
+from ordering.testing import Record
 from ordering.ticks import NEVER
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from support.model_runs import Run, batch_of, dropped_in, first_at, model_of, promised, said, tell_case, told
+from support.story import Story
 from support.strategies import Case, Range
 
 from ordering.errors import ProtocolError
 from ordering.model.state import STATE_VERSION
 from ordering.policies import Action, Generation, Policies, Shape
-from ordering.proof.story import Record, Story
+from ordering.testing import Record
 
 STATES = sorted((Path(__file__).parent / "states").glob("v*.json"))
 _FIRST_OF_ALL = -(2**63)

@@ -6,8 +6,8 @@ from support.model_runs import batch_of, model_of, walk
 from support.strategies import Case, Range
 
 from ordering.policies import Policies
-from ordering.proof.story import Record
 from ordering.protocol.punctuation import Roster, Spread
+from ordering.testing import Record
 from ordering.ticks import MINUTE_US, SECOND_US
 
 

@@ -12,8 +12,7 @@ from dataclasses import replace
 from support.repository import ROOT
 
 from ordering.policies import Policies
-from ordering.proof.story import Record
-from ordering.testing import Transcript, log_of, transcript
+from ordering.testing import Record, Transcript, log_of, transcript
 from ordering.ticks import MINUTE_US, SECOND_US
 
 _POLICIES = Policies(early_us=5 * MINUTE_US, late_us=5 * MINUTE_US, reorder_us=2 * MINUTE_US)

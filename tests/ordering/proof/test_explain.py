@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.oracle import compute_story
+from support.story import EventTrace, SetBy, Setter
 from support.strategies import TOLL_POLICIES, TOLL_VARIANTS, clock_text, clock_us, toll_expected, toll_records
 
 from ordering.model.step import Batch, Model, Reason
 from ordering.policies import Action, Policies, Shape
 from ordering.proof.explain import Explainer, Explanation, Mover, Policy, TimeCause, Verdict
-from ordering.proof.oracle import compute_story
-from ordering.proof.story import EventTrace, Record, SetBy, Setter
 from ordering.protocol.wire import Flag
+from ordering.testing import Record
 from ordering.ticks import MINUTE_US, NEVER
 
 Cuts = list[tuple[int, int]]

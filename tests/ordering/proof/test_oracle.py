@@ -8,12 +8,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.oracle import compute_story, murmur2, partition_of
+from support.story import Dropped, Story
 from support.strategies import KEYS, TOLL_VARIANTS, Case, cases, clock_text, toll_expected, toll_records
 
 from ordering.errors import SettingError
 from ordering.policies import Action, Policies
-from ordering.proof.oracle import compute_story, murmur2, partition_of
-from ordering.proof.story import Dropped, Record, Story
+from ordering.testing import Record
 from ordering.ticks import INFINITY, NEVER
 
 START_US = 1_000_000

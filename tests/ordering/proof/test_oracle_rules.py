@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.oracle import compute_story
+from support.story import Dropped, EventTrace, Ruling, SetBy, Setter, Story
 from support.strategies import TOLL_VARIANTS, clock_text, toll_records
 
 from ordering.policies import Action, Generation, Policies
-from ordering.proof.oracle import compute_story
-from ordering.proof.story import Dropped, EventTrace, Record, Ruling, SetBy, Setter, Story
+from ordering.testing import Record
 from ordering.ticks import INFINITY, NEVER
 
 START_US = 1_000_000

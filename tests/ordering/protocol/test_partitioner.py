@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.oracle import partition_of
 
-from ordering.proof.oracle import partition_of
 from ordering.protocol.partitioner import murmur2_column, output_partitions
 
 _KNOWN = {

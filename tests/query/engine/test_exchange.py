@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from support.bucket_oracle import INFINITY, Event, Question, SlowPace, key_bytes, merged, text_of
 from support.bucket_runs import BucketOutput, promise_of, raws, run_bucket
 from support.bucket_topics import Line, Topic, decoded_range, middle_of, topics
+from support.oracle import partition_of
 from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of
 
-from ordering.proof.oracle import partition_of
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Roster, Spread
 from ordering.protocol.reader import Log

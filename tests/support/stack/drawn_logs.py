@@ -2,7 +2,7 @@
 Seeded disorder: raw records with late, early, out-of-order and broken ones among them, spans of any shape, CTIs that their
 source enqueued; and what must become of them.
 
-What must come out is told by :mod:`ordering.proof.oracle`, one record at a time; nothing of ingest takes part in it.
+What must come out is told by :mod:`support.oracle`, one record at a time; nothing of ingest takes part in it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from support.oracle import compute_story
 from support.stack.topics import Channel, Event
+from support.story import Story
 
 from ordering.policies import Policies, Shape
-from ordering.proof.oracle import compute_story
-from ordering.proof.story import Record, Story
 from ordering.protocol.wire import HEADER_NAME, Flag, encode_source_cti
+from ordering.testing import Record
 from ordering.ticks import DAY_US, NEVER, SECOND_US
 
 START_MS = 1_709_251_200_000  # 2024-03-01

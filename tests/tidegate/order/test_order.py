@@ -21,13 +21,13 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from support.oracle import compute_story
 from support.repository import ROOT
 from support.strategies import GOLDEN, TOLL_VARIANTS, policies, toll_expected
 from typer.testing import CliRunner
 
 from ordering.policies import Policies, Shape
-from ordering.proof.oracle import compute_story
-from ordering.proof.story import Record
+from ordering.testing import Record
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli.order import order
 from tidegate.json_columns import plain_json

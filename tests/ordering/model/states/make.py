@@ -25,7 +25,7 @@ from support.strategies import TOLL_VARIANTS, Case, Range, toll_records  # noqa:
 from ordering.model.state import STATE_VERSION, State  # noqa: E402
 from ordering.model.step import Model  # noqa: E402
 from ordering.policies import Action, Generation, Policies, Shape  # noqa: E402
-from ordering.proof.story import Record  # noqa: E402
+from ordering.testing import Record  # noqa: E402
 from ordering.ticks import MINUTE_US, SECOND_US  # noqa: E402
 
 POLICIES = Policies(early_us=2 * MINUTE_US, late_us=3 * MINUTE_US, reorder_us=45 * SECOND_US, cti_violation_action=Action.ADJUST)

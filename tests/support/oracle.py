@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
+from support.story import Dropped, EventTrace, OrderedEvent, Ruling, SetBy, Setter, Snapshot, Story
+
 from ordering.errors import SettingError
 from ordering.policies import Action, Policies, Shape
-from ordering.proof.story import Dropped, EventTrace, OrderedEvent, Record, Ruling, SetBy, Setter, Snapshot, Story
+from ordering.testing import Record
 from ordering.ticks import INFINITY, NEVER
 
 _UNNUMBERED = -1
