@@ -89,7 +89,7 @@ def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_byte
     with open_run(script, setup, block_bytes) as run:
         for piece in run.steps():
             for name, results in zip(outputs, piece.results, strict=True):
-                lines_by_output[name] += [value.decode() for value in results.values]
+                lines_by_output[name] += [value.decode() for _, value in results.timed_values()]
             dead += [dead_line(bad).decode().rstrip("\n") for bad in piece.bad]
     # Dead records of several inputs have no common order, so they are compared sorted.
     return lines_by_output | ({DEAD: sorted(dead)} if dead or case.dead else {})

@@ -232,7 +232,8 @@ class FileInput:
 class _Rows(RecordColumns):
     def __init__(self, source: FileInput, block: Block) -> None:
         # As in ingest, a JSON value that is no object is a record without fields.
-        block.fault = [None if fault is Fault.OBJECT else fault for fault in block.fault]
+        if not block.is_plain:
+            block.fault = [None if fault is Fault.OBJECT else fault for fault in block.fault]
         super().__init__(block, block.payloads())
         self._name, size = source.name, len(block)
         extracted = source.reader.extract(self.value)

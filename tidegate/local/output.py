@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
+from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
@@ -63,7 +64,7 @@ class ResultFiles:
 
     def write(self, step: RunStep) -> None:
         for lines, results in zip(self._lines, step.results, strict=False):
-            lines.write([value + b"\n" for value in results.values])
+            lines.write([results.text()])
         self._lines[-1].write([dead_line(bad) for bad in step.bad])
 
     def commit(self) -> None:
@@ -86,12 +87,15 @@ class PrintedResults:
 
     def write(self, step: RunStep) -> None:
         if not self._heads:
-            self._lines.write([value + b"\n" for value in step.results[0].values])
+            self._lines.write([step.results[0].text()])
             return
-        texts = [b"%b%b}\n" % (head, value) for head, results in zip(self._heads, step.results, strict=True) for value in results.values]
-        instants = [system_us for results in step.results for system_us in results.system_us]
+        timed_lines = [
+            (system_us, b"%b%b}\n" % (head, value))
+            for head, results in zip(self._heads, step.results, strict=True)
+            for system_us, value in results.timed_values()
+        ]
         # A stable sort: results of one instant stay in the order of the script's outputs.
-        self._lines.write([texts[index] for index in sorted(range(len(texts)), key=instants.__getitem__)])
+        self._lines.write([line for _, line in sorted(timed_lines, key=itemgetter(0))])
 
     def commit(self) -> None:
         """Do nothing: lines were printed at once."""

@@ -42,7 +42,7 @@ class LocalReport:
 
     def add(self, step: RunStep) -> None:
         for number, results in enumerate(step.results):
-            self._results[number] += len(results.values)
+            self._results[number] += len(results)
         self._reasons.update(bad.reason for bad in step.bad)
         for bad in step.bad:
             value = bad.value[:_EXAMPLE_BYTES].decode(errors="replace") + ("..." if len(bad.value) > _EXAMPLE_BYTES else "")

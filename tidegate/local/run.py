@@ -8,10 +8,15 @@ over several inputs a substream is a key across all partitions, and the order is
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ordering.columns.payload_columns import to_arrow
 from ordering.model.step import Released, Step
 from ordering.protocol.punctuation import Roster, Spread
 from ordering.ticks import INFINITY, SECOND_US
@@ -19,6 +24,7 @@ from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
+from query.columns.large_tables import combine_column
 from query.engine.program import Program
 from tidegate.local.inputs import BadRecord, FileInput
 from tidegate.local.ordered_log import OrderedLog
@@ -31,17 +37,38 @@ _STEPS_PER_SAVE = 32
 
 @dataclass(slots=True)
 class Results:
-    """Results of one output: their system timestamps, rising, and their values."""
+    """Results of one output in pieces: their system timestamps, rising, and their values (large_binary)."""
 
-    system_us: list[int] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
+    pieces: list[tuple[NDArray[np.int64], pa.Array]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(len(instants) for instants, _ in self.pieces)
+
+    def add(self, system_us: NDArray[np.int64], values: pa.Array) -> None:
+        if len(system_us):
+            self.pieces.append((system_us, to_arrow(values)))
 
     def pop_before(self, until_us: int) -> Results:
         """Remove and return the results before an instant."""
-        count = bisect_left(self.system_us, until_us)
-        due = Results(self.system_us[:count], self.values[:count])
-        del self.system_us[:count], self.values[:count]
-        return due
+        counts = [int(np.searchsorted(instants, until_us)) for instants, _ in self.pieces]
+        due = [(instants[:count], values[:count]) for count, (instants, values) in zip(counts, self.pieces, strict=True) if count]
+        rest = [(instants[count:], values[count:]) for count, (instants, values) in zip(counts, self.pieces, strict=True)]
+        self.pieces = [piece for piece in rest if len(piece[0])]
+        return Results(due)
+
+    def timed_values(self) -> Iterator[tuple[int, bytes]]:
+        """Yield each result: its system timestamp and its value."""
+        for instants, values in self.pieces:
+            yield from zip(instants.tolist(), values.to_pylist(), strict=True)
+
+    def text(self) -> bytes:
+        """Return the values as lines."""
+        return b"".join(_joined_lines(values) for _, values in self.pieces)
+
+
+def _joined_lines(values: pa.Array) -> memoryview:
+    lines = pc.binary_join_element_wise(values, pa.scalar(b"\n", values.type), pa.scalar(b"", values.type))
+    return memoryview(lines.buffers()[2])
 
 
 @dataclass
@@ -104,8 +131,7 @@ class LocalRun:
         # With OVER the bucket keeps the results in the order of result files; :meth:`_pop_results` takes them from there.
         if not self._has_over:
             for pending, results in zip(self._pending, released, strict=True):
-                pending.system_us += results.system_us.tolist()
-                pending.values += results.value.to_pylist()
+                pending.add(results.system_us, results.value)
 
     def _pop_results(self) -> list[Results]:
         """Return the results that no later result of any output can precede."""
@@ -115,8 +141,7 @@ class LocalRun:
         if self._has_over:
             for output, pending in enumerate(self._pending):
                 if (rows := self._bucket.pop_file_rows(output)) is not None:
-                    pending.system_us += rows["system_us"].to_pylist()
-                    pending.values += rows["value"].to_pylist()
+                    pending.add(rows["system_us"].to_numpy(), combine_column(rows["value"]))
             # File rows come by whole spans: results are final up to the start of the span that is still open.
             until_us = until_us if until_us == INFINITY else until_us // _SPAN_US * _SPAN_US
         return [pending.pop_before(until_us) for pending in self._pending]

@@ -57,35 +57,41 @@ class Block:
 
     Attributes:
         line: The line at which each record begins.
-        text: The record as JSON; for NDJSON the bytes of the line itself.
         fault: Why the record cannot be read; None if it can.
         is_plain: Whether no record has a fault and the lines are consecutive.
         may_repeat_names: Whether a record may have members with equal names.
     """
 
-    line: list[int] = field(default_factory=list)
-    text: list[bytes] = field(default_factory=list)
+    line: list[int] | range = field(default_factory=list[int])
     fault: list[Fault | None] = field(default_factory=list)
+    _text: list[bytes] | None = field(default_factory=list)
     _fields: list[dict[str, Any] | None] | None = field(default_factory=list)
     _payloads: pa.Array | None = None
     is_plain: bool = False
     may_repeat_names: bool = False
 
     @classmethod
-    def of_plain(cls, first_line: int, text: list[bytes], payloads: pa.Array) -> Block:
-        """Return a block of JSON objects that every parser reads alike; their fields are parsed only if asked for."""
-        return cls(
-            list(range(first_line, first_line + len(text))), text, [None] * len(text), None, payloads, is_plain=True, may_repeat_names=True
-        )
+    def of_plain(cls, first_line: int, payloads: pa.Array) -> Block:
+        """Return a block of JSON objects that every parser reads alike; no Python object is made of a record unless it is asked for."""
+        lines = range(first_line, first_line + len(payloads))
+        return cls(lines, [None] * len(payloads), None, None, payloads, is_plain=True, may_repeat_names=True)
 
     def __len__(self) -> int:
         return len(self.line)
 
     def add(self, line: int, text: bytes, fields: dict[str, Any] | None, fault: Fault | None = None) -> None:
+        assert isinstance(self.line, list), "a plain block is complete"
         self.line.append(line)
         self.text.append(text)
         self.fields.append(fields)
         self.fault.append(fault)
+
+    @property
+    def text(self) -> list[bytes]:
+        """The record as JSON; for NDJSON the bytes of the line itself."""
+        if self._text is None:
+            self._text = self.payloads().to_pylist()
+        return self._text
 
     @property
     def fields(self) -> list[dict[str, Any] | None]:
@@ -97,7 +103,7 @@ class Block:
     def first_names(self) -> list[str] | None:
         """Return the field names of the first readable record, or None if there is none."""
         if self._fields is None:
-            return list(orjson.loads(self.text[0]))
+            return list(orjson.loads(self.payloads()[0].as_py()))
         return next((list(fields) for fields in self._fields if fields is not None), None)
 
     def payloads(self) -> pa.Array:

@@ -147,8 +147,8 @@ class LineWriter:
             raise OrderOutputError(f"the file cannot be written: {error.strerror or error}", where=where, fix=fix) from error
 
     def write(self, lines: list[bytes]) -> None:
-        """Write lines at once; each brings its own line end."""
-        if not self._is_wanted or not lines:
+        """Write lines, or texts of several lines, at once; each brings its line ends."""
+        if not self._is_wanted or not any(lines):
             return
         with self._writable():
             standard = (_standard_stream(self._path) if self._path else None) or sys.stdout

@@ -296,7 +296,7 @@ def results_of(folder: Path, script: str, inputs: Sequence[str], flags: PolicyFl
     with open_run(reads, given, block_bytes) as one:
         for piece in one.steps():
             for rows, results in zip(found, piece.results, strict=True):
-                rows += zip(results.system_us, results.values, strict=True)
+                rows += results.timed_values()
     return found
 
 
