@@ -20,6 +20,7 @@ TOLL = "tests/ordering/model/test_toll.py::"
 SIMULATION = "tests/simulation/test_simulation.py::"
 READER = "tests/ordering/protocol/test_reader.py::"
 WIRE = "tests/ordering/protocol/test_wire.py::"
+JOURNAL = "tests/ingest/journal/test_redis_journal.py::"
 
 
 @dataclass(frozen=True, slots=True)

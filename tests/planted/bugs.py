@@ -7,12 +7,13 @@ Law: each of them is caught by the test it names, and that test passes without i
 from __future__ import annotations
 
 from planted.bug import Bug
+from planted.journaling import JOURNALING
 from planted.judging import JUDGING
 from planted.reading import READING
 from planted.releasing import RELEASING
 from planted.remembering import REMEMBERING
 
-BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING]
+BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING]
 
 
 def table() -> str:

@@ -225,8 +225,8 @@ JUDGING = [
         "Below the moment at which a partition joined, its events are out of order, however far reorder reaches.",
         4,
         "model/verdicts.py",
-        "NEVER if watermark_us == NEVER else watermark_us + reorder_us",
-        "watermark_us",
+        "NEVER if joined_us == NEVER else joined_us + reorder_us",
+        "joined_us",
         "tests/ordering/model/test_law_ctis.py::test_no_event_of_a_partition_that_joins_lies_before_its_joining",
     ),
     Bug(

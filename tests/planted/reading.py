@@ -76,8 +76,8 @@ READING = [
         "A list in parts counts only if its parts belong together.",
         4,
         "protocol/list_parts.py",
-        "return replace(before, listed=(), part=before.part + 1) == replace(cti, listed=())",
-        "return before.parts == cti.parts",
+        "replace(before, listed=(), part=before.part + 1) == replace(cti, listed=())",
+        "before.parts == cti.parts",
         READER + "test_parts_out_of_turn_lose_the_list_and_nothing_else",
     ),
     Bug(

@@ -1,0 +1,113 @@
+"""Planted bugs in the journal's script, which a real Valkey runs (spec sections 1 and 3)."""
+
+from __future__ import annotations
+
+from planted.bug import JOURNAL, Bug
+
+_SCRIPT = "ingest/journal/redis_script.py"
+_AS_IN_MEMORY = JOURNAL + "test_it_answers_as_the_journal_in_memory"
+_CLOSED = JOURNAL + "test_a_closed_position_takes_no_estimate"
+_TWO_WRITERS = JOURNAL + "test_of_two_writers_both_go_on_with_the_larger_estimate"
+_OLDER_COPY = JOURNAL + "test_an_older_copy_that_came_back_is_noticed"
+
+JOURNALING = [
+    Bug(
+        "raised-though-closed",
+        "A closed position takes no estimate.",
+        3,
+        _SCRIPT,
+        "  if closed and position < closed then return '' end\n  local known",
+        "  local known",
+        _CLOSED,
+    ),
+    Bug(
+        "opened-again",
+        "A closed position stays closed.",
+        3,
+        _SCRIPT,
+        "  if below <= closed then return '' end",
+        "  if below == closed then return '' end",
+        _CLOSED,
+    ),
+    Bug(
+        "estimate-lowered",
+        "At one position the largest estimate is in force, whoever made it.",
+        3,
+        _SCRIPT,
+        "  local known = redis.call('HGET', names(facts, kind), position)\n  if known and known > value then value = known end",
+        "",
+        _TWO_WRITERS,
+    ),
+    Bug(
+        "last-base-wins",
+        "The base of a partition is that of its first writer.",
+        3,
+        _SCRIPT,
+        "redis.call('HSETNX', facts, name, value)",
+        "redis.call('HSET', facts, name, value)",
+        _TWO_WRITERS,
+    ),
+    Bug(
+        "stamp-falls",
+        "Planning times never fall along a partition, even if the clock is set back.",
+        1,
+        _SCRIPT,
+        "      if last and last_value > planned then planned = last_value end\n",
+        "",
+        _AS_IN_MEMORY,
+    ),
+    Bug(
+        "stamp-below-an-estimate",
+        "A stamp is not below an estimate in force at the positions that it closes.",
+        3,
+        _SCRIPT,
+        "        if estimated > planned then planned = estimated end\n",
+        "",
+        _AS_IN_MEMORY,
+    ),
+    Bug(
+        "read-without-the-one-in-force",
+        "A replay reads the planning time in force at its first position too.",
+        1,
+        _SCRIPT,
+        "  if is_planning == '1' then from = last_from(facts, kind, '[' .. from) or from end\n",
+        "",
+        _AS_IN_MEMORY,
+    ),
+    Bug(
+        "forgotten-though-in-force",
+        "The planning time in force at the first position that is left is not forgotten.",
+        3,
+        _SCRIPT,
+        "  if is_planning == '1' then below = last_from(facts, kind, '[' .. below) or '' end\n",
+        "",
+        _AS_IN_MEMORY,
+    ),
+    Bug(
+        "silence-of-another-boot",
+        "A silence measured by the clock of another boot is replaced.",
+        3,
+        _SCRIPT,
+        "(known_position == position and same_boot)",
+        "known_position == position",
+        _AS_IN_MEMORY,
+    ),
+    Bug(
+        "older-copy-unnoticed",
+        "A journal restored from an older copy is noticed before anything is written.",
+        3,
+        _SCRIPT,
+        "tonumber(held[2]) >= tonumber(writes)",
+        "tonumber(held[2]) >= 0",
+        _OLDER_COPY,
+    ),
+    Bug(
+        "older-copy-keeps-its-era",
+        "Whoever gives lost facts back begins a new era, so that all others notice the loss.",
+        3,
+        _SCRIPT,
+        "    elseif same then redis.call('HSET', KEYS[key], 'era', new_era) end",
+        "    end",
+        _OLDER_COPY,
+    ),
+]
