@@ -47,8 +47,7 @@ def ingest(
 
     from tidegate.checkpoint.binding import checkpoint_folder
     from tidegate.observe import logs
-    from tidegate.settings.load import load
-    from tidegate.settings.sources import parse_assignments
+    from tidegate.settings.load import load_assigned
     from tidegate.spark.early_session import EarlySession, separate_stderr
     from tidegate.spark.launch.private_folder import keep_files_private
     from tidegate.spark.offset_log import checkpoint_state
@@ -57,7 +56,7 @@ def ingest(
     separate_stderr()
     keep_files_private()
     now_us = time.time_ns() // 1000
-    settings = load(config, parse_assignments(assign or []))
+    settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)
     names = list(dict.fromkeys(names))
     folders = [checkpoint_folder(settings, f"ingest-{settings.input(name).ordered_topic}") for name in names]

@@ -52,12 +52,9 @@ class ExplainingWalk(RangeWalk):
     def _planning_times_of(self, spans: tuple[tuple[int, int], ...]) -> PlanningTimes:
         settings = self._plan.settings
         if not spans and settings.arrival == "ingest":
-            raise RefusedError(
-                "the journal does not know when the records arrived",
-                code="TG-JOURNAL-LOST",
-                where=f"{self._partition[0]}-{self._partition[1]}",
-                fix="tidegate journal rebuild brings back what the ordered topic holds",
-            )
+            what = "the journal does not know when the records arrived"
+            fix = "tidegate journal rebuild brings back what the ordered topic holds"
+            raise RefusedError(what, code="TG-JOURNAL-LOST", where=f"{self._partition[0]}-{self._partition[1]}", fix=fix)
         return PlanningTimes(settings.planning_kind, spans, TICK_MAX // MILLISECOND_US, self._plan.arrival_max_ahead_us)
 
     def explanations(self, start: int, end: int, on_records: Callable[[int], None]) -> Iterator[Explanation]:
@@ -66,17 +63,14 @@ class ExplainingWalk(RangeWalk):
         length.
         """
         open_offsets = set(self._offsets)
-        reader = RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis)
         self._state.next_offset = start
-        try:
+        with RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis) as reader:
             for records in read_unskipped(reader, start, end, self._plan.skipped_spans(self._partition), CHUNK_RECORDS):
                 self._judge(*self._partition, records, self._marks)
                 yield from self._pop_explanations(open_offsets)
                 on_records(len(records))
                 if not open_offsets - self.unusable.keys():
                     return
-        finally:
-            reader.close()
         marks = self._marks.between(self._state.next_offset, end)
         self._step(self._model.time_only_batch(end, marks.estimates, marks.imports))
         yield from self._pop_explanations(open_offsets)

@@ -61,8 +61,7 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     RefusedError: a topic is missing or wrong, the checkpoint belongs to other settings, topics or another start, or needed records are
     gone.
     """
-    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
-    admin.check_reachable()
+    admin = Admin.connect(settings.kafka)
     journal = RedisJournal.open(settings.redis)
     survey = survey_start(settings, name, admin, journal)
     decision = decide(settings, name, survey, start, until_end=until_end)

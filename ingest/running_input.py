@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,9 @@ class RunningInput:
         """
         reports: dict[tuple[str, int], dict[str, Any]] = {}
         if self.catching_up.recovery.kind is RecoveryKind.CHECKPOINT:
-            store = ProgressStore(self.plan.redis)
-            try:
+            stored = None
+            with suppress(TidegateError), ProgressStore(self.plan.redis) as store:
                 stored = store.read(self.plan.settings.ordered_topic)
-            except TidegateError:
-                stored = None
-            finally:
-                store.close()
             if stored is None:
                 return []
             # The seconds were spent by another process.

@@ -44,8 +44,7 @@ def query(
     from tidegate.observe.progress_store import ProgressPublisher
     from tidegate.observe.recovery_watch import RecoveryWatch
     from tidegate.observe.terminal import standard_error
-    from tidegate.settings.load import load
-    from tidegate.settings.sources import parse_assignments
+    from tidegate.settings.load import load_assigned
     from tidegate.spark.cluster import Cluster
     from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
     from tidegate.spark.launch.private_folder import keep_files_private
@@ -53,7 +52,7 @@ def query(
     from tidegate.spark.worker_log import WorkerLog
 
     keep_files_private()
-    settings = load(config, parse_assignments(assign or []))
+    settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)
     plan = job.prepare(
         settings,
@@ -150,10 +149,9 @@ def plan(
     from tidegate.kafka.admin import Admin
     from tidegate.observe.console import print_json
     from tidegate.observe.terminal import print_lines
-    from tidegate.settings.load import load
-    from tidegate.settings.sources import parse_assignments
+    from tidegate.settings.load import load_assigned
 
-    settings = load(config, parse_assignments(assign or []))
+    settings = load_assigned(config, assign)
     plans = job.read_plans(settings, script, into)
     requested = parse_start(start, time.time_ns() // 1_000)
     outputs = [script_plan.output for script_plan in plans if script_plan.output in settings.outputs]

@@ -106,13 +106,10 @@ def _newest_payloads(layout: QueryPlan, feed: Feed, admin: Admin) -> pa.Array:
     """Return the payloads of the newest events in the longest partition of a topic."""
     ends = admin.ends([(feed.topic, number) for number in range(feed.partitions)])
     partition = max(ends, key=lambda partition: ends[partition])
-    reader, pieces = RangeReader(layout.kafka, *partition, headers=True), []
-    try:
-        first = max(ends[partition] - SAMPLE_RECORDS, 0)
-        for records in reader.read(first, ends[partition], silence_max_s=_SILENCE_MAX_S) if ends[partition] else ():
+    first, pieces = max(ends[partition] - SAMPLE_RECORDS, 0), []
+    with RangeReader(layout.kafka, *partition, headers=True) as reader:
+        for records in reader.read(first, ends[partition], silence_max_s=_SILENCE_MAX_S):
             pieces += decode(records, *partition).events["value"].chunks
-    finally:
-        reader.close()
     return pa.concat_arrays(pieces) if pieces else pa.array([], pa.binary())
 
 

@@ -79,8 +79,7 @@ def prepare(
     microseconds. UnreachableError: Kafka does not answer. RefusedError: a topic is missing or wrong, or the checkpoint belongs to another
     query.
     """
-    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
-    admin.check_reachable()
+    admin = Admin.connect(settings.kafka)
     topics = survey_topics(settings, plans, admin)
     settings = with_bound_tasks(settings, read_binding(topics.folder))
     layout = plan_layout(settings, plans, topics)

@@ -54,7 +54,9 @@ def connect(settings: RedisSettings) -> redis.Redis:
     while True:
         try:
             _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
-            return _client(settings, answer_timeout_us(settings) / SECOND_US, _retry_policy())
+            # A broken connection is tried again at once; a server that hangs is not: its caller has other work.
+            retry = Retry(ExponentialBackoff(cap=1, base=0.1), _RETRIES, supported_errors=(redis.ConnectionError,))
+            return _client(settings, answer_timeout_us(settings) / SECOND_US, retry)
         except redis.AuthenticationError as error:
             raise _login_error(settings.address, error) from None
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
@@ -85,11 +87,6 @@ def _is_about_certificates(error: BaseException | None) -> bool:
             return not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
         error = error.__cause__ or error.__context__
     return False
-
-
-def _retry_policy() -> Retry:
-    # A broken connection is tried again at once; a server that hangs is not: its caller has other work.
-    return Retry(ExponentialBackoff(cap=1, base=0.1), _RETRIES, supported_errors=(redis.ConnectionError,))
 
 
 def _probe(settings: RedisSettings, left_s: float) -> None:

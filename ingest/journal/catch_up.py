@@ -125,15 +125,13 @@ class CatchUp:
 
     def _report_loss(self, behind: Sequence[Partition], journaled: Mapping[Partition, JournaledFacts]) -> None:
         known = self._known
-        lost = [p for p in behind if journaled[p].closed < known.closed.get(p, self._closed_by_offset(p))]
+        # What the journal closed at least, by what it said or by Spark's offset.
+        by_offset = {p: 0 if known.positions[p].is_unclosed else known.positions[p].next_offset for p in behind}
+        lost = [p for p in behind if journaled[p].closed < known.closed.get(p, by_offset[p])]
         if lost:
             is_complete = not any(known.memory(partition).is_incomplete for partition in lost)
             returned = "all that this job knows" if is_complete else "the newest facts; tidegate journal rebuild brings back the others"
             self._log.warning("the journal had lost facts and was given back " + returned, partitions=len(lost))
-
-    def _closed_by_offset(self, partition: Partition) -> int:
-        position = self._known.positions[partition]
-        return 0 if position.is_unclosed else position.next_offset
 
     def _give_back(self, journal: RedisJournal, partitions: Collection[Partition]) -> None:
         known = self._known

@@ -61,12 +61,9 @@ def read_topic_facts(plan: IngestPlan, admin: Admin) -> dict[int, TopicFacts]:
     starts, ends = admin.starts(outputs), admin.ends(outputs)
     facts_by_number: dict[int, TopicFacts] = {}
     for output in outputs:
-        reader = RangeReader(plan.kafka, *output, headers=True)
-        try:
-            for records in reader.read(starts[output], ends[output]) if starts[output] < ends[output] else ():
+        with RangeReader(plan.kafka, *output, headers=True) as reader:
+            for records in reader.read(starts[output], ends[output]):
                 _accept_records(facts_by_number, records, topic, output[1], beginning_gone=starts[output] > 0)
-        finally:
-            reader.close()
     for number, topic_facts in facts_by_number.items():
         for _, partition in outputs:
             if starts[topic, partition] > 0 and partition in plan.outputs_of(number):

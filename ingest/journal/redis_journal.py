@@ -185,11 +185,9 @@ class RedisJournal(Journal):
 
     def _forgetful_error(self, keys: Sequence[JournalKey]) -> JournalWipedError:
         names = ", ".join(f"{key.job}-{key.partition}" for key in keys)
-        return JournalWipedError(
-            f"the journal at {self._address} has lost what it had confirmed about {names}",
-            where="redis.url",
-            fix="nothing, while the job runs: it gives back what it knows; keep others from emptying this Redis",
-        )
+        what = f"the journal at {self._address} has lost what it had confirmed about {names}"
+        fix = "nothing, while the job runs: it gives back what it knows; keep others from emptying this Redis"
+        return JournalWipedError(what, where="redis.url", fix=fix)
 
     def _run_script(self, script: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
         with translate_errors(self._address), self._client.pipeline(transaction=False) as pipe:
@@ -219,14 +217,21 @@ def _notes_key(topic: str, topic_id: str) -> str:
 def _script_calls(call: Call) -> list[_ScriptCall]:
     match call:
         case Raise():
-            return [_ScriptCall("raise", call.key, (_NAMES[call.kind], *_all_digits(call.position, call.value_us)), _number_or_none)]
+            return [
+                _ScriptCall(
+                    "raise",
+                    call.key,
+                    (_NAMES[call.kind], *_all_digits(call.position, call.value_us)),
+                    lambda text: int(text) if text else None,
+                )
+            ]
         case Close():
             return [_ScriptCall("close", call.key, (_digits(call.below), *_planning_time(call)), lambda _: None)]
         case Read() if call.kind not in KINDS_BY_POSITION:
             return [_ScriptCall("look", call.key, (_NAMES[call.kind],), lambda text: _settled_within(call, text))]
         case Read():
             bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _planning_flag(call.kind)
-            return [_ScriptCall("read", call.key, bounds, _parse_pairs)]
+            return [_ScriptCall("read", call.key, bounds, lambda flat: [*zip(map(int, flat[::2]), map(int, flat[1::2]), strict=True)])]
         case Propose():
             proposed = _digits(call.position) + _digits(call.value)
             return [_ScriptCall("settle", call.key, (_NAMES[call.kind], proposed), _parse_settled)]
@@ -260,14 +265,6 @@ def _planning_flag(kind: FactKind) -> str:
     return "1" if kind.is_planning_time else "0"
 
 
-def _number_or_none(text: Any) -> int | None:
-    return int(text) if text else None
-
-
-def _parse_pairs(flat: Any) -> list[tuple[int, int]]:
-    return [(int(position), int(value)) for position, value in zip(flat[::2], flat[1::2], strict=True)]
-
-
 def _parse_settled(text: str) -> tuple[int, int]:
     return int(text[:-19]), int(text[-19:])
 
@@ -296,13 +293,9 @@ def _refuse_eviction(client: redis.Redis, address: str) -> None:
     memory: Any = client.info("memory")
     policy = str(memory.get("maxmemory_policy", "noeviction"))
     if policy != "noeviction" and int(memory.get("maxmemory", 0)) > 0:
-        raise RefusedError(
-            f"Redis at {address} drops keys when memory is short (maxmemory-policy {policy}): the journal could lose facts",
-            code="TG-JOURNAL-EVICTION",
-            where="redis.url",
-            fix="set maxmemory-policy to noeviction, or give the journal a server of its own",
-            example="CONFIG SET maxmemory-policy noeviction",
-        )
+        what = f"Redis at {address} drops keys when memory is short (maxmemory-policy {policy}): the journal could lose facts"
+        fix = "set maxmemory-policy to noeviction, or give the journal a server of its own"
+        raise RefusedError(what, code="TG-JOURNAL-EVICTION", where="redis.url", fix=fix, example="CONFIG SET maxmemory-policy noeviction")
 
 
 def _must_confirm_disk(client: redis.Redis, settings: RedisSettings) -> bool:

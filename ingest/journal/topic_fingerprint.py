@@ -76,9 +76,6 @@ def _compare_settings(ordered: str, known: Mapping[str, str], current: Mapping[s
     limit = {name: current[name] for name in ("key_bytes_max",) if name in current}
     changed = differences({**limit, **known}, current, MAY_GROW)
     if changed:
-        raise RefusedError(
-            f"ordered topic {ordered} was made under other settings: {'; '.join(changed)}",
-            code="TG-TOPIC-SETTINGS",
-            where=ordered,
-            fix="set them back, or write to a new ordered topic (set ordered_topic): events judged by two policies must not mix",
-        )
+        what = f"ordered topic {ordered} was made under other settings: {'; '.join(changed)}"
+        fix = "set them back, or write to a new ordered topic (set ordered_topic): events judged by two policies must not mix"
+        raise RefusedError(what, code="TG-TOPIC-SETTINGS", where=ordered, fix=fix)

@@ -96,11 +96,8 @@ def _read_tail(plan: IngestPlan, planned: IngestRange, output: int, start: int, 
     topic, length = plan.settings.ordered_topic, _FIRST_TAIL
     while True:
         first = max(end - length, start)
-        reader = RangeReader(plan.kafka, topic, output, headers=True)
-        try:
-            pieces = list(reader.read(first, end)) if first < end else []
-        finally:
-            reader.close()
+        with RangeReader(plan.kafka, topic, output, headers=True) as reader:
+            pieces = list(reader.read(first, end))
         ctis = (cti for piece in pieces for _, cti in ctis_of(piece, topic, output))
         if first == start or any(cti.number == planned.number and cti.next_offset <= planned.start for cti in ctis):
             return dict(event for piece in pieces for event in _own_events(piece, planned.number))

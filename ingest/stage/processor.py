@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config import IngestPlan
-from ingest.fields import FieldReader, Fields
+from ingest.fields import FieldReader
 from ingest.planned_range import IngestRange
 from ingest.planner.arrival_stamps import PlanningTimes
 from ingest.skips import read_parts
@@ -231,7 +231,7 @@ class RangeWalk:
         arrival_us = self._planning_times.arrival_us(records)
         if self._plan.key_bytes_max is not None:
             fields.limit_keys(self._plan.key_bytes_max)
-        key = _record_keys(records, fields)
+        key = records.key if fields.substream is None else fields.substream.dictionary_decode()
         fields.mark_unusable(oversized | rows_above(bytes_max, key, records.value), IngestReason.OVERSIZED)
         self._spend("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
@@ -355,9 +355,3 @@ def read_unskipped(reader: RangeReader, start: int, end: int, skips: Pairs, chun
         start = last
     if start < end:
         reader.seek(end)
-
-
-def _record_keys(records: Records, fields: Fields) -> Any:
-    if fields.substream is None:
-        return records.key
-    return fields.substream.dictionary_decode()

@@ -114,6 +114,7 @@ def _check_same_ordered_topic(chosen: InputSettings, survey: Survey) -> None:
 def _plan(settings: Settings, chosen: InputSettings, survey: Survey, *, until_end: bool) -> IngestPlan:
     """Return the job as it would start on an empty topic, with the roster of its checkpoint."""
     known = survey.binding or {}
+    largest_record = max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in survey.raw)
     # A topic that holds events keeps its number of partitions, even if the input has grown.
     present_n = survey.ordered.partitions if survey.ordered is not None and survey.has_events else 0
     plan = IngestPlan(
@@ -132,15 +133,11 @@ def _plan(settings: Settings, chosen: InputSettings, survey: Survey, *, until_en
         ordered_topic_id=survey.ordered.topic_id if survey.ordered is not None else "",
         excluded=own_topics(settings),
         payloads=survey.payloads,
-        record_bytes_max=chosen.record_bytes_max or int(known.get("record_bytes_max", 0)) or _largest_record(survey.raw),
+        record_bytes_max=chosen.record_bytes_max or int(known.get("record_bytes_max", 0)) or min(largest_record, EVENT_BYTES_MAX),
         arrival_max_ahead_us=find_max_ahead(chosen, known, survey.raw),
         key_bytes_max=_longest_key(chosen, survey.binding),
     )
     return plan if survey.planned is None else with_roster(plan, survey.planned.partitions, survey.planned.joins)
-
-
-def _largest_record(raw: tuple[Topic, ...]) -> int:
-    return min(max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw), EVENT_BYTES_MAX)
 
 
 def find_max_ahead(chosen: InputSettings, known: Mapping[str, str], raw: Sequence[Topic]) -> int:

@@ -151,7 +151,7 @@ _MAY_BE_LEFT_OUT = {"listed", "rosters", "waiting", "missing", "valid", "held"}
 def _difference(question: Question, answer: Json) -> str:
     expected = {name: value for name, value in question.expected.items() if name in answer or name not in _MAY_BE_LEFT_OUT}
     if "ctis" in answer:
-        answer = {**answer, "last": _last_promises(answer["ctis"])}
+        answer = {**answer, "last": {str(partition): promise for partition, *promise in answer["ctis"]}}
     for name, value in expected.items():
         if answer.get(name) != value:
             return f"{name}: {_first_difference(answer.get(name), value)}"
@@ -171,10 +171,6 @@ def _first_difference(answered: object, expected: object, path: str = "") -> str
 def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) < 400 else f"{text[:400]}..."
-
-
-def _last_promises(ctis: list[list[int]]) -> dict[str, list[int]]:
-    return {str(partition): promise for partition, *promise in ctis}
 
 
 def _broken_promise(channels: dict[str, list[str]], ctis: list[list[int]]) -> str:

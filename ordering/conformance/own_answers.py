@@ -50,10 +50,6 @@ def _partition(given: Json) -> Json:
     return {"murmur2": int(murmur2_column([key])[0]), "partition": partitions}
 
 
-def _key_bytes(given: Json) -> Json:
-    return {"key": key_bytes(given["json"]).hex()}
-
-
 _EVENT_COLUMNS = "seq", "system_us", "event_time_us", "arrival_us", "offset"
 
 
@@ -99,10 +95,6 @@ def _cti_of(fields: Json) -> Cti:
 def _encode_source_cti(given: Json) -> Json:
     header, value = encode_source_cti(given["c"])
     return {"header": header.hex(), "value": value.hex()}
-
-
-def _decode_source_cti(given: Json) -> Json:
-    return {"c": decode_source_cti(bytes.fromhex(given["header"]), bytes.fromhex(given["value"]))}
 
 
 def _read(given: Json) -> Json:
@@ -196,13 +188,13 @@ def _record_of(line: Json) -> Record:
 
 _OPERATIONS: dict[str, Any] = {
     "partition": _partition,
-    "key_bytes": _key_bytes,
+    "key_bytes": lambda given: {"key": key_bytes(given["json"]).hex()},
     "encode_event": _encode_event,
     "decode_event": _decode_event,
     "encode_cti": _encode_cti,
     "decode_cti": _decode_cti,
     "encode_source_cti": _encode_source_cti,
-    "decode_source_cti": _decode_source_cti,
+    "decode_source_cti": lambda given: {"c": decode_source_cti(bytes.fromhex(given["header"]), bytes.fromhex(given["value"]))},
     "read": _read,
     "write": _write,
 }

@@ -140,7 +140,7 @@ class TimelineWalk:
         self._lengths = np.diff(self.starts)
         self.segment = np.repeat(np.arange(len(first)), self._lengths)
         self.largest_before_us = int(table.largest_us[0]) if timeline is None and len(table) else NEVER
-        self._judge(own, _largest_for_watermark(joined_us, reorder_us))
+        self._judge(own, NEVER if joined_us == NEVER else joined_us + reorder_us)
 
     def _judge(self, own: Ints, joined_us: int) -> None:
         # A maximum far below anything in this batch compares like one just below it, and keeps the numbers small.
@@ -181,8 +181,3 @@ class TimelineWalk:
     def store(self) -> None:
         if len(self.touched):
             self._table.largest_us[self.touched] = self.largest_us[self.starts[1:] - 1]
-
-
-def _largest_for_watermark(watermark_us: int, reorder_us: int) -> int:
-    """Return the largest system timestamp of a timeline whose watermark is *watermark_us*."""
-    return NEVER if watermark_us == NEVER else watermark_us + reorder_us

@@ -28,7 +28,7 @@ class ListAssembler:
         before = self.incomplete.pop(cti.number, None)
         if cti.part == 0:
             joined: Cti | None = cti
-        elif before is not None and _is_next_part(before, cti):
+        elif before is not None and replace(before, listed=(), part=before.part + 1) == replace(cti, listed=()):
             joined = replace(cti, listed=before.listed + cti.listed)
         else:
             joined = None
@@ -49,7 +49,3 @@ class ListAssembler:
             cti = decode_cti(bytes.fromhex(header), bytes.fromhex(body), output_partition)
             gathering.incomplete[cti.number] = cti
         return gathering
-
-
-def _is_next_part(before: Cti, cti: Cti) -> bool:
-    return replace(before, listed=(), part=before.part + 1) == replace(cti, listed=())

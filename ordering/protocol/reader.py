@@ -255,7 +255,10 @@ class PartitionReader:
         self.gaps += harvest.gaps
         rows, position = _in_log_order(harvest.accepted, log if settled else None, first_row)
         progress, frontier, rosters = self._advance(log, harvest.applied)
-        return Accepted(rows, position, self._carried(), progress, frontier, self.finished, _flatten_lists(harvest.listed), rosters)
+        # In the order in which their CTIs count.
+        lists = sorted(harvest.listed, key=lambda entry: entry[0])
+        listed = [(offset, number, key, w) for offset, number, entries in lists for key, w in entries]
+        return Accepted(rows, position, self._carried(), progress, frontier, self.finished, listed, rosters)
 
     def _promises(self, log: Log) -> dict[int, list[_Promise]]:
         """Return the CTIs of each channel in log order; a CTI in several parts is at its last part."""
@@ -373,11 +376,9 @@ class PartitionReader:
 
 def gap_error(topic: str, partition: int, number: int, n: int, last: int) -> GapError:
     """Return the error for a CTI that :meth:`PartitionReader.blocked_channels` returns for too long (spec section 4: 60 s)."""
-    return GapError(
-        f"a CTI of channel {number} promises the events numbered below {n}, but after number {last} none follows",
-        where=f"{topic}-{partition}",
-        fix="the topic has lost records: look for unclean leader election, deletion or a foreign writer, then rebuild it",
-    )
+    what = f"a CTI of channel {number} promises the events numbered below {n}, but after number {last} none follows"
+    fix = "the topic has lost records: look for unclean leader election, deletion or a foreign writer, then rebuild it"
+    return GapError(what, where=f"{topic}-{partition}", fix=fix)
 
 
 def _rows_by_channel(number: Ints) -> dict[int, slice | Ints]:
@@ -431,12 +432,6 @@ def _in_log_order(taken: list[_EventRun], plain: Log | None, first_row: int) -> 
     # At one record only events of its own channel are accepted, already in order: a stable sort keeps that order.
     order = np.argsort(together.position, kind="stable")
     return together.row[order], together.position[order]
-
-
-def _flatten_lists(listed: list[tuple[int, int, _List]]) -> list[tuple[int, int, bytes, int]]:
-    """Return the entries of all lists, in the order in which their CTIs count."""
-    ordered = sorted(listed, key=lambda entry: entry[0])
-    return [(offset, number, key, w) for offset, number, entries in ordered for key, w in entries]
 
 
 def _save_promises(waiting: list[_Promise]) -> list[tuple[Any, ...]]:

@@ -178,12 +178,9 @@ def _foreign_record(what: str, where: str = "") -> ProtocolError:
 
 
 def _newer_version(version: int, record: str, where: str = "") -> ProtocolError:
-    return ProtocolError(
-        f"{record} has version {version}, this program reads versions 1 to {VERSION}",
-        code="TG-PROTOCOL-VERSION",
-        where=where,
-        fix="upgrade this stage: whatever reads a topic is upgraded before what writes it",
-    )
+    what = f"{record} has version {version}, this program reads versions 1 to {VERSION}"
+    fix = "upgrade this stage: whatever reads a topic is upgraded before what writes it"
+    return ProtocolError(what, code="TG-PROTOCOL-VERSION", where=where, fix=fix)
 
 
 def encode_ctis(cti: Cti, max_bytes: int = CTI_BYTES_MAX) -> list[tuple[bytes, bytes]]:
@@ -311,7 +308,5 @@ def decode_source_cti(header: bytes, value: bytes | None) -> int:
 
 def _check_source_time(c_us: int) -> None:
     if not TICK_MIN <= c_us <= TICK_MAX:
-        raise ProtocolError(
-            f"a CTI of the source says {format_tick(c_us)}, which is no valid time",
-            fix=f"write a time from {format_tick(TICK_MIN)} to {format_tick(TICK_MAX)}, as microseconds",
-        )
+        what = f"a CTI of the source says {format_tick(c_us)}, which is no valid time"
+        raise ProtocolError(what, fix=f"write a time from {format_tick(TICK_MIN)} to {format_tick(TICK_MAX)}, as microseconds")

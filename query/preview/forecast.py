@@ -8,6 +8,7 @@ Sizes and durations are estimates and name their basis.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,15 +191,11 @@ def _plan_read(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
 
 def _measured_replay(settings: Settings, published_as: str) -> Replay | None:
     """Return how fast an earlier run caught up, by its report in Redis; None if it is not known."""
-    store = ProgressStore(settings.redis)
-    try:
+    # Redis is optional here: without it a rate is assumed.
+    with suppress(TidegateError), ProgressStore(settings.redis) as store:
         stored = store.read(published_as)
-    except TidegateError:
-        # Redis is optional here: without it a rate is assumed.
-        return None
-    finally:
-        store.close()
-    return None if stored is None else stored.replay
+        return None if stored is None else stored.replay
+    return None
 
 
 def _estimate_kept(admin: Admin, layout: QueryPlan, feed: Feed) -> KeptRows:
@@ -217,15 +214,12 @@ def _estimate_kept(admin: Admin, layout: QueryPlan, feed: Feed) -> KeptRows:
 
 def _measure_row_bytes(layout: QueryPlan, feed: Feed, partition: Partition, start: int, end: int) -> float | None:
     """Return how many bytes operators keep of a record, measured on the newest ones; None if there is none."""
-    reader = RangeReader(layout.kafka, *partition, headers=True)
     start_offset, count, total_bytes, program = max(end - SAMPLE_RECORDS, start), 0, 0, layout.program()
-    try:
-        for records in reader.read(start_offset, end) if start_offset < end else ():
+    with RangeReader(layout.kafka, *partition, headers=True) as reader:
+        for records in reader.read(start_offset, end):
             count += len(records.offset)
             prepared, _ = program.prepare(feed.input, for_operators(decode(records, *partition).events))
             total_bytes += sum(rows.nbytes for _, rows in prepared)
-    finally:
-        reader.close()
     return total_bytes / count if count else None
 
 

@@ -83,13 +83,12 @@ def split_text(plan: QueryPlan, overs: Mapping[str, Expr | None]) -> str:
         return "by substream"
     keys = {name: (over,) for name, over in overs.items() if over is not None} if plan.exchange is None else plan.exchange.keys
     topics = {feed.input: feed.topic for feed in plan.feeds}
-    texts = {topics[name]: ", ".join(map(_typed_text, exprs)) for name, exprs in keys.items()}
+    texts = {
+        topics[name]: ", ".join(f"{expr} as {expr.kind.name}" if isinstance(expr, Cast) else str(expr) for expr in exprs)
+        for name, exprs in keys.items()
+    }
     by_topic = [f"{text} of {topic}" for topic, text in sorted(texts.items())]
     return f"by {'; '.join(by_topic if len(set(texts.values())) > 1 else set(texts.values()))}"
-
-
-def _typed_text(expr: Expr) -> str:
-    return f"{expr} as {expr.kind.name}" if isinstance(expr, Cast) else str(expr)
 
 
 def check_partitions(output: OutputSettings, buckets: int) -> None:

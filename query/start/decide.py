@@ -121,12 +121,9 @@ def _check_split(output: OutputSettings, layout: QueryPlan, run: RunSurvey, *, h
     reason = f"the results in {output.topic} are spread over its partitions by other keys than those of this query"
     if run.splits.get(output.name) is None:
         reason = f"the CTIs of {output.topic} do not say by which keys its results are spread over its partitions"
-    raise RefusedError(
-        f"{reason}: a key whose partition changes would have results twice, or miss some",
-        code="TG-TOPIC-SPLIT",
-        where=output.name,
-        fix=f"bring the checkpoint back, run the query with the outputs, inputs and keys that it had (tidegate plan), or {ELSEWHERE}",
-    )
+    what = f"{reason}: a key whose partition changes would have results twice, or miss some"
+    fix = f"bring the checkpoint back, run the query with the outputs, inputs and keys that it had (tidegate plan), or {ELSEWHERE}"
+    raise RefusedError(what, code="TG-TOPIC-SPLIT", where=output.name, fix=fix)
 
 
 def _check_unwritten(output: OutputSettings, topics: TopicSurvey, run: RunSurvey, *, has_promises: bool) -> None:

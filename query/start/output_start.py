@@ -116,18 +116,15 @@ def read_split(kafka: Mapping[str, str], admin: Admin, topic: Topic) -> int | No
     partitions = [(topic.name, number) for number in range(topic.partitions)]
     starts, ends = admin.starts(partitions), admin.ends(partitions)
     for (name, number), end in ends.items():
-        reader = RangeReader(kafka, name, number, headers=True)
         first = max(end - TAIL_RECORDS, starts[name, number])
         found = None
-        try:
+        with RangeReader(kafka, name, number, headers=True) as reader:
             while found is None and end > starts[name, number]:
                 for records in reader.read(first, end):
                     facts = pc.drop_null(records.facts).to_pylist() if records.facts is not None else []
                     splits = [fact.value for header in facts for fact in decode_facts(header, name) if fact.kind == SPLIT]
                     found = splits[-1] if splits else found
                 first, end = max(first - TAIL_RECORDS, starts[name, number]), first
-        finally:
-            reader.close()
         if found is not None:
             return found
     return None
@@ -137,9 +134,6 @@ def _check_channels(topic: Topic, written: Collection[int]) -> None:
     """Refuse a result topic to which partitions were added: keys would have moved."""
     other_counts = [count for count in written if count != topic.partitions]
     if other_counts:
-        raise RefusedError(
-            f"result topic {topic.name} has {topic.partitions} partitions, and its results were written into {max(other_counts)}",
-            code="TG-TOPIC-PARTITIONS",
-            where=topic.name,
-            fix=f"{ELSEWHERE}: a result topic keeps the number of partitions that it was made with, since keys would move",
-        )
+        what = f"result topic {topic.name} has {topic.partitions} partitions, and its results were written into {max(other_counts)}"
+        fix = f"{ELSEWHERE}: a result topic keeps the number of partitions that it was made with, since keys would move"
+        raise RefusedError(what, code="TG-TOPIC-PARTITIONS", where=topic.name, fix=fix)

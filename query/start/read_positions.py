@@ -74,18 +74,15 @@ def settle_logs(admin: Admin, plan: QueryPlan) -> dict[int, LogStart]:
 def _settle(admin: Admin, plan: QueryPlan, partition: Partition) -> LogStart:
     assert plan.read_from_us is not None, "the job begins at an instant"
     topic, number = partition
-    reader = RangeReader(plan.kafka, topic, number, headers=True)
 
     def read(start: int, end: int) -> Iterator[tuple[int, Cti]]:
-        return (each for records in reader.read(start, end) for each in ctis_of(records, topic, number))
+        return (cti for records in reader.read(start, end) for cti in ctis_of(records, topic, number))
 
     def first_offset(time_us: int) -> int:
         return admin.offsets_from([partition], time_us)[partition]
 
-    try:
+    with RangeReader(plan.kafka, topic, number, headers=True) as reader:
         return settle_log(plan.read_from_us, first_offset, read, number, _partitions(plan, topic))
-    finally:
-        reader.close()
 
 
 def _partitions(plan: QueryPlan, topic: str) -> int:
@@ -110,11 +107,10 @@ def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_nee
     """Return whether each channel of a partition has a remaining record before the first record of X."""
     topic, number = partition
     partitions = _partitions(plan, topic)
-    reader = RangeReader(plan.kafka, topic, number, headers=True)
     # Before *first_needed* all timestamps lie below X, and a CTI's timestamp is the largest s of its channel.
     channels_met, promised = set[int](), set[int]()
     roster: Roster | None = None
-    try:
+    with RangeReader(plan.kafka, topic, number, headers=True) as reader:
         for records in reader.read(available, end) if first_needed > available else ():
             log = log_of(records, topic, number)
             ctis = [(offset, cti) for offset, cti in log.ctis if offset < first_needed or roster is None]
@@ -129,6 +125,4 @@ def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_nee
                     return True
                 if int(records.offset[-1]) >= first_needed:
                     return False
-    finally:
-        reader.close()
     return False

@@ -45,12 +45,9 @@ def _result_limit(output: OutputSettings, topics: TopicSurvey, wanted: int) -> i
 def check_plain_topic(topic: Topic, bytes_max: int) -> None:
     """Raise RefusedError if a plain topic no longer takes results of *bytes_max* bytes."""
     if _limit(topic) < bytes_max + PLAIN_ROOM_BYTES and bytes_max:
-        raise RefusedError(
-            f"topic {topic.name} has max.message.bytes={_limit(topic)}, less than when the run began",
-            code="TG-TOPIC-CONFIG",
-            where=topic.name,
-            fix=f"set max.message.bytes={bytes_max + PLAIN_ROOM_BYTES} on the topic, or name a topic that is not there yet",
-        )
+        what = f"topic {topic.name} has max.message.bytes={_limit(topic)}, less than when the run began"
+        fix = f"set max.message.bytes={bytes_max + PLAIN_ROOM_BYTES} on the topic, or name a topic that is not there yet"
+        raise RefusedError(what, code="TG-TOPIC-CONFIG", where=topic.name, fix=fix)
 
 
 def _limit(topic: Topic) -> int:

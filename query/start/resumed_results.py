@@ -29,15 +29,12 @@ def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: in
     Return a channel's last *promise* with the results that it holds from there to *end*, by key; RefusedError (TG-RETENTION) if some are
     deleted. No record before offset *first* has a timestamp of ``promise.c`` or more.
     """
-    reader = RangeReader(properties, topic, partition, headers=True)
     written: Written = {}
-    try:
-        for records in reader.read(first, end) if first < end else ():
+    with RangeReader(properties, topic, partition, headers=True) as reader:
+        for records in reader.read(first, end):
             log = log_of(records, topic, partition)
             keys = pc.fill_null(records.key, b"").take(np.searchsorted(records.offset, log.log_offset)).to_pylist()
             written |= dict(zip(log.seq.tolist(), zip(log.system_us.tolist(), keys, strict=True), strict=True))
-    finally:
-        reader.close()
     promised = count_ahead_by_key(promise, written)
     if promised is None:
         reason = f"retention has deleted results from the last CTI of {topic}-{partition} on, so nobody knows which ones are written"

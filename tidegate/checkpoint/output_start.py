@@ -63,11 +63,8 @@ def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
 
     Raises RefusedError: its progress is unknown (TG-START-UNKNOWN); UnreachableError: Redis does not answer.
     """
-    store = ProgressStore(redis)
-    try:
+    with ProgressStore(redis) as store:
         progress = store.read(ordered_topic)
-    finally:
-        store.close()
     promises_us = [int(report["c"]) for report in progress.partitions.values()] if progress is not None else []
     least_us = min(promises_us, default=INFINITY)
     if not 0 < least_us < INFINITY:

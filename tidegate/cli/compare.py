@@ -54,10 +54,9 @@ def compare(
     from tidegate.observe import logs
     from tidegate.observe.console import print_json
     from tidegate.observe.terminal import print_lines
-    from tidegate.settings.load import load
-    from tidegate.settings.sources import parse_assignments
+    from tidegate.settings.load import load_assigned
 
-    settings = load(config, parse_assignments(assign or []))
+    settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)
     start_us, until_us = _parse_time(start, "--from"), _parse_time(until, "--until")
     if start_us is not None and until_us is not None and start_us >= until_us:

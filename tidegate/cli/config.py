@@ -16,9 +16,9 @@ from typing import Annotated
 import typer
 
 from tidegate.observe.terminal import Column, TextTable, print_text, standard_output
-from tidegate.settings.load import DEFAULT_ORIGIN, Settings, load
+from tidegate.settings.load import DEFAULT_ORIGIN, Settings, load_assigned
 from tidegate.settings.manual import SettingDoc, as_markdown, describe_settings, field_at
-from tidegate.settings.sources import as_key, dotted, parse_assignments
+from tidegate.settings.sources import as_key, dotted
 from tidegate.visible_text import visible
 
 
@@ -43,7 +43,7 @@ def config(
     if schema:
         _print_schema(output)
         return
-    origins = load(file, parse_assignments(assignments or [])).origins()
+    origins = load_assigned(file, assignments).origins()
     if output is Format.JSON:
         values = {key: {"value": value, "origin": origin} for key, (value, origin) in origins.items()}
         print_text(json.dumps(values, indent=2) + "\n")

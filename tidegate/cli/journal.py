@@ -71,13 +71,11 @@ def open_services(config: Path | None, assign: list[str] | None) -> tuple[Settin
     from ingest.journal.redis_journal import RedisJournal
     from tidegate.kafka.admin import Admin
     from tidegate.observe import logs
-    from tidegate.settings.load import load
-    from tidegate.settings.sources import parse_assignments
+    from tidegate.settings.load import load_assigned
 
-    settings = load(config, parse_assignments(assign or []))
+    settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)
-    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
-    admin.check_reachable()
+    admin = Admin.connect(settings.kafka)
     return settings, admin, RedisJournal.open(settings.redis)
 
 

@@ -57,8 +57,7 @@ def produce(
     """Produce the lines of a file, or a sample, to a raw topic."""
     from tidegate.observe.console import print_json
     from tidegate.observe.terminal import print_lines, standard_error
-    from tidegate.settings.load import load
-    from tidegate.settings.sources import parse_assignments
+    from tidegate.settings.load import load_assigned
 
     if len(places) != (1 if sample else 2):
         raise SettingError(
@@ -68,7 +67,7 @@ def produce(
             example="tidegate produce rides.ndjson taxis, or tidegate produce --sample taxis",
         )
     topic, reader = places[-1], _LineReader(key, timestamp_by, timestamp_format)
-    settings = load(config, parse_assignments(assign or []))
+    settings = load_assigned(config, assign)
     newest_ms = _check_topic(settings, topic, has_own_times=sample or timestamp_by is not None)
     with standard_error().spinner(f"producing to {topic}"):
         if sample:
@@ -153,14 +152,9 @@ def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> int:
     from tidegate.observe.terminal import Styled, standard_error
 
     if name in own_topics(settings):
-        raise RefusedError(
-            f"{name} is written by a stage of this configuration: records of others would break it",
-            code="TG-PRODUCE-OWN",
-            where=name,
-            fix="name a raw topic",
-        )
-    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
-    admin.check_reachable()
+        what = f"{name} is written by a stage of this configuration: records of others would break it"
+        raise RefusedError(what, code="TG-PRODUCE-OWN", where=name, fix="name a raw topic")
+    admin = Admin.connect(settings.kafka)
     topic = admin.require(name, f"create it: tidegate topic create {name} --partitions 2")
     if has_own_times and topic.uses_log_append_time:
         told = f": {name} is LogAppendTime: its broker overwrites the timestamps, so that history arrives now (docs/backfill.md)"

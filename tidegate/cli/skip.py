@@ -94,21 +94,14 @@ def _ask(book: SkipBook, plan: IngestPlan, admin: Admin, requested: Skip, passed
     partition = requested.input_partition
     end = admin.ends([partition], committed=False)[partition]
     if requested.end > end:
-        raise SettingError(
-            f"{requested.topic}-{requested.partition} ends at offset {end}: what is not there yet cannot be skipped",
-            code="TG-SETTING-PLACE",
-            where="--until" if requested.start < end else "PLACE",
-        )
+        what = f"{requested.topic}-{requested.partition} ends at offset {end}: what is not there yet cannot be skipped"
+        raise SettingError(what, code="TG-SETTING-PLACE", where="--until" if requested.start < end else "PLACE")
     if requested.start < passed[partition]:
         raise passed_error(requested, passed[partition], plan.settings.name)
     known = {skip.place: skip for skip in book.read().in_force}.get(requested.place)
     if known is not None:
-        raise RefusedError(
-            f"a skip from {known.place} to {known.end} is in force already",
-            code="TG-SKIP-KNOWN",
-            where=known.place,
-            fix=f"skip from offset {known.end} on, or undo this one first",
-        )
+        what = f"a skip from {known.place} to {known.end} is in force already"
+        raise RefusedError(what, code="TG-SKIP-KNOWN", where=known.place, fix=f"skip from offset {known.end} on, or undo this one first")
     book.write(requested)
 
 
@@ -130,18 +123,12 @@ def _undo(book: SkipBook, settings: Settings, plan: IngestPlan, partition: Parti
 def _refuse_running(settings: Settings, plan: IngestPlan) -> None:
     from tidegate.observe.progress_store import ProgressStore
 
-    store = ProgressStore(settings.redis)
-    try:
+    with ProgressStore(settings.redis) as store:
         progress = store.read(plan.settings.ordered_topic)
-    finally:
-        store.close()
     if progress is not None and progress.job.get("state") != "stopped" and progress.is_alive(time.time_ns() // 1_000_000):
-        raise RefusedError(
-            f"a job is writing {plan.settings.ordered_topic} under this skip",
-            code="TG-SKIP-RUNNING",
-            where=plan.settings.ordered_topic,
-            fix=f"stop tidegate ingest {plan.settings.name} first",
-        )
+        what = f"a job is writing {plan.settings.ordered_topic} under this skip"
+        fix = f"stop tidegate ingest {plan.settings.name} first"
+        raise RefusedError(what, code="TG-SKIP-RUNNING", where=plan.settings.ordered_topic, fix=fix)
 
 
 def _passed(plan: IngestPlan, admin: Admin) -> dict[Partition, int]:

@@ -23,8 +23,7 @@ from tidegate.observe.console import Format
 from tidegate.observe.progress_store import JobProgress, ProgressStore
 from tidegate.observe.recovery_report import duration_in_words
 from tidegate.observe.terminal import Column, Styled, TextTable, print_text, standard_output
-from tidegate.settings.load import Settings, load
-from tidegate.settings.sources import parse_assignments
+from tidegate.settings.load import Settings, load_assigned
 from tidegate.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
 
 RUNNING = ("starting", "replaying", "live")
@@ -133,7 +132,7 @@ def status(
 ) -> None:
     """Show the servers of this folder and what the jobs are doing; exit with 1 if something is wrong."""
     stack = None if names else EmbeddedStack(directory).status()
-    settings = load(config, parse_assignments(assign or []))
+    settings = load_assigned(config, assign)
     asks_redis = bool(names or settings.inputs or settings.outputs)
     has_server = stack is not None and any(service.pid for service in stack.services)
     try:
@@ -188,13 +187,10 @@ def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[Job
     if unknown:
         fix = f"name one of: {', '.join(sorted({*inputs, *outputs})) or '(none is configured)'}"
         raise SettingError(f"there is no input or output {unknown[0]}", code="TG-SETTING-NAME", where=unknown[0], fix=fix)
-    store = ProgressStore(settings.redis)
-    try:
+    with ProgressStore(settings.redis) as store:
         progress_by_topic = {
             topic: store.read(topic) for name, (_, topic) in {**inputs, **outputs}.items() if not names or name in {*names, *outputs}
         }
-    finally:
-        store.close()
     all_progress = [progress for progress in progress_by_topic.values() if progress is not None]
     return [
         JobStatus.of(f"{kind} {name}", topic, _newest_progress(name, progress_by_topic[topic], all_progress), now_ms)

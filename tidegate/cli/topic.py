@@ -38,23 +38,17 @@ def topic(
     from tidegate.kafka.admin import Admin
     from tidegate.observe.console import print_json
     from tidegate.observe.terminal import print_lines
-    from tidegate.settings.load import load
-    from tidegate.settings.sources import parse_assignments
+    from tidegate.settings.load import load_assigned
 
-    settings = load(config, parse_assignments(assign or []))
-    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
-    admin.check_reachable()
+    settings = load_assigned(config, assign)
+    admin = Admin.connect(settings.kafka)
     found = admin.find(name)
     wanted = {"message.timestamp.type": "LogAppendTime" if log_append_time else "CreateTime"}
     made = found or admin.create(name, partitions, wanted, replication_factor)
     if made.partitions != partitions or made.uses_log_append_time != log_append_time:
         clock = made.config.get("message.timestamp.type", "?")
-        raise RefusedError(
-            f"topic {name} is there already, with {made.partitions} partitions and {clock}",
-            code="TG-TOPIC-PARTITIONS",
-            where=name,
-            fix="use it as it is, or name another topic",
-        )
+        what = f"topic {name} is there already, with {made.partitions} partitions and {clock}"
+        raise RefusedError(what, code="TG-TOPIC-PARTITIONS", where=name, fix="use it as it is, or name another topic")
     if format is Format.JSON:
         print_json({"topic": name, "partitions": partitions, "timestamps": wanted["message.timestamp.type"], "created": found is None})
     else:

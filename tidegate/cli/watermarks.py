@@ -43,11 +43,10 @@ def watermarks(
     from tidegate.observe.console import print_json
     from tidegate.observe.progress_store import ProgressStore
     from tidegate.observe.terminal import standard_output
-    from tidegate.settings.load import load
-    from tidegate.settings.sources import parse_assignments
+    from tidegate.settings.load import load_assigned
     from tidegate.spark.driver import stop_on_signal
 
-    settings = load(config, parse_assignments(assign or []))
+    settings = load_assigned(config, assign)
     store = ProgressStore(settings.redis)
     topics = _find_topics(settings, store, input)
     substream_count = SUBSTREAMS if substreams else 0

@@ -164,15 +164,12 @@ class PartitionWalk:
         end = side.ends[partition]
         if self._start >= end:
             return
-        kafka = RangeReader(side.properties, side.topic, partition, headers=True)
-        try:
+        with RangeReader(side.properties, side.topic, partition, headers=True) as kafka:
             for records in kafka.read(self._start, end):
                 self.records += len(records)
                 yield self._accept(*split_records(records, side.topic, partition))
                 if until_us is not None and self.reader.frontier >= until_us:
                     return
-        finally:
-            kafka.close()
 
     def unmet_promise(self) -> ProtocolError | None:
         """Return the error of a reader at the end of the topic, if a CTI promises events that are missing there."""

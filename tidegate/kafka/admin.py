@@ -19,11 +19,13 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.errors import RefusedError, SettingError, TidegateError, UnreachableError
+from ordering.ticks import SECOND_US
 from tidegate.access_rights import Right
 from tidegate.kafka.client_properties import PRODUCER, STEADY
 from tidegate.kafka.failures import LastError, error_text, is_hopeless, kafka_denial, kafka_failure
 from tidegate.kafka.tls_failures import speaks_tls
 from tidegate.secret_masking import scrub
+from tidegate.settings.tables.kafka import KafkaSettings
 
 _T = TypeVar("_T")
 _spec: Any = OffsetSpec  # its constructors carry no types
@@ -91,6 +93,13 @@ class Admin:
             self._client = AdminClient({**STEADY, **properties, **own})
         except (KafkaException, TypeError, ValueError) as error:
             raise _client_error(error) from None
+
+    @classmethod
+    def connect(cls, kafka: KafkaSettings) -> Admin:
+        """Return a client of brokers that answer; raises as :meth:`check_reachable`."""
+        admin = cls(kafka.client_properties(), kafka.connect_timeout_us / SECOND_US)
+        admin.check_reachable()
+        return admin
 
     def check_reachable(self) -> None:
         """
@@ -232,7 +241,8 @@ class Admin:
 
         def ask() -> dict[tuple[str, int], Any]:
             futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
-            if any(_is_topic_unknown(future.exception(self._timeout_s + 5)) for future in futures.values()):
+            failures = (future.exception(self._timeout_s + 5) for future in futures.values())
+            if any(isinstance(failure, KafkaException) and failure.args[0].code() == KafkaError._NOENT for failure in failures):
                 self.check_rights(Right("Describe", partition.topic) for partition in wanted)
             offsets = {asked: self._await_answer(future, "Describe", asked.topic) for asked, future in futures.items()}
             return {(asked.topic, asked.partition): offset for asked, offset in offsets.items()}
@@ -301,10 +311,6 @@ class Admin:
         fix = "start one with `tidegate up`, or set kafka.bootstrap (and [kafka.client] for TLS or SASL)"
         silence = UnreachableError(what, code="TG-KAFKA-UNREACHABLE", where=where, fix=fix, example='bootstrap = "localhost:9092"')
         return self._last_error.hopeless_failure() or silence
-
-
-def _is_topic_unknown(error: BaseException | None) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._NOENT
 
 
 def raise_if_hopeless(properties: Mapping[str, str], right: Right) -> None:

@@ -68,19 +68,16 @@ def ended_error(topic: str, other_topic_fix: str = OTHER_TOPIC_FIX) -> RefusedEr
 
 
 def _walk_tails(properties: Mapping[str, str], topic: str, partition: int, partitions: int, start: int, end: int) -> LastPromises:
-    reader = RangeReader(properties, topic, partition, headers=True)
     length = _FIRST_TAIL
-    try:
+    with RangeReader(properties, topic, partition, headers=True) as reader:
         while True:
             first = max(end - length, start)
             walk = LastPromises(partition, partitions, from_beginning=first == 0)
-            for records in reader.read(first, end) if first < end else ():
+            for records in reader.read(first, end):
                 walk.accept(log_of(records, topic, partition))
             if first == start or _is_complete(walk):
                 return walk
             length *= _GROWTH
-    finally:
-        reader.close()
 
 
 def _is_complete(walk: LastPromises) -> bool:

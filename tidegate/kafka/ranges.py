@@ -12,7 +12,7 @@ import ctypes
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import KafkaError
 
@@ -99,6 +99,8 @@ class RangeReader:
         range (or its topic) has been deleted, it may not be read (TG-KAFKA-DENIED), or its bytes are broken (TG-RECORD-UNREADABLE);
         UnreachableError: the brokers refuse the connection (TG-KAFKA-AUTH, TG-KAFKA-TLS), or nothing came for *silence_max_s*.
         """
+        if start >= end:
+            return
         if 0 <= self._position < start <= self._position + _NEAR:
             self._skip(start, chunk, chunk_bytes)
         if self._position != start:
@@ -153,6 +155,12 @@ class RangeReader:
             _forget_source(self._consumer.source)
         self._connect()
         self._consumer.assign(self._position)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._own.close()

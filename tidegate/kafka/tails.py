@@ -21,16 +21,13 @@ def has_ended(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str
 
 
 def _partition_has_ended(properties: Mapping[str, str], topic: str, partition: int, end: int, partitions: int) -> bool:
-    reader = RangeReader(properties, topic, partition, headers=True)
     ended_numbers: set[int] = set()
     roster = None
-    try:
-        for records in reader.read(max(end - TAIL_RECORDS, 0), end) if end else ():
+    with RangeReader(properties, topic, partition, headers=True) as reader:
+        for records in reader.read(max(end - TAIL_RECORDS, 0), end):
             for cti in final_ctis(records, topic, partition):
                 ended_numbers.add(cti.number)
                 roster = cti.roster
-    finally:
-        reader.close()
     return roster is not None and ended_numbers.issuperset(roster.channels_of(partition, partitions))
 
 

@@ -192,7 +192,7 @@ class FileInput:
         reader = ReaderSource(reader_of(JSON), {"partition": Field((PARTITION,))})
         with open_file_records(self.file, block_bytes) as records:
             for block in records.blocks():
-                numbers, valid = parse_partitions(_extract(reader, block, "partition"))
+                numbers, valid = parse_partitions(_variant(reader.extract(block.payloads()).columns["partition"]))
                 readable = np.array([fault is None for fault in block.fault], dtype=np.bool_)
                 partitions.update(np.unique(numbers[valid & readable]).tolist())
         return sorted(partitions) or [0]
@@ -290,10 +290,6 @@ def _without_type(expr: Expr | None) -> Expr | None:
     # As ingest reads it: the declared type of a field does not change its event time or key.
     path = path_of(expr) if expr is not None else None
     return expr if path is None else Field(path)
-
-
-def _extract(reader: ReaderSource, block: Block, name: str) -> Variant:
-    return _variant(reader.extract(block.payloads()).columns[name])
 
 
 def _variant(column: Column) -> Variant:

@@ -98,7 +98,7 @@ def _final_processors(console: bool, out: TextIO) -> list[Processor]:
     if console:
         return [*processors, _show_event, structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="time")]
     json_line = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
-    return [*processors, structlog.processors.EventRenamer("event"), json_line, _show_line]
+    return [*processors, structlog.processors.EventRenamer("event"), json_line, lambda _logger, _method, line: visible(str(line))]
 
 
 def _show_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -114,10 +114,6 @@ def _shown(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {visible(str(name)): _shown(inner) for name, inner in value.items()}
     return [_shown(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _show_line(_logger: WrappedLogger, _method: str, line: Any) -> str:
-    return visible(str(line))
 
 
 def _spread_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

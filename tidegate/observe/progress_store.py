@@ -102,6 +102,12 @@ class ProgressStore:
             keys = list(self._connection().scan_iter(match=f"{before}*{after}", count=1_000))
         return sorted(str(key).removeprefix(before).removesuffix(after) for key in keys)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         if self._client is not None:
             self._client.close()

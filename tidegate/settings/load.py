@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -28,6 +28,7 @@ from tidegate.settings.sources import (
     Key,
     Layer,
     dotted,
+    parse_assignments,
     read_environment,
     read_file,
     read_flags,
@@ -255,6 +256,11 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     raise_problems(problems)
     settings._entries.update({key: entry.origin for key, entry in entries.items()})
     return settings
+
+
+def load_assigned(path: Path | None, assignments: Sequence[str] | None) -> Settings:
+    """Return the settings of a command with the flags ``--config`` and ``--set``; SettingError as for :func:`load`."""
+    return load(path, parse_assignments(assignments or []))
 
 
 def _file_layer(path: Path | None, env: Mapping[str, str]) -> Layer:

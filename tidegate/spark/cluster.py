@@ -120,13 +120,9 @@ def probe(spark: SparkSession, folder: Path, tasks: int) -> None:
         for file in folder.glob(f"{mark.name}*"):
             file.unlink(missing_ok=True)
     if failures:
-        raise RefusedError(
-            f"Spark's executors do not share the checkpoint folder with the driver: {failures[0]}",
-            code="TG-CHECKPOINT-UNSEEN",
-            where=str(folder),
-            fix="name a folder that all machines share and their user may write, at the same path on each",
-            example='checkpoint_dir = "/shared/checkpoints"',
-        )
+        what = f"Spark's executors do not share the checkpoint folder with the driver: {failures[0]}"
+        fix = "name a folder that all machines share and their user may write, at the same path on each"
+        raise RefusedError(what, code="TG-CHECKPOINT-UNSEEN", where=str(folder), fix=fix, example='checkpoint_dir = "/shared/checkpoints"')
 
 
 def look_at(mark: str, token: str, task: int, within_s: float = _SEEN_WITHIN_S) -> str:

@@ -192,12 +192,9 @@ class _RunningQuery:
             text, report = f"{text}\n{unwritten}", self._job.folder
         get_logger("spark").error("the job has failed", job=self._job.name, report=str(report))
         if isinstance(error, _JVM_GONE):
-            return TidegateError(
-                "Spark's JVM has ended by itself, or was killed",
-                code=_GONE,
-                where=str(self._job.folder),
-                fix="start again: the job resumes; if nobody killed it, see the system's log and spark.log there for want of memory",
-            )
+            what = "Spark's JVM has ended by itself, or was killed"
+            fix = "start again: the job resumes; if nobody killed it, see the system's log and spark.log there for want of memory"
+            return TidegateError(what, code=_GONE, where=str(self._job.folder), fix=fix)
         return error_from_text(text, str(report))
 
 
@@ -210,12 +207,9 @@ def error_from_text(text: str, report: str) -> TidegateError:
         kinds = {kind.__name__: kind for kind in _error_classes(TidegateError)}
         return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
     if any(said in text for said in CHECKPOINT_TAKEN):
-        return RefusedError(
-            "another job goes on with this checkpoint",
-            code="TG-CHECKPOINT-TAKEN",
-            where=report,
-            fix="nothing, if it is meant to: what it writes is what this one would have; else stop one of the two before the other starts",
-        )
+        reason = "another job goes on with this checkpoint"
+        fix = "nothing, if it is meant to: what it writes is what this one would have; else stop one of the two before the other starts"
+        return RefusedError(reason, code="TG-CHECKPOINT-TAKEN", where=report, fix=fix)
     if _NO_SPACE in text:
         return TidegateError(
             "no space is left on a disk that the job needs", code="TG-SPARK-DISK", where=report, fix="make room; starting again resumes"

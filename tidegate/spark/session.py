@@ -98,13 +98,9 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
             with _keep_interrupt_handler():
                 started: SparkSession = builder.getOrCreate()
     except Exception as error:  # py4j raises its own kinds, and a missing Java a bare RuntimeError
-        raise TidegateError(
-            f"Spark does not start on {spark.master}: {error}",
-            code="TG-SPARK-START",
-            where="spark.master",
-            fix="install Java 17 and check spark.master",
-            example='master = "local[*]"',
-        ) from error
+        what = f"Spark does not start on {spark.master}: {error}"
+        fix = "install Java 17 and check spark.master"
+        raise TidegateError(what, code="TG-SPARK-START", where="spark.master", fix=fix, example='master = "local[*]"') from error
     silence_accumulator_server(accumulator_server(started))
     if spark.master.startswith("local"):
         threading.Thread(target=_warm_worker, args=(started,), daemon=True).start()

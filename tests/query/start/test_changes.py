@@ -149,7 +149,7 @@ class Scene:
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """Two inputs are ordered, each in two partitions."""
     brokers = Brokers()
-    monkeypatch.setattr(job, "Admin", lambda *_: brokers)
+    monkeypatch.setattr(Admin, "connect", lambda _: brokers)
     monkeypatch.setattr(survey, "has_ended", lambda *_: False)
     promised = lambda kafka, topic, *_: {bucket: {bucket: cti} for bucket, cti in brokers.promises[topic].items()}  # noqa: E731
     monkeypatch.setattr(output_start, "last_promises", promised)

@@ -108,7 +108,10 @@ def left(
                     header, value = (pa.array([each], pa.binary()) for each in record)
                     yield Records(np.array([offset]), np.array([1]), pa.nulls(1, pa.binary()), value, header)
 
-        def close(self) -> None:
+        def __enter__(self) -> Reader:
+            return self
+
+        def __exit__(self, *_: object) -> None:
             """Nothing is open."""
 
     monkeypatch.setattr(module, "RangeReader", Reader)

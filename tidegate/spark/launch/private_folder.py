@@ -44,12 +44,8 @@ def make_private_folder(parent: Path) -> Path:
         try:
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         except OSError as error:
-            raise TidegateError(
-                f"no folder for the sockets and the spilled data of Spark can be made: {error}",
-                code="TG-SPARK-START",
-                where=str(parent),
-                fix=f"let this user write to {parent}",
-            ) from error
+            what = f"no folder for the sockets and the spilled data of Spark can be made: {error}"
+            raise TidegateError(what, code="TG-SPARK-START", where=str(parent), fix=f"let this user write to {parent}") from error
         # The lock shows other jobs that this one runs. It is held as long as the process lives, however it ends.
         if _lock(folder, wait=True) is not None or folder.exists():
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
