@@ -55,10 +55,7 @@ function calls.close(facts)
         if estimated > recent then recent = estimated end
       end
     end
-    if not last or last_value < recent then
-      if last and last_value > planned then planned = last_value end
-      put(facts, kind, closed, planned)
-    end
+    if not last or last_value < recent then put(facts, kind, closed, planned) end
   end
   redis.call('HSET', facts, 'closed', below)
   return ''

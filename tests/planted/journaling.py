@@ -6,6 +6,7 @@ from planted.bug import JOURNAL, Bug
 
 _SCRIPT = "ingest/journal/redis_script.py"
 _AS_IN_MEMORY = JOURNAL + "test_it_answers_as_the_journal_in_memory"
+_STAMPS = JOURNAL + "test_a_stamp_is_below_no_earlier_one_and_below_no_estimate_that_it_closes"
 _CLOSED = JOURNAL + "test_a_closed_position_takes_no_estimate"
 _TWO_WRITERS = JOURNAL + "test_of_two_writers_both_go_on_with_the_larger_estimate"
 _OLDER_COPY = JOURNAL + "test_an_older_copy_that_came_back_is_noticed"
@@ -52,9 +53,9 @@ JOURNALING = [
         "Planning times never fall along a partition, even if the clock is set back.",
         1,
         _SCRIPT,
-        "      if last and last_value > planned then planned = last_value end\n",
-        "",
-        _AS_IN_MEMORY,
+        "if not last or last_value < recent then",
+        "if true then",
+        _STAMPS,
     ),
     Bug(
         "stamp-below-an-estimate",
@@ -63,7 +64,7 @@ JOURNALING = [
         _SCRIPT,
         "        if estimated > planned then planned = estimated end\n",
         "",
-        _AS_IN_MEMORY,
+        _STAMPS,
     ),
     Bug(
         "read-without-the-one-in-force",

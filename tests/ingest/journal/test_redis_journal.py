@@ -151,6 +151,16 @@ def test_a_closed_position_takes_no_estimate(journal: RedisJournal) -> None:
     assert journal.estimates(key, 0, 100) == [(10, 1_000), (11, 2_000)]
 
 
+def test_a_stamp_is_below_no_earlier_one_and_below_no_estimate_that_it_closes(journal: RedisJournal) -> None:
+    """A clock that was set back stamps nothing anew; an estimate at a position that is closed lifts the stamp of all of them."""
+    key = KEY._replace(job="stamps")
+    journal.execute([Close(key, 3, PlanningTime(FactKind.STAMP, 1_000)), Close(key, 6, PlanningTime(FactKind.STAMP, 400))])
+    assert journal.stamps(key, 0, 9) == [(0, 1_000)]
+    assert estimate(journal, key, 7, 5_000) == 5_000
+    journal.execute([Close(key, 9, PlanningTime(FactKind.STAMP, 2_000))])
+    assert journal.stamps(key, 0, 9) == [(0, 1_000), (6, 5_000)]
+
+
 def test_imports_and_estimates_are_kept_apart(journal: RedisJournal) -> None:
     """Both may stand at one position; closing it closes it for both."""
     key = KEY._replace(job="apart")
