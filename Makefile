@@ -1,6 +1,6 @@
 # One door for everything: 'make help' lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-deep simulate faults planted fuzz lint format bench bench-kernel bank pictures lock clean
+.PHONY: help install demo check test test-deep simulate faults planted fuzz lint format bench bench-kernel bank nexmark pictures lock clean
 
 BIN := .venv/bin
 SEEDS ?= 0-9999
@@ -71,6 +71,9 @@ bench-kernel: install  ## measure the time model alone: rates on one core, memor
 
 bank: install  ## a bank of 10 million transfers through Kafka and Spark: all balances sum to 0 at every instant; ARGS='--transfers 1000000'
 	@$(BIN)/python benchmarks/bank.py $(ARGS)
+
+nexmark: install  ## Nexmark's 24 queries, judged row by row by DuckDB, with their cost; ARGS='--queries q0,q5 --events 200000 --layout three'
+	@PYTHONPATH=benchmarks $(BIN)/python -m nexmark.run $(ARGS)
 
 pictures: install  ## draw the pictures of README and tutorial again, from the model
 	@$(BIN)/python docs/pictures/toll.py
