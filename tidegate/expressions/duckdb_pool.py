@@ -87,7 +87,11 @@ def register_tables(**tables: pa.Table) -> Iterator[None]:
 def run(sql: str, **tables: pa.Table) -> pa.Table:
     """Run one SELECT over the named Arrow tables; return its rows. Raises duckdb.Error: the statement failed on some row."""
     with register_tables(**tables):
-        return connection().sql(sql).to_arrow_table()
+        try:
+            return connection().sql(sql).to_arrow_table()
+        except UnicodeDecodeError as error:
+            # DuckDB quotes the text on which it fails, and may cut the quotation inside a character.
+            raise duckdb.InvalidInputException("the statement failed, and its message is no UTF-8") from error
 
 
 def run_row_by_row(sql: str, **tables: pa.Table) -> pa.Table:

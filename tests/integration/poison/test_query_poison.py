@@ -105,7 +105,8 @@ REFUSED: Mapping[str, Mapping[QueryReason, tuple[bytes, bytes] | None]] = {
     "objects": {
         QueryReason.NO_PAYLOAD: None,
         QueryReason.NOT_UTF8: (b'{"n":1,"a":"\xff', b'"}'),
-        QueryReason.NOT_JSON: (b'{"n":', b""),
+        # Where DuckDB's message about it is cut, there is half a character.
+        QueryReason.NOT_JSON: (b'{"n":' + "\N{NO-BREAK SPACE}".encode() * 40, b""),
         QueryReason.NOT_OBJECT: (b'["', b'"]'),
     },
     "texts": {QueryReason.NOT_CSV: (b'0,"', b""), QueryReason.WRONG_COUNT: (b"0,1,", b"")},

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,6 +87,16 @@ def test_bad_payloads_are_flagged_and_hurt_nobody() -> None:
     assert found.bad_rows.tolist() == [1, 2, 3, 4, 5, 6, 8]
     assert found.reasons == [NO_PAYLOAD, NOT_UTF8, NOT_JSON, NOT_OBJECT, NOT_OBJECT, NOT_JSON, NOT_JSON]
     assert found.columns[field].of_kind(Kind.BIGINT).to_pylist() == [1, None, None, None, None, None, None, 2, None]
+
+
+@pytest.mark.parametrize("ascii_before", range(8))
+def test_an_error_that_quotes_half_a_character_is_one_like_any_other(ascii_before: int) -> None:
+    """DuckDB's message is cut after so many bytes, wherever they end: it once was an exception that no caller knew."""
+    broken = '{"a":' + " " * ascii_before + "\N{NO-BREAK SPACE}" * 40 + "9"
+    found = extract(pa.array([b'{"a":1}', broken.encode(), b'{"a":2}']), [Field(("a",))])
+    assert (found.bad_rows.tolist(), found.reasons) == ([1], [NOT_JSON])
+    column = found.columns[Field(("a",))]
+    assert column.of_kind(Kind.BIGINT).to_pylist() == [1, None, 2]
 
 
 def test_without_fields_nothing_is_parsed() -> None:
