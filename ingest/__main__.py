@@ -108,7 +108,7 @@ def _run(
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     terminal = standard_error()
 
-    def driven(running_input: RunningInput) -> DrivenQuery:
+    def make_query(running_input: RunningInput) -> DrivenQuery:
         def on_reports(reports: list[dict[str, Any]]) -> None:
             summary = running_input.accept_reports(reports)
             metrics.accept_reports(running_input.name, reports)
@@ -143,16 +143,16 @@ def _run(
         def on_tick() -> None:
             worker_log.follow()
             has_begun = cluster.is_ready()
-            metrics.set_jobs({f"ingest {each.name}": each.state if has_begun else ("starting", "") for each in inputs})
+            metrics.set_jobs({f"ingest {running.name}": running.state if has_begun else ("starting", "") for running in inputs})
             metrics.set_executors(cluster.executors_wanted, cluster.executors_held)
             lines = [running_input.line() for running_input in inputs]
             for running_input in inputs:
                 metrics.set_ends(running_input.name, running_input.catching_up.ends)
-            shown = lines if len(lines) == 1 else [f"{each.name}: {line}" for each, line in zip(inputs, lines, strict=True)]
+            shown = lines if len(lines) == 1 else [f"{running.name}: {line}" for running, line in zip(inputs, lines, strict=True)]
             show("  |  ".join(shown), sum(running_input.progress.totals()["events_in"] for running_input in inputs))
 
         try:
-            drive([driven(running_input) for running_input in inputs], stop, on_tick, isolates=isolates, is_ready=cluster.is_ready)
+            drive([make_query(running_input) for running_input in inputs], stop, on_tick, isolates=isolates, is_ready=cluster.is_ready)
         except TidegateError:
             ended = [running_input for running_input in inputs if running_input.failure is None] if isolates else []
             _print_ends(ended, terminal, as_json=as_json)

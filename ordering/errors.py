@@ -42,15 +42,15 @@ class TidegateError(Exception):
 
     def __str__(self) -> str:
         lines = [f"{self.code}: {self.what}"]
-        lines += [f"  {label}: {text}" for label, text in self._labelled() if text]
+        lines += [f"  {label}: {text}" for label, text in self._labelled_texts() if text]
         return "\n".join(lines)
 
-    def _labelled(self) -> tuple[tuple[str, str], ...]:
+    def _labelled_texts(self) -> tuple[tuple[str, str], ...]:
         return ("where", self.where), ("fix", self.fix), ("example", self.example)
 
     def as_dict(self) -> dict[str, str]:
         """Return the non-empty fields for ``--format json``."""
-        fields = {"code": self.code, "what": self.what, **dict(self._labelled())}
+        fields = {"code": self.code, "what": self.what, **dict(self._labelled_texts())}
         return {name: text for name, text in fields.items() if text}
 
     def __reduce__(self) -> tuple[object, ...]:

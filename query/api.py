@@ -86,7 +86,7 @@ class Value:
         return Value(f"{self.sql} OVER ({_over(limit, partition_by, when)})")
 
     def member(self, *names: str) -> Value:
-        return Value(".".join((self.sql, *map(_quoted, names))))
+        return Value(".".join((self.sql, *map(_quote, names))))
 
 
 # An operand of an operator: a str is a text.
@@ -106,7 +106,7 @@ def literal(value: str | float | bool | None) -> Value:
 
 def column(*path: str) -> Value:
     """Return a field, or a member of one: ``column("payload", "speed")``."""
-    return Value(".".join(map(_quoted, path)))
+    return Value(".".join(map(_quote, path)))
 
 
 def call(function: str, *args: Expression) -> Value:
@@ -298,14 +298,14 @@ class Step:
 
     def named(self, name: str) -> Stream:
         """Return its rows as a stream on which others can be built; *name* is its name in scripts and plans."""
-        return Stream(_quoted(name), ((name, self),))
+        return Stream(_quote(name), ((name, self),))
 
     def into(self, output: str) -> Query:
         return Query(((output, self),))
 
     def text(self, into: str = "") -> str:
         where = f"\nWHERE {self.stream.condition.sql}" if self.stream.condition is not None else ""
-        target = f"\nINTO {_quoted(into)}" if into else ""
+        target = f"\nINTO {_quote(into)}" if into else ""
         own = f"SELECT {self.columns}{target}\nFROM {self.stream.source}{self.stream.reading}{where}{self.grouping}"
         return "\nUNION\n".join([own, *(other.text() for other in self.united)])
 
@@ -333,7 +333,7 @@ class Query:
         for name, step in (pair for _, last_step in self.outputs for pair in last_step.below()):
             if steps.setdefault(name, step) is not step:
                 raise ValueError(f"two steps are named {name}")
-        bodies = ",\n".join(f"{_quoted(name)} AS (\n{step.text()}\n)" for name, step in steps.items())
+        bodies = ",\n".join(f"{_quote(name)} AS (\n{step.text()}\n)" for name, step in steps.items())
         first = f"WITH {bodies}\n" if bodies else ""
         return first + ";\n".join(step.text(name) for name, step in self.outputs) + "\n"
 
@@ -341,11 +341,11 @@ class Query:
 def stream(name: str, *, timestamp_by: Expression = None, over: Expression = None) -> Stream:
     """Return the events of an input or of the output of another query; *timestamp_by* is their event time, *over* their substream key."""
     by = f" TIMESTAMP BY {_expression(timestamp_by)}" if timestamp_by is not None else ""
-    return Stream(_quoted(name), reading=by + (f" OVER {_expression(over)}" if over is not None else ""))
+    return Stream(_quote(name), reading=by + (f" OVER {_expression(over)}" if over is not None else ""))
 
 
 def _columns(columns: dict[str, Expression]) -> str:
-    return ", ".join(f"{_expression(value)} AS {_quoted(name)}" for name, value in columns.items()) or "*"
+    return ", ".join(f"{_expression(value)} AS {_quote(name)}" for name, value in columns.items()) or "*"
 
 
 def _expression(value: Expression) -> str:
@@ -356,5 +356,5 @@ def _operand(value: Operand) -> str:
     return value.sql if isinstance(value, Value) else literal(value).sql
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f"[{name.replace(']', ']]')}]"

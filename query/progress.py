@@ -36,16 +36,16 @@ class QueryProgress:
 
     def absent_columns(self) -> dict[str, list[str]]:
         """Return for each input the columns that no bucket has met in its first records; inputs of which too few are read are left out."""
-        found: dict[str, list[str]] = {}
+        absent: dict[str, list[str]] = {}
         for report in self._reports.values():
             for input_name, columns in report.get("absent", {}).items():
-                found[input_name] = [column for column in found.get(input_name, columns) if column in columns]
-        return found
+                absent[input_name] = [column for column in absent.get(input_name, columns) if column in columns]
+        return absent
 
     def pop_absent_columns(self) -> list[tuple[str, str]]:
         """Return (input, column) of absent columns that no earlier call has returned."""
-        found = [(input_name, column) for input_name, columns in self.absent_columns().items() for column in columns]
-        new = [each for each in found if each not in self._told_absent]
+        absent = [(input_name, column) for input_name, columns in self.absent_columns().items() for column in columns]
+        new = [pair for pair in absent if pair not in self._told_absent]
         self._told_absent.update(new)
         return new
 

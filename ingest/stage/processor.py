@@ -179,7 +179,7 @@ class RangeWalk:
             self._model, self._state, range_facts(planned, settings.planning_kind, is_first=self._state.last_promise is None)
         )
         self._add("journal_conflicts", planned.conflicts)
-        self._add("moments_clamped", planned.clamped)
+        self._add("planning_times_clamped", planned.clamped)
         self._note_skips(planned)
         if end > planned.start:
             reader = cached_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes)

@@ -62,10 +62,10 @@ def apply_skips(plan: IngestPlan, survey: Survey, gaps: tuple[Skip, ...], admin:
     book.put_in_force(taken)
     write_file(Path(plan.checkpoint), taken)
     skips = (*taken, *undone)
-    return replace(plan, skips=skips, compared=_compared(plan, skips, judged, survey.planned, journal))
+    return replace(plan, skips=skips, compared=_offsets_to_compare(plan, skips, judged, survey.planned, journal))
 
 
-def _compared(
+def _offsets_to_compare(
     plan: IngestPlan, skips: tuple[Skip, ...], judged: Mapping[Partition, int], planned: Offset | None, journal: RedisJournal
 ) -> dict[Partition, tuple[int, int]]:
     """Return the offsets in which earlier attempts may have written what the skips ahead would change."""

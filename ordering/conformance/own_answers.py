@@ -167,15 +167,15 @@ def _policies_of(fields: Json) -> Policies:
 def _batches(given: Json) -> Iterator[Batch]:
     """Yield the log in batches of a few records; each journaled fact is in the batch that contains its position."""
     records = [_record_of(line) for line in given["log"]]
-    cuts = [records[at : at + _BATCH_RECORDS] for at in range(0, len(records), _BATCH_RECORDS)] or [[]]
+    cuts = [records[start : start + _BATCH_RECORDS] for start in range(0, len(records), _BATCH_RECORDS)] or [[]]
     facts = {name: [(position, us) for position, us in given[name]] for name in ("estimates", "imports")}
-    ends = [record.offset + 1 for record in records[-1:]] + [position for each in facts.values() for position, _ in each]
+    ends = [record.offset + 1 for record in records[-1:]] + [position for marks in facts.values() for position, _ in marks]
     end_offset = max(ends, default=0)
     low = 0
-    for at, cut in enumerate(cuts):
-        is_last = at == len(cuts) - 1
-        high = end_offset if is_last else cuts[at + 1][0].offset
-        within = {name: [fact for fact in each if low <= fact[0] < high + is_last] for name, each in facts.items()}
+    for cut_index, cut in enumerate(cuts):
+        is_last = cut_index == len(cuts) - 1
+        high = end_offset if is_last else cuts[cut_index + 1][0].offset
+        within = {name: [fact for fact in marks if low <= fact[0] < high + is_last] for name, marks in facts.items()}
         yield batch_of(cut, over=given["over"], end_offset=high, finish=given["finish"] and is_last, **within)
         low = high
 

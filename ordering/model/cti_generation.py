@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ordering.columns.segments import group_order
 from ordering.model.ahead import Ahead
+from ordering.model.batch_time import BatchTime
 from ordering.model.events import Outflow
 from ordering.model.judging import JudgedBatch
-from ordering.model.progress import BatchTime
 from ordering.model.settings import ModelSettings
 from ordering.model.state import State
 from ordering.model.verdicts import TimelineWalk

@@ -13,10 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.columns import payload_columns
+from ordering.model.batch_time import BatchTime
 from ordering.model.chunks import EventRows
 from ordering.model.edges import Edges, least_ends
 from ordering.model.events import Batch, Counts, Reason
-from ordering.model.progress import BatchTime
 from ordering.model.settings import ModelSettings
 from ordering.model.state import State
 from ordering.model.timelines import Timelines

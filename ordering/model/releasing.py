@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ordering.columns.payload_columns import take_rows_of_two
 from ordering.columns.segments import group_order, sort_places
 from ordering.model.ahead import Ahead
+from ordering.model.batch_time import BatchTime
 from ordering.model.chunks import Chunk, EventRows, HeldEvents
 from ordering.model.events import Outflow, Released
 from ordering.model.judging import JudgedBatch
-from ordering.model.progress import BatchTime
 from ordering.model.release_rows import ReleaseRows, find_release_rows
 from ordering.model.settings import ModelSettings
 from ordering.model.state import OutputStart, State

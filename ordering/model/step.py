@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from ordering.columns.payload_columns import empty_column
 from ordering.errors import RefusedError
+from ordering.model.batch_time import trace_time
 from ordering.model.cti_generation import Punctuator, plan_points
 from ordering.model.events import Batch, Counts, Dropped, Reason, Released, Step
 from ordering.model.judging import judge_batch
-from ordering.model.progress import trace_time
 from ordering.model.releasing import release_due
 from ordering.model.settings import ModelSettings
 from ordering.model.state import OutputStart, State

@@ -258,7 +258,7 @@ class PartitionReader:
         # In the order in which their CTIs count.
         lists = sorted(harvest.listed, key=lambda entry: entry[0])
         listed = [(offset, number, key, w) for offset, number, entries in lists for key, w in entries]
-        return Accepted(rows, position, self._carried(), progress, frontier, self.finished, listed, rosters)
+        return Accepted(rows, position, self._carried_rows(), progress, frontier, self.finished, listed, rosters)
 
     def _promises(self, log: Log) -> dict[int, list[_Promise]]:
         """Return the CTIs of each channel in log order; a CTI in several parts is at its last part."""
@@ -283,7 +283,7 @@ class PartitionReader:
     def _collecting_channels(self) -> list[_Channel]:
         return [channel for _, channel in sorted(self._channels.items()) if len(channel.collected)]
 
-    def _carried(self) -> Ints:
+    def _carried_rows(self) -> Ints:
         collecting = self._collecting_channels()
         return np.concatenate([channel.collected.row for channel in collecting]) if collecting else np.empty(0, dtype=np.int64)
 

@@ -250,8 +250,8 @@ class KeyedBucket(Bucket):
         timelines, channels = walked.timelines.copy(), walked.channels.copy()
         moves = walked.moves.take(np.flatnonzero(walked.moves.place < place))
         np.maximum.at(timelines, (moves.sub, moves.member), moves.to_us)
-        for member, us, at in walked.rises:
-            channels[member] = max(channels[member], us) if at < place else channels[member]
+        for member, us, rise_place in walked.rises:
+            channels[member] = max(channels[member], us) if rise_place < place else channels[member]
         progress: Ints = np.maximum(walked.progress, self._substream_frontiers(timelines, channels))
         # A substream begins with its first event.
         progress[(walked.progress == NEVER) & (progress <= first_us)] = NEVER

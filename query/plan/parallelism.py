@@ -1,5 +1,5 @@
 """
-Spreading: how the work of a query without OVER is split between buckets.
+Parallelism: how the work of a query without OVER is split between buckets.
 
 Law: all buckets together give the results that one bucket would give, each row in its order. There are three ways, the cheapest first:
 
@@ -25,8 +25,8 @@ from tidegate.expressions.tree import Cast, Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Spreading:
-    """How a query is spread."""
+class Parallelism:
+    """How the work of a query is split between buckets, and why."""
 
     # Whether each partition of the ordered topics can be a bucket of its own.
     is_by_partition: bool
@@ -35,9 +35,9 @@ class Spreading:
     keys: Keys = field(default_factory=dict)
 
 
-def decide_spreading(plans: Sequence[Plan], overs: Mapping[str, Expr | None], partitions: Mapping[str, int]) -> Spreading:
+def decide_parallelism(plans: Sequence[Plan], overs: Mapping[str, Expr | None], partitions: Mapping[str, int]) -> Parallelism:
     """
-    Decide how a query without OVER is spread.
+    Decide how the work of a query without OVER is split between buckets.
 
     *overs* holds the substream key of each input, None if its topic has no substreams; *partitions* how many partitions its topic has.
     """
@@ -46,10 +46,10 @@ def decide_spreading(plans: Sequence[Plan], overs: Mapping[str, Expr | None], pa
     common = {} if isinstance(keys, str) else keys
     if not obstacle:
         names = ", ".join(dict.fromkeys(str(over) for over in overs.values()))
-        return Spreading(True, f"one bucket for each partition: everything keeps rows of different {names} apart", common)
+        return Parallelism(True, f"one bucket for each partition: everything keeps rows of different {names} apart", common)
     if not common:
-        return Spreading(False, f"one bucket: {keys or obstacle}")
-    return Spreading(False, f"exchange by {keys_text(common)}: {obstacle}", common)
+        return Parallelism(False, f"one bucket: {keys or obstacle}")
+    return Parallelism(False, f"exchange by {keys_text(common)}: {obstacle}", common)
 
 
 def keys_text(keys: Keys) -> str:

@@ -91,10 +91,10 @@ def no_rows() -> pa.Table:
 
 def encode_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """Encode rows as ``RESULT_SCHEMA``: each value is a JSON object with members *names*."""
-    return pa.concat_tables([_encoded(part, names) for part in split_by_bytes(rows, AT_ONCE_BYTES)])
+    return pa.concat_tables([_encode(part, names) for part in split_by_bytes(rows, AT_ONCE_BYTES)])
 
 
-def _encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+def _encode(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     columns = [from_columns(rows, f"s{number}") for number in range(len(names))]
     value = encode_objects(names, columns, rows.num_rows)
     return rows.select(_HEAD).append_column("value", value).cast(RESULT_SCHEMA)

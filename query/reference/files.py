@@ -121,7 +121,7 @@ def _read(settings: ReferenceSettings, path: Path) -> _Read:
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         reason, fix = f"the reference data cannot be read: {error}", "give the path of a file that is there and whole"
         raise RefusedError(reason, code="TG-REFERENCE-FILE", where=str(path), fix=fix) from None
-    reason, fix = f"nobody can tell from its name what {path.name} is written in", f"set references.{settings.name}.format"
+    reason, fix = f"the name of {path.name} names no format", f"set references.{settings.name}.format"
     raise RefusedError(reason, code="TG-REFERENCE-FILE", where=str(path), fix=fix, example='format = "csv"')
 
 

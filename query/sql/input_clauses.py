@@ -73,7 +73,7 @@ class InputBinder:
             written = None
         if schema.is_free:
             return written
-        configured = self._configured(schema, "timestamp_by", schema.timestamp_by, names)
+        configured = self._bind_setting(schema, "timestamp_by", schema.timestamp_by, names)
         if written == configured:
             return configured
         read = table.meta.get(_SPELLED_CALL, schema.name)
@@ -97,7 +97,7 @@ class InputBinder:
             fix = "let the producer write one field that joins them, and name it in OVER"
             raise self.source.not_yet(written[1][0], "OVER with several keys is", fix=fix)
         node, over = written[0]
-        configured = self._configured(schema, "over", schema.over, names)
+        configured = self._bind_setting(schema, "over", schema.over, names)
         if over != configured and not schema.is_free and not (schema.is_result and configured is None):
             message, fix = f"{schema.name} has no substreams", "leave OVER out, or set over of the input and order it anew"
             if configured:
@@ -105,7 +105,7 @@ class InputBinder:
             raise self.source.error("OVER", node, message, fix=fix)
         return over
 
-    def _configured(self, schema: InputSchema, setting: str, text: str | None, names: InputNames) -> Expr | None:
+    def _bind_setting(self, schema: InputSchema, setting: str, text: str | None, names: InputNames) -> Expr | None:
         if text is None:
             return None
         if setting == "over":

@@ -179,16 +179,16 @@ class OnBinder:
     def _bounds(self, parts: Sequence[Expr], relations: Sequence[Relation], missing: str, offset: int) -> tuple[Bounds, int, list[Expr]]:
         bounds: dict[int, list[tuple[Expr, Bound]]] = {}
         for part in parts:
-            if (bound_to := self._bound(part, len(relations) - 1)) is not None:
+            if (bound_to := self._read_bound(part, len(relations) - 1)) is not None:
                 bounds.setdefault(bound_to[0], []).append((part, bound_to[1]))
         time_of = next((other for other, limits in bounds.items() if _limits_both_directions([bound for _, bound in limits])), None)
         if time_of is None:
             of_fields = any(_ends(part) is not None for part in parts)
             raise self._without_bounds(missing, bounds, relations, offset, of_fields=of_fields)
         used = bounds[time_of]
-        return self._merged([bound for _, bound in used], used[0][0].offset), time_of, [part for part, _ in used]
+        return self._merge_bounds([bound for _, bound in used], used[0][0].offset), time_of, [part for part, _ in used]
 
-    def _bound(self, part: Expr, new: int) -> tuple[int, Bound] | None:
+    def _read_bound(self, part: Expr, new: int) -> tuple[int, Bound] | None:
         """Return the relation whose time *part* compares with the new one's, and the bound; None if *part* compares no times."""
         ends = _ends(part)
         if ends is None:
@@ -206,7 +206,7 @@ class OnBinder:
         bound = Bound(unit.unit, *length, low, high)
         return (sides[0] or 0, bound) if sides[1] == new else (sides[1] or 0, bound.swap_sides())
 
-    def _merged(self, bounds: Sequence[Bound], offset: int) -> Bounds:
+    def _merge_bounds(self, bounds: Sequence[Bound], offset: int) -> Bounds:
         merged: dict[str, Bound] = {}
         for bound in bounds:
             previous = merged.get(bound.unit, bound)

@@ -66,11 +66,11 @@ class WindowBinder:
         if kind == "snapshot":
             return SNAPSHOT
         size = lengths["Duration"]
-        return Sliding(size) if kind == "sliding" else self._fixed(call, size, lengths.get("Hop", size), lengths.get("Offset", 0))
+        return Sliding(size) if kind == "sliding" else self._fixed_window(call, size, lengths.get("Hop", size), lengths.get("Offset", 0))
 
     # Each kind
 
-    def _fixed(self, call: exp.Expr, size: int, hop: int, offset: int) -> Window:
+    def _fixed_window(self, call: exp.Expr, size: int, hop: int, offset: int) -> Window:
         if size // hop > HOPS_MAX:
             message = f"each event would belong to {size // hop} windows, more than {HOPS_MAX}"
             raise self.source.error("WINDOW", call, message, fix="hop less often")

@@ -49,15 +49,15 @@ class WindowLengths:
         """Return the durations of a window of this kind: microseconds by the name of the part."""
         args = call.expressions
         named = bool(args) and all(isinstance(arg, exp.Anonymous) for arg in args)
-        lengths = self._named(call, kind) if named else self._positional(call, kind)
+        lengths = self._named_lengths(call, kind) if named else self._positional_lengths(call, kind)
         for part, length in lengths.items():
             if part != "Offset":
                 self._check(call, kind, part, length)
         return lengths
 
-    def _positional(self, call: exp.Expr, kind: str) -> dict[str, int]:
+    def _positional_lengths(self, call: exp.Expr, kind: str) -> dict[str, int]:
         args, parts = call.expressions, _PARTS[kind]
-        least, most = len(_required(kind)), len(parts)
+        least, most = len(_required_lengths(kind)), len(parts)
         if not parts and not args:
             return {}
         if not parts or not least + 1 <= len(args) <= most + 1:
@@ -65,7 +65,7 @@ class WindowLengths:
         unit = self._unit(args[0])
         return {part: unit * self._number(arg) for part, arg in zip(parts, args[1:], strict=False)}
 
-    def _named(self, call: exp.Expr, kind: str) -> dict[str, int]:
+    def _named_lengths(self, call: exp.Expr, kind: str) -> dict[str, int]:
         spelled = {part.lower(): part for part in _PARTS[kind]}
         lengths: dict[str, int] = {}
         for arg in call.expressions:
@@ -75,7 +75,7 @@ class WindowLengths:
                 message = f"{call.name} takes {takes}, each once" if takes else f"{call.name} takes nothing"
                 raise self.source.error("WINDOW", arg, message, fix=suggest(part, _PARTS[kind]), example=EXAMPLES[kind])
             lengths[spelled[part]] = self._unit(arg.expressions[0]) * self._number(arg.expressions[1])
-        if not set(_required(kind)) <= set(lengths):
+        if not set(_required_lengths(kind)) <= set(lengths):
             raise self._wrong_arguments(call, kind)
         return lengths
 
@@ -108,5 +108,5 @@ class WindowLengths:
         return sign * int(str(value.this))
 
 
-def _required(kind: str) -> tuple[str, ...]:
+def _required_lengths(kind: str) -> tuple[str, ...]:
     return tuple(part for part in _PARTS[kind] if part != "Offset")

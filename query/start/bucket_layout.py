@@ -13,7 +13,7 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from query.config import Feed, QueryPlan
 from query.engine.exchange import Exchange
 from query.plan.nodes import Plan
-from query.plan.parallelism import decide_spreading, keys_text
+from query.plan.parallelism import decide_parallelism, keys_text
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.syntax.errors import Source
@@ -24,7 +24,7 @@ from tidegate.settings.tables.outputs import OutputSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class BucketLayout:
     """How a job's work is split into *buckets*: one for each ordered partition if *by_partition*, or with an *exchange* of rows."""
 
     buckets: int
@@ -32,9 +32,9 @@ class Split:
     exchange: Exchange | None = None
 
 
-def plan_split(
+def plan_buckets(
     settings: Settings, plans: Sequence[Plan], outputs: Sequence[OutputSettings], feeds: Sequence[Feed], results: Mapping[str, Topic]
-) -> Split:
+) -> BucketLayout:
     """Return how the work of a job is split; *results* are the result topics that are there. RefusedError if OVER cannot be split."""
     partitions = {feed.input: feed.partitions for feed in feeds}
     if plans[0].over is not None:
@@ -43,18 +43,18 @@ def plan_split(
             reason = f"with OVER all inputs must be spread alike, and their ordered topics have different numbers of partitions: {counts}"
             fix = "give inputs the same output_partitions, outputs the same partitions, and write their topics anew; or leave OVER out"
             raise RefusedError(reason, code="TG-QUERY-OVER", where=", ".join(feed.topic for feed in feeds), fix=fix)
-        return Split(feeds[0].partitions)
-    spreading = decide_spreading(plans, substream_keys(settings, partitions), partitions)
+        return BucketLayout(feeds[0].partitions)
+    parallelism = decide_parallelism(plans, substream_keys(settings, partitions), partitions)
     partition_counts = [output.partitions for output in outputs if output.partitions]
     partition_counts += [results[output.topic].partitions for output in outputs if output.topic and output.topic in results]
-    buckets = partition_counts[0] if partition_counts else feeds[0].partitions if spreading.is_by_partition else max(partitions.values())
+    buckets = partition_counts[0] if partition_counts else feeds[0].partitions if parallelism.is_by_partition else max(partitions.values())
     if buckets == 1:
-        return Split(1)
-    if spreading.is_by_partition and buckets == feeds[0].partitions:
-        return Split(buckets, by_partition=True)
-    if spreading.keys:
-        return Split(buckets, exchange=Exchange(spreading.keys, buckets, settings.spark.shuffle_partitions))
-    return Split(feeds[0].partitions, by_partition=True) if spreading.is_by_partition else Split(1)
+        return BucketLayout(1)
+    if parallelism.is_by_partition and buckets == feeds[0].partitions:
+        return BucketLayout(buckets, by_partition=True)
+    if parallelism.keys:
+        return BucketLayout(buckets, exchange=Exchange(parallelism.keys, buckets, settings.spark.shuffle_partitions))
+    return BucketLayout(feeds[0].partitions, by_partition=True) if parallelism.is_by_partition else BucketLayout(1)
 
 
 def check_over(plans: Sequence[Plan], where: str) -> None:
@@ -119,13 +119,13 @@ def describe_parallelism(settings: Settings, plans: Sequence[Plan]) -> str:
     if plans[0].over is not None:
         return "one bucket for each partition of the ordered topic: time advances substream by substream"
     names = dict.fromkeys(scan.input for plan in plans for scan in plan.scans)
-    spreading = decide_spreading(plans, substream_keys(settings, names), dict.fromkeys(names, 1))
+    parallelism = decide_parallelism(plans, substream_keys(settings, names), dict.fromkeys(names, 1))
     partitions_asked = next(
         (number for plan in plans if (output := settings.outputs.get(plan.output)) and (number := output.partitions)), None
     )
-    if partitions_asked == 1 and (spreading.is_by_partition or spreading.keys):
-        return f"one bucket, as partitions = 1 of the output asks for; else {spreading.reason}"
-    if spreading.is_by_partition or not spreading.keys:
-        return spreading.reason
+    if partitions_asked == 1 and (parallelism.is_by_partition or parallelism.keys):
+        return f"one bucket, as partitions = 1 of the output asks for; else {parallelism.reason}"
+    if parallelism.is_by_partition or not parallelism.keys:
+        return parallelism.reason
     count = str(partitions_asked or "as many as the ordered topic has partitions, or as partitions of the output says")
-    return f"{spreading.reason}; buckets: {count}; each reads all partitions and their CTIs, and keeps the rows whose keys fall to it"
+    return f"{parallelism.reason}; buckets: {count}; each reads all partitions and their CTIs, and keeps the rows whose keys fall to it"

@@ -13,7 +13,7 @@ from ordering.ticks import INFINITY
 from query.config import Feed, QueryPlan
 from query.plan.nodes import Plan
 from query.start.binding import bound_topic_ids, make_binding
-from query.start.bucket_layout import check_partitions, plan_split, split_text, substream_keys
+from query.start.bucket_layout import check_partitions, plan_buckets, split_text, substream_keys
 from query.start.output_start import ELSEWHERE, bound_start
 from query.start.result_limits import result_limits
 from query.start.survey import RunSurvey, TopicSurvey
@@ -44,7 +44,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         Feed(name, topic.name, topic.partitions, topics.payloads[name], name not in settings.inputs)
         for name, topic in topics.ordered.items()
     )
-    split = plan_split(settings, plans, topics.outputs, feeds, topics.results)
+    bucket_layout = plan_buckets(settings, plans, topics.outputs, feeds, topics.results)
     reference_names = dict.fromkeys(name for plan in plans for name in plan.references)
     layout = QueryPlan(
         plans=plans,
@@ -52,9 +52,9 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         kafka=settings.kafka.client_properties(),
         feeds=feeds,
         over=plans[0].over is not None,
-        by_partition=split.by_partition,
-        exchange=split.exchange,
-        labels=tuple(even_labels(split.buckets, settings.spark.shuffle_partitions)),
+        by_partition=bucket_layout.by_partition,
+        exchange=bucket_layout.exchange,
+        labels=tuple(even_labels(bucket_layout.buckets, settings.spark.shuffle_partitions)),
         starts={},
         start_us=None,
         promises=tuple({} for _ in topics.outputs),
@@ -63,7 +63,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         events_per_batch=settings.query.max_events_per_batch,
         bytes_per_batch=settings.query.max_bytes_per_batch,
         join_pairs_max=settings.query.join_pairs_max,
-        tasks=min(split.buckets, settings.spark.shuffle_partitions),
+        tasks=min(bucket_layout.buckets, settings.spark.shuffle_partitions),
         checkpoint=str(topics.folder),
         references=topics.references,
         reference_settings={name: settings.references[name] for name in reference_names},

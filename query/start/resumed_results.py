@@ -37,7 +37,7 @@ def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: in
             written |= dict(zip(log.seq.tolist(), zip(log.system_us.tolist(), keys, strict=True), strict=True))
     promised = count_ahead_by_key(promise, written)
     if promised is None:
-        reason = f"retention has deleted results from the last CTI of {topic}-{partition} on, so nobody knows which ones are written"
+        reason = f"retention has deleted results from the last CTI of {topic}-{partition} on, so it is unknown which ones are written"
         fix = "bring the checkpoint back, or write INTO an output that is not there yet"
         raise RefusedError(reason, code="TG-RETENTION", where=f"{topic}-{partition}@{first}", fix=fix)
     return promised

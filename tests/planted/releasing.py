@@ -233,7 +233,7 @@ RELEASING = [
         "import-told-as-source",
         "A CTI's cause tells an imported CTI from one of the source.",
         4,
-        "model/progress.py",
+        "model/batch_time.py",
         "return Cause.IMPORT if self._is_imported(watermark_us) else Cause.SOURCE",
         "return Cause.SOURCE",
         CTIS + "test_a_cti_tells_what_moved_time",

@@ -28,7 +28,7 @@ from query.plan import operator_extensions as operators
 from query.plan.nodes import walk
 from query.plan.operator import Operator
 from query.plan.operator_extensions import OperatorExtension, RowColumn
-from query.plan.parallelism import decide_spreading
+from query.plan.parallelism import decide_parallelism
 from query.plan.row_tables import BAD_SCHEMA, Retained, only_side
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -376,4 +376,4 @@ def test_work_is_spread_where_rows_of_different_keys_never_meet() -> None:
     }.items():
         plans = bind_outputs(parse_script(sql), [schema])
         overs = {"flights": Cast(Field(("origin",)), Kind.NVARCHAR, declared=True)}
-        assert decide_spreading(plans, overs, {"flights": 4}).is_by_partition is by_partition, sql
+        assert decide_parallelism(plans, overs, {"flights": 4}).is_by_partition is by_partition, sql

@@ -18,7 +18,7 @@ import typer
 from tidegate.observe.terminal import Column, TextTable, print_text, standard_output
 from tidegate.settings.load import DEFAULT_ORIGIN, Settings, load_assigned
 from tidegate.settings.manual import SettingDoc, as_markdown, describe_settings, field_at
-from tidegate.settings.sources import as_key, dotted
+from tidegate.settings.sources import as_key, dotted_name
 from tidegate.visible_text import visible
 
 
@@ -87,7 +87,7 @@ def as_toml(origins: Mapping[str, tuple[str, str]]) -> str:
 def split_key(key: str) -> tuple[str, str]:
     """Split a dotted key into its TOML table and its name there, quoted if it has dots."""
     *table, name = as_key(key.split("."))
-    return dotted(table), json.dumps(name) if "." in name else name
+    return dotted_name(table), json.dumps(name) if "." in name else name
 
 
 def _toml_value(key: str, value: str) -> str:

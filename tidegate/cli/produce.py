@@ -160,7 +160,7 @@ def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> int:
         told = f": {name} is LogAppendTime: its broker overwrites the timestamps, so that history arrives now (docs/backfill.md)"
         standard_error().line(Styled("warning", "yellow"), told)
     newest = admin.offsets([(name, number) for number in range(topic.partitions)], MAX_TIMESTAMP)
-    return max(int(found.timestamp) for found in newest.values())
+    return max(int(offset.timestamp) for offset in newest.values())
 
 
 def _send(settings: Settings, topic: str, lines: Iterable[Line]) -> int:

@@ -51,11 +51,11 @@ def skip(
         _print_skips(book.read(), name, format)
         return
     [(partition, [offset])] = parse_places([place], plan.partitions).items()
-    passed = _passed(plan, admin)
+    passed = _passed_positions(plan, admin)
     if undo:
         _undo(book, settings, plan, partition, offset, passed)
     else:
-        _ask(book, plan, admin, _requested(partition, offset, until, why, name), passed)
+        _ask(book, plan, admin, _requested_skip(partition, offset, until, why, name), passed)
     _print_skips(book.read(), name, format, place)
 
 
@@ -73,7 +73,7 @@ def _refuse_queries(settings: Settings, name: str, place: str) -> None:
         )
 
 
-def _requested(partition: Partition, offset: int, until: int | None, why: str | None, name: str) -> Skip:
+def _requested_skip(partition: Partition, offset: int, until: int | None, why: str | None, name: str) -> Skip:
     from ingest.skips import Skip
 
     place = f"{partition[0]}-{partition[1]}@{offset}"
@@ -131,7 +131,7 @@ def _refuse_running(settings: Settings, plan: IngestPlan) -> None:
         raise RefusedError(what, code="TG-SKIP-RUNNING", where=plan.settings.ordered_topic, fix=fix)
 
 
-def _passed(plan: IngestPlan, admin: Admin) -> dict[Partition, int]:
+def _passed_positions(plan: IngestPlan, admin: Admin) -> dict[Partition, int]:
     from ingest.journal.skip_book import passed_positions
     from ingest.offsets import Offset
     from tidegate.spark.offset_log import last_batches, read_offset
@@ -150,13 +150,13 @@ def _print_skips(known: KnownSkips, name: str, format: Format, place: str | None
     shown = [(state, skip) for state, skips in states for skip in skips if place in (None, skip.place)]
     if not shown and format is Format.TEXT:
         print_lines([f"nothing of {name} is skipped"])
-    for state, found in shown:
+    for state, skip in shown:
         if format is Format.JSON:
-            fields = asdict(found)
+            fields = asdict(skip)
             del fields["is_undone"]
             print_json({**fields, "state": {"in force": "in force", "undone": "undone"}.get(state, "asked")})
         else:
-            print_lines([f"{found.describe()}: {state}"])
+            print_lines([f"{skip.describe()}: {state}"])
 
 
 def _user() -> str:

@@ -104,16 +104,16 @@ def _final_processors(console: bool, out: TextIO) -> list[Processor]:
 def _show_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Make the texts of an event visible; a traceback keeps its lines."""
     traceback = event.pop("exception", None)
-    shown = {visible(name): _shown(value) for name, value in event.items()}
+    shown = {visible(name): _make_visible(value) for name, value in event.items()}
     return shown if traceback is None else shown | {"exception": visible_lines(str(traceback))}
 
 
-def _shown(value: Any) -> Any:
+def _make_visible(value: Any) -> Any:
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):
-        return {visible(str(name)): _shown(inner) for name, inner in value.items()}
-    return [_shown(inner) for inner in value] if isinstance(value, list) else value
+        return {visible(str(name)): _make_visible(inner) for name, inner in value.items()}
+    return [_make_visible(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _spread_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

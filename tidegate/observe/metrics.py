@@ -54,7 +54,7 @@ _COUNTERS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
     ("source_ctis", "CTIs that the source wrote among its records.", "", {"source_ctis": ""}),
     ("journal_conflicts", "Facts of the journal that came too late to count.", "", {"journal_conflicts": ""}),
     ("skipped_offsets", "Offsets that were not read: skipped by a user, or lost by Kafka before they were read.", "", {"skipped": ""}),
-    ("moments_clamped", "Arrival stamps lifted because the clock had gone back.", "", {"moments_clamped": ""}),
+    ("planning_times_clamped", "Arrival stamps lifted because the clock had gone back.", "", {"planning_times_clamped": ""}),
 )
 _DEAD_LETTER = "dead_letter_"
 _QUERY_COUNTERS = (
@@ -155,8 +155,8 @@ class Metrics(Collector):
         build.add_metric([version("tidegate"), version("pyspark"), python_version()], 1)
         state = GaugeMetricFamily("tidegate_job_state", "1 for the state that a job is in, 0 for the others.", labels=("job_name", "state"))
         for job, current in sorted(self.health.states.items()):
-            for each in STATES:
-                state.add_metric([visible(job), each], int(each == current))
+            for state_name in STATES:
+                state.add_metric([visible(job), state_name], int(state_name == current))
         yield from (build, state)
         for place, name in enumerate(("wanted", "held")):
             family = GaugeMetricFamily(f"tidegate_executors_{name}", f"Spark executors {name}; none with local[N].")

@@ -79,9 +79,9 @@ class Terminal:
         self._console.print(_as_text(pieces), soft_wrap=True)
 
     def table(self, table: TextTable) -> None:
-        self._console.print(self._fitted(table))
+        self._console.print(self._fit(table))
 
-    def _fitted(self, table: TextTable) -> RenderableType:
+    def _fit(self, table: TextTable) -> RenderableType:
         """Return a table, or its rows as lines if the terminal is too narrow for it: a table would break words."""
         return _as_table(table) if table.width <= self._console.width else _as_lines(table)
 
@@ -91,7 +91,7 @@ class Terminal:
         from rich.live import Live
 
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
-            yield lambda table: live.update(self._fitted(table), refresh=True)
+            yield lambda table: live.update(self._fit(table), refresh=True)
 
     @contextmanager
     def spinner(self, text: str) -> Iterator[Callable[[str], None]]:

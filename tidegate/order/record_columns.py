@@ -84,20 +84,20 @@ class RecordColumns:
     def batch(self, rows: Ints) -> Batch:
         """Return some rows, at least one, as a batch for the model."""
 
-        def chosen(column: Payload) -> Payload:
+        def choose(column: Payload) -> Payload:
             # All rows in order is the common case: no copy.
             return column if column is None or len(rows) == len(self.line) else payload_columns.take_rows(column, rows)
 
-        key = chosen(self.key)
+        key = choose(self.key)
         return Batch(
-            offset=chosen(self.line),
-            arrival_us=chosen(self.arrival_us),
-            event_time_us=chosen(self.event_us),
-            readable=~chosen(self.is_bad),
-            substream=chosen(self.substream),
+            offset=choose(self.line),
+            arrival_us=choose(self.arrival_us),
+            event_time_us=choose(self.event_us),
+            readable=~choose(self.is_bad),
+            substream=choose(self.substream),
             key=np.empty(len(rows), dtype=object) if key is None else key,
-            value=chosen(self.value),
+            value=choose(self.value),
             end_offset=int(self.line[rows[-1]]) + 1,
-            end_us=chosen(self.end_us),
-            start_us=chosen(self.start_us),
+            end_us=choose(self.end_us),
+            start_us=choose(self.start_us),
         )

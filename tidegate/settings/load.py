@@ -27,7 +27,7 @@ from tidegate.settings.sources import (
     Entry,
     Key,
     Layer,
-    dotted,
+    dotted_name,
     parse_assignments,
     read_environment,
     read_file,
@@ -184,7 +184,9 @@ class Settings(BaseSettings):
         texts = dict(_flatten(self.model_dump(mode="json", by_alias=True), ()))
         for name, settings in self.inputs.items():
             texts.update({("inputs", name, setting): "" for setting in settings.unused_settings()})
-        return {dotted(key): (mask_setting(dotted(key), text), self._entries.get(key, DEFAULT_ORIGIN)) for key, text in texts.items()}
+        return {
+            dotted_name(key): (mask_setting(dotted_name(key), text), self._entries.get(key, DEFAULT_ORIGIN)) for key, text in texts.items()
+        }
 
 
 def _driver_fix(wanted: str, other_inputs: set[str]) -> str:

@@ -78,7 +78,7 @@ def _free_depth(path: Key) -> int | None:
     return 3 if len(path) > 2 and (path[0], path[2]) in _FREE_TABLES else None
 
 
-def dotted(key: Iterable[str]) -> str:
+def dotted_name(key: Iterable[str]) -> str:
     """Write a key as a user does: ``inputs.flights.late``."""
     return ".".join(key)
 
@@ -235,7 +235,7 @@ def _add_table(layer: Layer, origin: str, steps: Key, text: str) -> None:
     except ValueError:
         table = None
     if not isinstance(table, dict):
-        layer.problems.append(wrong_value(dotted(steps), json.dumps(text), origin, "a JSON table", '{"name": "value"}'))
+        layer.problems.append(wrong_value(dotted_name(steps), json.dumps(text), origin, "a JSON table", '{"name": "value"}'))
         return
     for name, value in table.items():
         layer.entries[(*steps, name)] = Entry(value, origin)
@@ -277,23 +277,23 @@ def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> N
     With *private*, only this user can read the source, so secrets may be written there; otherwise they are refused.
     """
     for key, entry in list(layer.entries.items()):
-        secret = is_secret_key(dotted(key)) or key in SECRET_URL_KEYS
+        secret = is_secret_key(dotted_name(key)) or key in SECRET_URL_KEYS
         try:
             resolved = _resolve(entry, env) if secret and isinstance(entry.value, str) else entry
         except _NotFound as error:
-            layer.problems.append(wrong_value(dotted(key), entry.value, entry.origin, str(error)))
+            layer.problems.append(wrong_value(dotted_name(key), entry.value, entry.origin, str(error)))
             resolved = _placeholder(key, entry)
         if isinstance(resolved.value, str) and (secret or has_password(resolved.value)):
             remember(resolved.value)
         if not private and resolved is entry and _exposes_secret(key, entry.value):
-            layer.problems.append(exposed_secret(dotted(key), entry.origin))
+            layer.problems.append(exposed_secret(dotted_name(key), entry.origin))
             resolved = _placeholder(key, entry)
         layer.entries[key] = resolved
 
 
 def _exposes_secret(key: Key, value: object) -> bool:
     """Return whether *value*, as written, holds a secret."""
-    if is_secret_key(dotted(key)):
+    if is_secret_key(dotted_name(key)):
         return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
     return isinstance(value, str) and has_password(value)
 

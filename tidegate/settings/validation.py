@@ -17,7 +17,7 @@ from tidegate.secret_masking import MASK, is_secret_key
 from tidegate.settings.kinds import NotAllowed, plain_text
 from tidegate.settings.manual import field_at, keys_below, unit_of
 from tidegate.settings.problems import choice_fix, conflicting_settings, unknown_setting, wrong_name, wrong_value
-from tidegate.settings.sources import Entry, Key, dotted
+from tidegate.settings.sources import Entry, Key, dotted_name
 from tidegate.settings.tables.base import Contradiction
 
 _BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
@@ -44,17 +44,17 @@ def _problems(details: ErrorDetails, model: type[BaseModel], entries: Mapping[Ke
         return
     if key and key[-1] == "[key]":
         key = key[:-1]
-        yield key, wrong_name(dotted(key), _origin(key, entries), f"allowed: {cause}")
+        yield key, wrong_name(dotted_name(key), _origin(key, entries), f"allowed: {cause}")
     elif isinstance(cause, Contradiction):
         for setting, what, fix in cause.conflicts:
             conflict_key = (*key, *setting.split(".")) if setting else key
-            yield conflict_key, conflicting_settings(f"{dotted(key)}: {what}" if key else what, _origin(conflict_key, entries), fix)
+            yield conflict_key, conflicting_settings(f"{dotted_name(key)}: {what}" if key else what, _origin(conflict_key, entries), fix)
     elif kind == "extra_forbidden":
-        yield key, unknown_setting(dotted(key), _value_text(key, details, entries), _origin(key, entries), keys_below(model, key[:-1]))
+        yield key, unknown_setting(dotted_name(key), _value_text(key, details, entries), _origin(key, entries), keys_below(model, key[:-1]))
     else:
         is_no_table = not isinstance(details["input"], dict) and bool(keys_below(model, key))
-        fix = f"it is a table: write [{dotted(key)}]" if is_no_table else _advice(details, cause, key, model)
-        yield key, wrong_value(dotted(key), _value_text(key, details, entries), _origin(key, entries), fix)
+        fix = f"it is a table: write [{dotted_name(key)}]" if is_no_table else _advice(details, cause, key, model)
+        yield key, wrong_value(dotted_name(key), _value_text(key, details, entries), _origin(key, entries), fix)
 
 
 def _advice(details: ErrorDetails, cause: object, key: Key, model: type[BaseModel]) -> str:
@@ -73,7 +73,7 @@ def _advice(details: ErrorDetails, cause: object, key: Key, model: type[BaseMode
 
 
 def _value_text(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -> str:
-    if is_secret_key(dotted(key)):
+    if is_secret_key(dotted_name(key)):
         return MASK
     value = entries[key].value if key in entries else details["input"]
     if isinstance(value, dict):
@@ -93,4 +93,4 @@ def _origin(key: Key, entries: Mapping[Key, Entry]) -> str:
     if key in entries:
         return entries[key].origin
     inside = [entry.origin for given, entry in entries.items() if given[: len(key)] == key]
-    return inside[0] if inside else dotted(key)
+    return inside[0] if inside else dotted_name(key)

@@ -42,7 +42,7 @@ class Cluster:
     ) -> None:
         self._master, self._folder, self._get_session, self._clock_s = settings.spark.master, folder, get_session, clock_s
         self.is_local = self._master.startswith("local")
-        self.executors_wanted, self.cores_wanted = (0, 0) if self.is_local else _wanted(settings)
+        self.executors_wanted, self.cores_wanted = (0, 0) if self.is_local else _wanted_executors(settings)
         self.executors_held = 0
         self._looked_s, self._held_s = -1e9, clock_s()
         self._probe: threading.Thread | None = None
@@ -96,7 +96,7 @@ class Cluster:
             )
 
 
-def _wanted(settings: Settings) -> tuple[int, int]:
+def _wanted_executors(settings: Settings) -> tuple[int, int]:
     """Return the executors and cores that a job asks its cluster for."""
     conf = settings.spark.properties()
     cores_each = int(conf.get("spark.executor.cores", 0))

@@ -123,7 +123,7 @@ def drive(
         unfinished = list(running)
         while unfinished and not stop.is_asked:
             # Only the first waits for a second, so that all are checked once a second.
-            unfinished = [each for place, each in enumerate(unfinished) if not has_ended(each, wait=place == 0)]
+            unfinished = [job for place, job in enumerate(unfinished) if not has_ended(job, wait=place == 0)]
             every_second()
     finally:
         for query in running:

@@ -73,8 +73,8 @@ class ReferenceTableJoin(InstantRows):
         system_us = ticks(rows, "system_us")
         matches = self._find_matches(rows, self.table.version_at(system_us))
         count = np.zeros(rows.num_rows, dtype=np.int64)
-        for found in matches:
-            np.add.at(count, found.asking, found.count)
+        for matched in matches:
+            np.add.at(count, matched.asking, matched.count)
         row_bytes = text_bytes(rows)
         for first, last in pairwise([0, *(np.flatnonzero(np.diff(np.cumsum(count) // PAIRS_MAX)) + 1).tolist(), rows.num_rows]):
             pairs = self._pairs_of_rows(rows, matches, count, first, last)
@@ -88,7 +88,7 @@ class ReferenceTableJoin(InstantRows):
         """Return the results of the rows first <= row < last in their order, as row and record; -1: the row has no match."""
         chosen = np.zeros(rows.num_rows, dtype=np.bool_)
         chosen[first:last] = True
-        parts = [pairs for found in matches for pairs in found.select(chosen[found.asking]).pairs()]
+        parts = [pairs for matched in matches for pairs in matched.select(chosen[matched.asking]).pairs()]
         left, right = (np.concatenate([_zeros(0), *(pairs[side] for pairs in parts)]) for side in (0, 1))
         order = np.lexsort((right, left))
         left, right = left[order], right[order]

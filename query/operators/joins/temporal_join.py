@@ -61,10 +61,10 @@ class _Side:
 
     def rows(self, chosen: Mask) -> KeyedRows:
         """Return the chosen rows that have a time."""
-        return self.keyed.select(np.flatnonzero(chosen & self.timed))
+        return self.keyed.select(np.flatnonzero(chosen & self.has_time))
 
     @property
-    def timed(self) -> Mask:
+    def has_time(self) -> Mask:
         """Which rows have a time to compare with the other side's."""
         mask: Mask = self.keyed.time_us != _NO_TIME
         return mask
@@ -91,7 +91,7 @@ class _Pairs:
     system_us: Ticks
 
     @classmethod
-    def sorted(cls, parts: Sequence[_Pairs], lefts: int, rights: int) -> _Pairs:
+    def concat_sorted(cls, parts: Sequence[_Pairs], lefts: int, rights: int) -> _Pairs:
         """Concatenate parts in the order of the module's docstring; *lefts* and *rights* are the numbers of rows on the two sides."""
         left, right, system_us = (np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "right", "system_us"))
         low_us = system_us.min()
@@ -151,7 +151,7 @@ class TemporalJoin(Operator):
 
     def count_results(self, retained: Retained, closing: pa.Table) -> int:
         left, right = (None if rows is None else self._side(rows, closing, side) for side, rows in enumerate(retained))
-        return 0 if left is None or right is None else sum(found.total for found in self._find_matches(left, right))
+        return 0 if left is None or right is None else sum(matched.total for matched in self._find_matches(left, right))
 
     def span_us(self, instant_us: int, side: int = LEFT) -> tuple[int, int]:
         # If another time than the row's own is compared, it is never the later of the two.
@@ -227,7 +227,7 @@ class TemporalJoin(Operator):
     def _slices(self, left: _Side, right: _Side | None, from_us: int, to_us: int) -> Iterator[pa.Table]:
         """Yield the results with ``from_us <= System.Timestamp < to_us`` in their order."""
         matches = [] if right is None else [*self._find_matches(left, right)]
-        count = sum(found.total for found in matches)
+        count = sum(matched.total for matched in matches)
         if right is None or count <= PAIRS_MAX:
             yield from self._slice(left, right, matches, count)
             return
@@ -247,14 +247,16 @@ class TemporalJoin(Operator):
         """Yield the results of a stretch of time with *count* pairs, of which there are not too many to sort at once."""
         parts, excess = [], None
         if right is not None and count > self.pairs_max:
-            pairs, excess = self._limit(left, self._sorted(left, right, [self._timed(left, right, pairs) for pairs in _pairs_of(matches)]))
+            pairs, excess = self._limit(
+                left, self._sort_pairs(left, right, [self._add_times(left, right, pairs) for pairs in _pairs_of(matches)])
+            )
             parts = [self._filter_pairs(left, right, pairs)]
         elif right is not None:
-            parts = [self._filter_pairs(left, right, self._timed(left, right, pairs)) for pairs in _pairs_of(matches)]
+            parts = [self._filter_pairs(left, right, self._add_times(left, right, pairs)) for pairs in _pairs_of(matches)]
         if self.node.outer:
-            parts.append(self._unmatched(left, right))
+            parts.append(self._unmatched_rows(left, right))
         if any(len(part.left) for part in parts):
-            yield from self._tables(left, right, self._sorted(left, right, parts))
+            yield from self._tables(left, right, self._sort_pairs(left, right, parts))
         if excess is not None:
             yield excess.failed_rows(left.table, self.pairs_max)
 
@@ -262,25 +264,25 @@ class TemporalJoin(Operator):
         """Yield the results of one instant in portions of left rows, so that no more pairs are made than fit in memory."""
         ranges = self.node.bounds.right_range
         matches = [
-            found
+            matched
             for asking, eligible in ((left.rows(left.fresh), right.known), (left.rows(left.old), right.fresh))
-            for found in find_matches(asking, *ranges(asking.time_us), right.keyed, eligible)
+            for matched in find_matches(asking, *ranges(asking.time_us), right.keyed, eligible)
         ]
         count = np.zeros(left.table.num_rows, dtype=np.int64)
-        for found in matches:
-            np.add.at(count, found.asking, found.count)
+        for matched in matches:
+            np.add.at(count, matched.asking, matched.count)
         key = number_keys(left.keyed)
         quota = Quota(np.full(int(key.max()) + 1, self.pairs_max))
         rows = np.flatnonzero(count)
         for portion in np.split(rows, np.flatnonzero(np.diff(np.cumsum(count[rows]) // PAIRS_MAX)) + 1):
             chosen = np.zeros(len(count), dtype=np.bool_)
             chosen[portion] = quota.room[key[portion]] > 0
-            parts = [self._timed(left, right, pairs) for found in matches for pairs in found.select(chosen[found.asking]).pairs()]
+            parts = [self._add_times(left, right, pairs) for matched in matches for pairs in matched.select(chosen[matched.asking]).pairs()]
             if parts:
-                pairs = self._sorted(left, right, parts)
+                pairs = self._sort_pairs(left, right, parts)
                 yield from self._tables(left, right, self._filter_pairs(left, right, pairs.select(quota.admit(key[pairs.left]))))
         if self.node.outer:
-            yield from self._tables(left, right, self._unmatched(left, right))
+            yield from self._tables(left, right, self._unmatched_rows(left, right))
         total = np.bincount(key, weights=count).astype(np.int64)
         if (total > self.pairs_max).any():
             yield _excess_of_instant(key, count, instant_us, self.pairs_max).failed_rows(left.table, self.pairs_max)
@@ -302,7 +304,7 @@ class TemporalJoin(Operator):
         yield from find_matches(fresh, *bounds.right_range(fresh.time_us), right.keyed, right.known)
         fresh = right.rows(right.fresh)
         # Only with left rows from before: pairs of two new rows have been yielded above.
-        for matches in find_matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.timed):
+        for matches in find_matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.has_time):
             yield replace(matches, is_swapped=True)
 
     def _limit(self, left: _Side, pairs: _Pairs) -> tuple[_Pairs, Excess | None]:
@@ -315,11 +317,11 @@ class TemporalJoin(Operator):
         excess = Excess.of(group[rest], pairs.left[rest], pairs.system_us[rest], np.ones(len(rest), dtype=np.int64))
         return pairs.select(is_admitted), excess if len(rest) else None
 
-    def _timed(self, left: _Side, right: _Side, pairs: Pairs) -> _Pairs:
+    def _add_times(self, left: _Side, right: _Side, pairs: Pairs) -> _Pairs:
         return _Pairs(*pairs, np.maximum(left.system_us[pairs[LEFT]], right.system_us[pairs[RIGHT]]))
 
-    def _sorted(self, left: _Side, right: _Side | None, parts: Sequence[_Pairs]) -> _Pairs:
-        return _Pairs.sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
+    def _sort_pairs(self, left: _Side, right: _Side | None, parts: Sequence[_Pairs]) -> _Pairs:
+        return _Pairs.concat_sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
 
     def _filter_pairs(self, left: _Side, right: _Side, pairs: _Pairs) -> _Pairs:
         """Return the pairs on which the other conditions of ON are true."""
@@ -329,7 +331,9 @@ class TemporalJoin(Operator):
             filter_pairs(self.node.residual, left.table, right.table, (part.left, part.right), self._width)
             for part in _portions(left, right, pairs)
         ]
-        return self._timed(left, right, (np.concatenate([lefts for lefts, _ in parts]), np.concatenate([rights for _, rights in parts])))
+        return self._add_times(
+            left, right, (np.concatenate([lefts for lefts, _ in parts]), np.concatenate([rights for _, rights in parts]))
+        )
 
     @property
     def _width(self) -> int:
@@ -337,12 +341,12 @@ class TemporalJoin(Operator):
 
     # Left rows without a match
 
-    def _unmatched(self, left: _Side, right: _Side | None) -> _Pairs:
+    def _unmatched_rows(self, left: _Side, right: _Side | None) -> _Pairs:
         """Return the left rows without a match whose last chance to match has passed in the slice."""
         time_us = left.keyed.time_us
         # As in _last: rows without a time would overflow.
         _, until = self.node.bounds.right_range(np.maximum(time_us, 0))
-        certain_us = np.where(left.timed, np.maximum(left.system_us, until), left.system_us)
+        certain_us = np.where(left.has_time, np.maximum(left.system_us, until), left.system_us)
         due = (certain_us >= left.from_us) & (certain_us < left.to_us)
         if right is not None and due.any():
             asking = left.rows(due)
@@ -354,13 +358,13 @@ class TemporalJoin(Operator):
     def _matched_rows(self, left: _Side, right: _Side, matches: Matches) -> Ticks:
         if self.node.residual is None:
             return matches.asking[matches.count > 0]
-        parts = (self._filter_pairs(left, right, self._timed(left, right, pairs)) for pairs in matches.pairs())
+        parts = (self._filter_pairs(left, right, self._add_times(left, right, pairs)) for pairs in matches.pairs())
         lefts = [np.unique(part.left) for part in parts]
         return np.unique(np.concatenate(lefts)) if lefts else np.empty(0, dtype=np.int64)
 
 
 def _pairs_of(matches: Sequence[Matches]) -> Iterator[Pairs]:
-    return (pairs for found in matches for pairs in found.pairs())
+    return (pairs for matched in matches for pairs in matched.pairs())
 
 
 def _portions(left: _Side, right: _Side, pairs: _Pairs) -> Iterator[_Pairs]:

@@ -55,7 +55,7 @@ class Active(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the counts at from_us <= system_us < to_us, ordered by (system_us, grouping columns, sub)."""
-        living, groups, ends_us = self._living(only_side(retained))
+        living, groups, ends_us = self._living_rows(only_side(retained))
         if not living.num_rows:
             return no_rows()
         instants, group, alive = count_alive(groups, ends_us)
@@ -67,7 +67,7 @@ class Active(Operator):
         counts = owners.take(pa.array(group[order])).append_column("system_us", pa.array(instants[order]))
         return counts.append_column(f"s{len(self.keys)}_{Kind.BIGINT.value}", pa.array(alive[order]))
 
-    def _living(self, rows: pa.Table) -> tuple[pa.Table, Groups, Ints]:
+    def _living_rows(self, rows: pa.Table) -> tuple[pa.Table, Groups, Ints]:
         """Return the rows that live, in the order of time, their groups, and place by place the end of their lives."""
         system_us = ticks(rows, "system_us")
         if (np.diff(system_us) < 0).any():

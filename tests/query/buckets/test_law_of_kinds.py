@@ -27,7 +27,7 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY
 from query.config import Promise
 from query.engine.program import Program
-from query.plan.parallelism import decide_spreading
+from query.plan.parallelism import decide_parallelism
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.syntax.errors import Source
@@ -298,7 +298,7 @@ def test_what_else_a_job_computes_cannot_be_seen(data: Drawn, over: bool) -> Non
 SPREAD = [
     kind
     for kind in KINDS
-    if decide_spreading(
+    if decide_parallelism(
         plans_of(kind, over=False, typed=True), {INPUT: InputNames(Source(""), schema_of(typed=True)).field(("k",))}, {INPUT: 3}
     ).is_by_partition
 ]

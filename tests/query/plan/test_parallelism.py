@@ -1,4 +1,4 @@
-"""Spreading: which queries without OVER may be worked on partition by partition, and that it changes no result."""
+"""Parallelism: which queries without OVER may be worked on partition by partition, and that it changes no result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.query_oracle import Event
 from support.script_runs import Row, answers_of
 
-from query.plan.parallelism import Spreading, decide_spreading, keys_text
+from query.plan.parallelism import Parallelism, decide_parallelism, keys_text
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.binding.names import InputNames
@@ -23,11 +23,11 @@ UNTYPED, NUMBER = InputSchema("a", "t", "k"), InputSchema("a", "t", "k", {"k": "
 PLAIN = InputSchema("a", "t")
 
 
-def spread(sql: str, *schemas: InputSchema, partitions: tuple[int, ...] = (4, 4)) -> Spreading:
+def spread(sql: str, *schemas: InputSchema, partitions: tuple[int, ...] = (4, 4)) -> Parallelism:
     """Decide for a script."""
     plans = bind_outputs(parse_script(sql), schemas, into=None if "INTO" in sql else "out")
     overs = {schema.name: InputNames(Source(""), schema).field((schema.over,)) if schema.over else None for schema in schemas}
-    return decide_spreading(plans, overs, dict(zip(overs, partitions, strict=False)))
+    return decide_parallelism(plans, overs, dict(zip(overs, partitions, strict=False)))
 
 
 SPREAD = [
@@ -141,7 +141,7 @@ def test_equal_values_must_have_equal_bytes() -> None:
 
 def test_topics_must_be_spread_alike() -> None:
     """By substreams, into as many partitions."""
-    assert spread("SELECT v FROM a TIMESTAMP BY t", PLAIN) == Spreading(
+    assert spread("SELECT v FROM a TIMESTAMP BY t", PLAIN) == Parallelism(
         False, "one bucket: a has no substreams (over) that could be spread"
     )
     found = spread(SPREAD[4], A, B, partitions=(4, 2))

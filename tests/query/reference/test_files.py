@@ -135,7 +135,7 @@ def test_versions_may_be_listed(tmp_path: Path) -> None:
         ),
         ("r.csv", b"a\n\xff\n", {}, "TG-REFERENCE-FILE: the reference data cannot be read: 'utf-8' codec"),
         ("r.parquet", "no parquet", {}, "TG-REFERENCE-FILE: the reference data cannot be read: Could not open Parquet"),
-        ("r.xml", "<a/>", {}, "TG-REFERENCE-FILE: nobody can tell from its name what r.xml is written in\n  where: r.xml"),
+        ("r.xml", "<a/>", {}, "TG-REFERENCE-FILE: the name of r.xml names no format\n  where: r.xml"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(

@@ -11,7 +11,7 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from query.config import Feed
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
-from query.start.bucket_layout import Split, check_over, check_partitions, describe_parallelism, exchange_binding, plan_split
+from query.start.bucket_layout import BucketLayout, check_over, check_partitions, describe_parallelism, exchange_binding, plan_buckets
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.kafka.admin import Topic
@@ -62,20 +62,20 @@ def split(
     ordered: Sequence[int] = (4, 4),
     asked: int | None = None,
     there: Mapping[str, int] | None = None,
-) -> Split:
+) -> BucketLayout:
     """Split the work of a script whose ordered topics have some partitions."""
     plans = plans_of(sql)
     output = OutputSettings.model_validate({"__name__": "out", "topic": "out", **({} if asked is None else {"partitions": asked})})
     names = dict.fromkeys(scan.input for plan in plans for scan in plan.scans)
     feeds = [Feed(name, name, count) for name, count in zip(names, ordered, strict=False)]
     results = {name: Topic(name, f"id of {name}", count, {}) for name, count in (there or {}).items()}
-    return plan_split(settings, plans, [output], feeds, results)
+    return plan_buckets(settings, plans, [output], feeds, results)
 
 
 def test_partitions_are_buckets_where_keys_stay_apart(settings: Settings) -> None:
     """Nothing else is as cheap."""
-    assert split(settings, BY_KEY) == Split(4, by_partition=True)
-    assert split(settings, BY_KEY, there={"out": 4}) == Split(4, by_partition=True)
+    assert split(settings, BY_KEY) == BucketLayout(4, by_partition=True)
+    assert split(settings, BY_KEY, there={"out": 4}) == BucketLayout(4, by_partition=True)
 
 
 def test_other_keys_are_exchanged(settings: Settings) -> None:
@@ -101,13 +101,13 @@ def test_one_bucket_is_one_bucket(settings: Settings) -> None:
         split(settings, BY_KEY, asked=1),
         split(settings, BY_CITY, ordered=(1,)),
     ]:
-        assert found == Split(1)
+        assert found == BucketLayout(1)
     assert exchange_binding(None) == ""
 
 
 def test_substreams_of_several_inputs_are_worked_on_side_by_side(settings: Settings) -> None:
     """If they are spread alike."""
-    assert split(settings, OVER) == Split(4)
+    assert split(settings, OVER) == BucketLayout(4)
     with pytest.raises(RefusedError, match="different numbers of partitions: a 4, b 2"):
         split(settings, OVER, ordered=(4, 2))
 

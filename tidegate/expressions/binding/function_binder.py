@@ -122,7 +122,7 @@ class FunctionBinder(ABC):
         spelled = first.name if isinstance(first, (exp.Column, exp.Identifier)) else ""
         unit = DATE_PARTS.get(spelled.lower())
         if unit is None:
-            message = f"{name.upper()} has no unit {spelled or self._spelled(first)}"
+            message = f"{name.upper()} has no unit {spelled or self._spelling_of(first)}"
             fix = suggest(spelled, DATE_PARTS, f"units are {', '.join(dict.fromkeys(DATE_PARTS.values()))}")
             raise self.source.error("FUNCTION", first, message, fix=fix, example="DATEADD(second, 5, scheduled)")
         args = (DatePart(unit, offset=offset_of(first)), *(self._bind_time(arg) for arg in others))
@@ -174,7 +174,7 @@ class FunctionBinder(ABC):
             looks_back = name not in ORDERED_AGGREGATES or any(node.args.get(clause) for clause in LOOK_BACK_CLAUSES)
             return (self._analytic if looks_back else self._aggregate)(name, call, node)
         self._bind(node.this)
-        message, fix = f"{node.this.name or self._spelled(node.this)} takes no OVER", "leave it out, or take a function that looks back"
+        message, fix = f"{node.this.name or self._spelling_of(node.this)} takes no OVER", "leave it out, or take a function that looks back"
         raise self.source.error("FUNCTION", node, message, fix=fix, example="LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))")
 
     def _filter(self, node: exp.Expr) -> Expr:
@@ -207,7 +207,7 @@ class FunctionBinder(ABC):
             raise self.source.error("TYPE", node, f"{problem}: {expr}", fix=fix, example=example) from None
         return expr
 
-    def _spelled(self, node: exp.Expr) -> str:
+    def _spelling_of(self, node: exp.Expr) -> str:
         return node.key.upper() if len(text := node.sql(dialect="tsql")) > 60 else text
 
 

@@ -81,7 +81,7 @@ class InputNames:
     def whole_row(self, offset: int) -> Expr:
         return Payload(offset=offset)
 
-    def _misspelled(self, name: str) -> str:
+    def _find_misspelled(self, name: str) -> str:
         """Return the declared field that *name* misspells, if it is none itself; names that differ in their digits are no misspellings."""
         declared = {field.split(".")[0] for field in self.schema.fields}
         configured = {text.lower() for text in (self.schema.timestamp_by, self.schema.over) if text}
@@ -109,7 +109,7 @@ class InputNames:
             fix = suggest(path[0], known, f"its fields are {', '.join(known)}")
             raise self.source.error("FIELD", offset, f"{self.schema.name} has no field {path[0]}", fix=fix)
         kind = self.schema.declared_kind(path)
-        if kind is None and (meant := self._misspelled(path[0])):
+        if kind is None and (meant := self._find_misspelled(path[0])):
             message = f"{self.schema.name} declares {meant}, and no field {path[0]}"
             raise self.source.error("FIELD", offset, message, fix=f"did you mean {meant}? Else declare {path[0]} too")
         field = Field(path, offset=offset)

@@ -90,13 +90,13 @@ class ScalarBinder(FunctionBinder):
             if isinstance(node, kind):
                 self._refuse_other_parts(node)
                 return handler(self, node)
-        raise self.source.not_yet(node, f"{self._spelled(node)} is")
+        raise self.source.not_yet(node, f"{self._spelling_of(node)} is")
 
     def _refuse_other_parts(self, node: exp.Expr) -> None:
         """Refuse a construct with a part that no handler reads: otherwise the part would be silently ignored."""
         part = next((name for name, value in node.args.items() if value and name not in _READ_PARTS), None)
         if part and not isinstance(node, (exp.Query, exp.Window)):
-            raise self.source.not_yet(node, f"{part.upper()} in {self._spelled(node)} is")
+            raise self.source.not_yet(node, f"{part.upper()} in {self._spelling_of(node)} is")
 
     # Leaves
 
@@ -157,7 +157,7 @@ class ScalarBinder(FunctionBinder):
         if not isinstance(base, (exp.Anonymous, exp.Dot, exp.Paren, exp.Cast, exp.Window, exp.Case)):
             return self._column(node)
         if not path:
-            message, fix = f"{self._spelled(node.expression)} is no name of a member", "write a name after the point"
+            message, fix = f"{self._spelling_of(node.expression)} is no name of a member", "write a name after the point"
             raise self.source.error("SYNTAX", node, message, fix=fix, example="GetArrayElement(legs, 0).to")
         return self._check_kinds(Property(self._bind(base), tuple(reversed(path)), offset=offset_of(node)), node)
 
@@ -202,7 +202,7 @@ class ScalarBinder(FunctionBinder):
 
     def _is(self, node: exp.Expr) -> Expr:
         if not isinstance(node.expression, exp.Null):
-            raise self.source.error("SYNTAX", node, f"IS takes NULL: {self._spelled(node)}", fix="compare with =")
+            raise self.source.error("SYNTAX", node, f"IS takes NULL: {self._spelling_of(node)}", fix="compare with =")
         return self._call("is null", node, node.this)
 
     def _in(self, node: exp.Expr) -> Expr:

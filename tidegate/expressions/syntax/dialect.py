@@ -102,7 +102,7 @@ class AsaParser(TSQLParser):
             elif not table.args.get(PARTITION_BY) and self._match(TokenType.PARTITION_BY):
                 table.set(PARTITION_BY, self._parse_csv(self._parse_bitwise))
                 if self._match(TokenType.INTO):
-                    self._required(self._parse_number(), "INTO after PARTITION BY needs a number")
+                    self._require(self._parse_number(), "INTO after PARTITION BY needs a number")
             else:
                 return has_clauses
             has_clauses = True
@@ -141,8 +141,8 @@ class AsaParser(TSQLParser):
         readers: dict[str, Any] = {
             "partition_by": self._parse_partition_by,
             "order": self._parse_order,
-            LIMIT: lambda: self._match_text_seq("LIMIT") and self._required(self._parse_function(), "LIMIT needs DURATION(unit, n)"),
-            WHEN: lambda: self._match_text_seq("WHEN") and self._required(self._parse_disjunction(), "WHEN needs a condition"),
+            LIMIT: lambda: self._match_text_seq("LIMIT") and self._require(self._parse_function(), "LIMIT needs DURATION(unit, n)"),
+            WHEN: lambda: self._match_text_seq("WHEN") and self._require(self._parse_disjunction(), "WHEN needs a condition"),
         }
         for name, read in readers.items():
             if clause := read():
@@ -152,7 +152,7 @@ class AsaParser(TSQLParser):
                 return True
         return False
 
-    def _required(self, node: exp.Expr | None, message: str) -> exp.Expr | None:
+    def _require(self, node: exp.Expr | None, message: str) -> exp.Expr | None:
         if node is None:
             self.raise_error(message)
         return node

@@ -80,13 +80,13 @@ def _misspellings(text: str, offset: int) -> Iterator[tuple[int, str, str]]:
     words = list(re.finditer(r"[^\W\d]\w*", visible[statement:]))
     stop = next((number for number, match in enumerate(words) if statement + match.start() >= offset), len(words))
     near = [*range(stop, max(stop - _WORDS_BEFORE, 0) - 1, -1), 0]
-    found = [hit for number in near if number < len(words) for hit in [_resembled(words, number)] if hit]
+    found = [hit for number in near if number < len(words) for hit in [_find_resemblance(words, number)] if hit]
     for _, number, count, keyword in sorted(found, key=lambda hit: -hit[0]):
         start, end = words[number].start() + statement, words[number + count - 1].end() + statement
         yield start, text[start:end], keyword
 
 
-def _resembled(words: list[re.Match[str]], number: int) -> tuple[float, int, int, str] | None:
+def _find_resemblance(words: list[re.Match[str]], number: int) -> tuple[float, int, int, str] | None:
     """Return (likeness, number, count of words, keyword) if a word, alone or with the next one, resembles a keyword and is none."""
     hits = []
     for keyword in _KEYWORDS:
