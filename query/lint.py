@@ -4,13 +4,14 @@ Lint: finds constructs that are allowed in a script but seldom meant.
 Each rule is one function over the bound plan, or over the syntax tree if binding removes the construct. Law: findings depend on
 the script and the settings alone. A script without findings may still be wrong, one with warnings may be right.
 
-======================  ================================================================================================
+======================  ======================================================================================================
 ``TG-LINT-STAR``        ``SELECT *`` in rows that others read: they get new fields of the input too
 ``TG-LINT-FLOAT``       floats compared by ``=`` or ``<>``
 ``TG-LINT-KEY``         a grouping key that is not selected: rows of different groups look alike
 ``TG-LINT-ALIAS``       a column without a name of its own
 ``TG-LINT-PARTITION``   a function that looks back on the events of all keys
 ``TG-LINT-SPREAD``      PARTITION BY after an input, which changes nothing here
+``TG-LINT-PROCESSED``   EventProcessedUtcTime of an input that is not configured, which files have as a field and not every job has
 ``TG-LINT-RETENTION``   a topic keeps its events for less time than a restart reads back
 ``TG-LINT-EARLY``       an input with early off: one event with a wrong time moves the times of all later ones
 ``TG-LINT-LIKE``        LIKE without a wildcard
@@ -21,7 +22,7 @@ the script and the settings alone. A script without findings may still be wrong,
 ``TG-LINT-START``       the start of a window is computed, and the window does not include it
 ``TG-LINT-HOP``         windows further apart than they are long
 ``TG-LINT-LOOKBACK``    a restart must read from the beginning
-======================  ================================================================================================
+======================  ======================================================================================================
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ def lint_script(script: Script, context: LintContext) -> list[Finding]:
 
 def error_finding(error: QueryError) -> Finding:
     """Return the finding of a script that cannot be run."""
-    return Finding(error.code, error.where, error.what, " ".join(part for part in (error.fix, error.example) if part), is_error=True)
+    fix = "; e.g. ".join(part for part in (error.fix, error.example) if part)
+    return Finding(error.code, error.where, error.what, fix, is_error=True)
 
 
 def _undeclared_inputs(script: Script, references: Sequence[str]) -> list[InputSchema]:
@@ -221,6 +223,16 @@ def _spread(bound: _Bound) -> Iterator[Finding]:
                 message = "PARTITION BY after an input changes nothing: the query's own keys spread its work"
                 fix = "leave it out; tidegate plan shows how the work is spread"
                 yield bound.warning("TG-LINT-SPREAD", message, offset_of(keys[0]), fix)
+
+
+def _processed(bound: _Bound) -> Iterator[Finding]:
+    free = {schema.name for schema in bound.schemas if schema.is_free and schema.declared_kind(("EventProcessedUtcTime",)) is None}
+    if not free & {scan.input for plan in bound.plans for scan in plan.scans}:
+        return
+    for part in bound.exprs():
+        if isinstance(part, Field) and part.folded == ("eventprocessedutctime",):
+            message = 'a job knows EventProcessedUtcTime of inputs with arrival = "ingest" only; in files it is a field'
+            yield bound.warning("TG-LINT-PROCESSED", message, part.offset, 'set arrival = "ingest", or use EventEnqueuedUtcTime')
 
 
 def _retention(bound: _Bound) -> Iterator[Finding]:
@@ -328,6 +340,7 @@ RULES = (
     _alias,
     _partition,
     _spread,
+    _processed,
     _retention,
     _early,
     _like,

@@ -234,7 +234,11 @@ class OnBinder:
             fix = f"name {first.name} and {new.name} themselves in DATEDIFF, each once"
         elif not bounds and new.schema is not None and isinstance(new.rows, Scan) and not (new.rows.timestamp_by or new.schema.is_result):
             table = new.schema.name
-            fix += f"; if {table} is a table without times, name it as one: --reference {table}=FILE, or [references.{table}]"
+            of_table = f"if {table} is a table without times, name it as one: --reference {table}=FILE, or [references.{table}]"
+            if any(isinstance(other.rows, Scan) and other.rows.timestamp_by for other in relations[:-1]):
+                # Only the other side says what its time is, so this one is probably a table.
+                return self.source.error("JOIN", offset, f"{table} is read as a stream, and {message}", fix=f"{of_table}; else {fix}")
+            fix += f"; {of_table}"
         return self.source.error("JOIN", offset, message, fix=fix, example=f"JOIN {new.name} ON {_between(first, new)}")
 
     # OVER

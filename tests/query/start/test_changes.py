@@ -183,7 +183,7 @@ def test_a_statement_without_into_needs_an_output_of_the_default_name(scene: Sce
 def test_a_job_knows_whose_arrivals_are_processing_times(scene: Scene) -> None:
     """Only of an input that ingest stamps."""
     sql = "SELECT a.EventProcessedUtcTime AS p INTO x FROM a TIMESTAMP BY t"
-    with pytest.raises(QueryError, match="EventProcessedUtcTime of a is not supported yet"):
+    with pytest.raises(QueryError, match='EventProcessedUtcTime of a with arrival = "broker" is not supported yet'):
         scene.prepare(sql)
     scene.tables = scene.tables.replace("[inputs.a]", '[inputs.a]\narrival = "ingest"')
     assert scene.prepare(sql).plans[0].output == "x"

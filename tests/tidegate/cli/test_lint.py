@@ -77,6 +77,8 @@ def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
         ("SELECT LAG(v) OVER (PARTITION BY k LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", []),
         ("SELECT LAG(v) OVER (LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at OVER k, PartitionId", []),
         ("SELECT k INTO out FROM a TIMESTAMP BY at PARTITION BY k INTO 4", [("TG-LINT-SPREAD", "1:55")]),
+        ("SELECT EventProcessedUtcTime INTO out FROM a TIMESTAMP BY at", [("TG-LINT-PROCESSED", "1:8")]),
+        ("CREATE TABLE a (EventProcessedUtcTime datetime) SELECT EventProcessedUtcTime INTO out FROM a TIMESTAMP BY at", []),
         ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at", [("TG-QUERY-GROUP", "1:8")]),
         ("SELECT k INTO out FRM a", [("TG-QUERY-SYNTAX", "1:19")]),
     ],

@@ -98,10 +98,15 @@ class InputNames:
             if path[0].lower() == "partitionid":
                 return PartitionId(offset=offset)
             is_processing_time = path[0].lower() == "eventprocessedutctime"
+            if is_processing_time and self.schema.is_free:
+                # Files, such as samples of Stream Analytics, hold it as a field.
+                return Cast(Field(path, offset=offset), Kind.DATETIME, declared=True, offset=offset)
             if is_processing_time and not self.schema.is_stamped:
-                fix = 'use EventEnqueuedUtcTime; arrival = "ingest" makes both the time of the first reading; declare a field of that name'
+                of_input = "" if self.schema.is_result else ' with arrival = "broker"'
+                fix = 'set arrival = "ingest", which makes it the time of the first reading; or use EventEnqueuedUtcTime; '
+                fix = f"{'' if self.schema.is_result else fix}declare a field of that name"
                 example = f"CREATE TABLE {self.schema.name} (EventProcessedUtcTime datetime)"
-                raise self.source.not_yet(offset, f"{path[0]} of {self.schema.name} is", fix=fix, example=example)
+                raise self.source.not_yet(offset, f"{path[0]} of {self.schema.name}{of_input} is", fix=fix, example=example)
             if is_processing_time or path[0].lower() == "eventenqueuedutctime":
                 return Arrival(offset=offset)
         if not self.schema.may_have(path):

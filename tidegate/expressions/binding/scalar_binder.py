@@ -95,7 +95,7 @@ class ScalarBinder(FunctionBinder):
     def _refuse_other_parts(self, node: exp.Expr) -> None:
         """Refuse a construct with a part that no handler reads: otherwise the part would be silently ignored."""
         part = next((name for name, value in node.args.items() if value and name not in _READ_PARTS), None)
-        if part and not isinstance(node, (exp.Query, exp.Window)):
+        if part and not isinstance(node, (exp.Query, exp.Window, exp.Interval)):
             raise self.source.not_yet(node, f"{part.upper()} in {self._spelling_of(node)} is")
 
     # Leaves
@@ -258,7 +258,11 @@ class ScalarBinder(FunctionBinder):
     # Functions
 
     def _subquery(self, node: exp.Expr) -> Expr:
-        raise self.source.not_yet(node, "a subquery is")
+        raise self.source.not_yet(node, "a subquery is", fix="write it as a step, and JOIN that, with the time between the two")
+
+    def _interval(self, node: exp.Expr) -> Expr:
+        fix, example = "add to a datetime with DATEADD, compare two with DATEDIFF", "DATEADD(hour, -1, System.Timestamp())"
+        raise self.source.error("FUNCTION", node, "there is no INTERVAL", fix=fix, example=example)
 
     def _star(self, node: exp.Expr) -> Expr:
         raise self.source.not_yet(node, "* beside other columns is")
@@ -309,4 +313,5 @@ _HANDLERS: dict[type[Any], Callable[[ScalarBinder, exp.Expr], Expr]] = {
     exp.Query: ScalarBinder._subquery,
     exp.Exists: ScalarBinder._subquery,
     exp.Star: ScalarBinder._star,
+    exp.Interval: ScalarBinder._interval,
 }

@@ -39,7 +39,7 @@ COUNTERPARTS: dict[str, tuple[str, str]] = {
     **{name: _part(unit) for name, unit in (("dayofyear", "dayofyear"), ("dayofmonth", "day"), ("millisecond", "millisecond"))},
     "extract": ("write DATEPART(unit, x)", f"DATEPART(hour, {_AT})"),
     **dict.fromkeys(("date_format", "format", "to_char", "strftime"), _TEXT_OF),
-    **dict.fromkeys(("split_index", "split_part", "substring_index", "split"), _SPLIT),
+    **dict.fromkeys(("split_index", "split_part", "substring_index", "split", "string_split"), _SPLIT),
     **dict.fromkeys(("regexp_extract", "regexp_substr"), _EXTRACT),
     **dict.fromkeys(("regexp", "regexp_like", "rlike", "regexp_matches"), _MATCHES),
     **dict.fromkeys(("tumble", "date_bin", "time_bucket"), _TUMBLE),

@@ -93,7 +93,8 @@ def suggest(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
 _TYPE_NAMES = [kind.asa_name for kind in (Kind.BIGINT, Kind.FLOAT, Kind.NVARCHAR, Kind.DATETIME, Kind.BIT, Kind.RECORD, Kind.ARRAY)]
 _INSTEAD = {
     **dict.fromkeys(("int", "smallint", "tinyint", "integer"), "bigint"),
-    **dict.fromkeys(("decimal", "numeric", "real"), "float"),
+    **dict.fromkeys(("decimal", "numeric", "money", "smallmoney"), "float, and ROUND what is shown; or bigint, for amounts in cents"),
+    **dict.fromkeys(("real", "double"), "float"),
 }
 
 

@@ -30,6 +30,8 @@ _WORDS_BEFORE = 2  # words before the place where the parser stopped that may be
 _EXAMPLE_LETTERS = 80  # longest part of the script in an example
 # The text before a position right after an array index of other languages: ``a[0]``.
 _ELEMENT_BEFORE = re.compile(r"[\w\])]\[\d+\]\s*$")
+# The text before a position right after the name of a member in brackets, as other languages write it: ``a['x']``.
+_MEMBER_BEFORE = re.compile(r"[\w\])]\['(\w+)'\]\s*$")
 # The text before a position where such an index begins.
 _ELEMENT_OF = re.compile(r"[\w\])]$")
 # The name of the call whose bracket is open at a position.
@@ -56,6 +58,9 @@ def syntax_error(source: Source, offset: int, reason: str, word: str) -> QueryEr
     if _ELEMENT_BEFORE.search(before) or (word.startswith("[") and _ELEMENT_OF.search(before)):
         fix, example = "write GetArrayElement(array, index) for an element of an array", "GetArrayElement(readings, 0)"
         return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=example)
+    if member := _MEMBER_BEFORE.search(before):
+        fix = "write the name of a member behind a point"
+        return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=f"place.{member[1]}")
     if (call := _OPEN_CALL.search(before)) and call[1].lower() in COUNTERPARTS:
         fix, example = COUNTERPARTS[call[1].lower()]
         return source.error("FUNCTION", call.start(), f"there is no function {call[1]}", fix=fix, example=example)

@@ -1,0 +1,1 @@
+SELECT EventProcessedUtcTime AS processed, DATEDIFF(second, at, a.EventProcessedUtcTime) AS delay INTO out FROM a TIMESTAMP BY at
