@@ -43,24 +43,29 @@ class Judge:
         for statement in tables(files, tie):
             self.connection.execute(statement)
 
-    def answer(self, name: str) -> int:
-        """Compute a query, keep its rows, and return how many they are."""
+    def answer(self, name: str) -> None:
+        """Compute a query and keep its rows."""
         self.connection.execute(f"CREATE OR REPLACE TABLE due AS {judged(name)}")
-        return self._count("due")
 
-    def compare(self, found: Iterable[Path]) -> dict[str, int]:
-        """Compare rows in NDJSON with those of the last :meth:`answer`: how many are found, equal, missing, and only there."""
+    def compare(self, found: Iterable[Path], *, changes: bool = False, same: str | None = None) -> dict[str, int]:
+        """
+        Compare results with those of the last :meth:`answer`: how many are due, found, equal, missing, and only there.
+
+        Args:
+            found: NDJSON files.
+            changes: They hold changes, ``{"before": ..., "after": ...}``: compared is what is left in the end.
+            same: How columns are compared, on both sides, as for ``SELECT * REPLACE``.
+        """
         types = {str(name): str(kind) for name, kind, *_ in self.connection.execute("DESCRIBE due").fetchall()}
         files = [file for file in found if file.exists() and file.stat().st_size]
-        source = _json(files, types) if files else "(FROM due LIMIT 0)"
+        source = "(FROM due LIMIT 0)" if not files else _left(files, types) if changes else _json(files, types)
         self.connection.execute(f"CREATE OR REPLACE TABLE found AS FROM {source}")
         columns = ", ".join(f'"{name}"' for name in types)
-        missing, more = (
-            self._count(f"(SELECT {columns} FROM {one} EXCEPT ALL SELECT {columns} FROM {other})")
-            for one, other in (("due", "found"), ("found", "due"))
-        )
-        rows = self._count("found")
-        return {"rows": rows, "equal": rows - more, "missing": missing, "only_here": more}
+        of = f"SELECT {columns} FROM (SELECT * {f'REPLACE ({same})' if same else ''} FROM"
+        sides = ("due", "found"), ("found", "due")
+        missing, more = (self._count(f"({of} {one}) EXCEPT ALL {of} {other}))") for one, other in sides)
+        due, rows = self._count("due"), self._count("found")
+        return {"due": due, "rows": rows, "equal": rows - more, "missing": missing, "only_here": more}
 
     def _count(self, source: str) -> int:
         return int(self.connection.execute(f"SELECT count(*) FROM {source}").fetchall()[0][0])
@@ -104,6 +109,13 @@ def _events(table: str, file: Path) -> str:
     records = {kind: f"STRUCT({', '.join(f'{name} {one}' for name, one in columns.items())})" for kind, columns in typed.items()}
     columns = {"event_type": "INTEGER", **records} if table == "nexmark" else typed[table]
     return _json(file, columns | {"EventEnqueuedUtcTime": "TIMESTAMP"})
+
+
+def _left(files: list[Path], types: dict[str, str]) -> str:
+    """Return what changes leave: the rows that came, without those that were taken back."""
+    row = ", ".join(f'"{name}" {kind}' for name, kind in types.items())
+    changes = _json(files, {"before": f"STRUCT({row})", "after": f"STRUCT({row})"})
+    return f"(SELECT after.* FROM {changes} WHERE after IS NOT NULL EXCEPT ALL SELECT before.* FROM {changes} WHERE before IS NOT NULL)"
 
 
 def _json(files: Path | list[Path], columns: dict[str, str]) -> str:

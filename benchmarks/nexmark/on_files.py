@@ -50,9 +50,10 @@ def local_arguments(name: str, layout: str, made: Made, files: dict[str, Path], 
 class OnFiles:
     """All that the queries share: the files, and a judge for those with arrivals and those without."""
 
-    def __init__(self, made: Made, layout: str, work: Path, threads: int) -> None:
-        self._made, self._layout, self._work, self._threads = made, layout, work, threads
-        self._side = write_side(work)
+    def __init__(self, made: Made, layout: str, work: Path, threads: int, partitions: int = 1) -> None:
+        self._made, self._layout, self._work, self._threads, self._partitions = made, layout, work, threads, partitions
+        self.side = write_side(work)
+        self._answered = ""
         self._judges: dict[bool, Judge] = {}
         self._files: dict[tuple[Made, bool], dict[str, Path]] = {}
 
@@ -60,7 +61,7 @@ class OnFiles:
         """Yield what each query showed; *has_batch*: with what it costs in DuckDB."""
         starts = Made(50)
         start = min((self._tidegate("q0", starts)[0] for _ in range(_STARTS)), key=lambda one: one.cpu_s)
-        batch_start = self._batch("q0", starts) if has_batch else start
+        batch_start = self.batch("q0", starts) if has_batch else start
         for name in names:
             progress(f"{name}: {self._made.events:,} events in tidegate local")
             cost, results = self._tidegate(name, self._made)
@@ -71,10 +72,10 @@ class OnFiles:
             }
             if has_batch:
                 progress(f"{name}: {self._made.events:,} events in DuckDB")
-                batch = self._batch(name, self._made)
+                batch = self.batch(name, self._made)
                 row |= {"duckdb_cpu_s_per_million": batch.per_million(batch_start, self._made.events), "duckdb_memory_mb": batch.memory_mb}
             progress(f"{name}: judging")
-            yield row | self._judged(name, results) | {"start_cpu_s": round(start.cpu_s, 2)}
+            yield row | self.judged(name, results / f"{name}.ndjson") | {"start_cpu_s": round(start.cpu_s, 2)}
 
     def _inputs(self, made: Made, has_arrivals: bool) -> dict[str, Path]:
         if (made, has_arrivals) not in self._files:
@@ -86,24 +87,28 @@ class OnFiles:
         """Run a query; return what it spent, and the folder with its results."""
         folder = self._work / "results"
         shutil.rmtree(folder, ignore_errors=True)
-        arguments = local_arguments(name, self._layout, made, self._inputs(made, reads_arrivals(name)), self._side, folder)
+        arguments = local_arguments(name, self._layout, made, self._inputs(made, reads_arrivals(name)), self.side, folder)
         return run(name, [sys.executable, "-m", "tidegate", "local", *arguments], self._work / "tidegate.log"), folder
 
-    def _batch(self, name: str, made: Made) -> Spent:
+    def batch(self, name: str, made: Made) -> Spent:
+        """Run a query in DuckDB from files to results; return what it spent."""
         inputs = [f"{source}={file}" for source, file in self._inputs(made, reads_arrivals(name)).items()]
-        command = [sys.executable, "-m", "nexmark.batch", name, str(self._work / "batch.ndjson"), str(self._threads), str(self._side)]
+        command = [sys.executable, "-m", "nexmark.batch", name, str(self._work / "batch.ndjson"), str(self._threads), str(self.side)]
         return run(f"{name} in DuckDB", [*command, *inputs], self._work / "duckdb.log")
 
-    def _judged(self, name: str, results: Path) -> Figures:
+    def judged(self, name: str, results: Path, *, changes: bool = False, same: str | None = None) -> Figures:
+        """Compare results in a file with the judge's, see :meth:`nexmark.judge.Judge.compare`; ``due`` is how many there must be."""
         has_arrivals = reads_arrivals(name)
         if has_arrivals not in self._judges:
             files = self._inputs(self._made, has_arrivals)
             database = self._work / f"judge{'-arrivals' * has_arrivals}.duckdb"
             database.unlink(missing_ok=True)
-            self._judges[has_arrivals] = Judge(files, self._side, threads=self._threads, database=database)
+            self._judges[has_arrivals] = Judge(files, self.side, self._partitions, self._threads, database)
         judge = self._judges[has_arrivals]
-        due = judge.answer(name)
-        return {"due": due, **judge.compare([results / f"{name}.ndjson"])}
+        if self._answered != name:
+            judge.answer(name)
+            self._answered = name
+        return judge.compare([results], changes=changes, same=same)
 
 
 def _each(option: str, values: list[str]) -> list[str]:
