@@ -7,14 +7,11 @@ import sys
 
 import pytest
 from pyspark import cloudpickle
+from support.ingest_plans import ingest_plan
 
-from ingest.config import IngestPlan
 from ingest.job import order_by_imports, source
-from ingest.offsets import PlannedPosition
 from ordering.errors import SettingError
 from tidegate.settings.load import load
-from tidegate.settings.tables.inputs import InputSettings
-from tidegate.settings.tables.redis import RedisSettings
 
 UNPICKLED = """
 import pickle, sys
@@ -25,19 +22,7 @@ print(made.name(), *sorted(name for name in sys.modules if name.partition(".")[0
 
 def test_a_source_is_unpickled_without_what_its_planner_stands_on() -> None:
     """Spark does that in half a dozen processes before a job runs; each would spend a second on imports it does not need."""
-    plan = IngestPlan(
-        settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t"}),
-        kafka={},
-        redis=RedisSettings(),
-        partitions=(("raw", 0),),
-        topic_ids={"raw": "id"},
-        tasks=1,
-        starts={("raw", 0): PlannedPosition(0)},
-        output_partitions=1,
-        estimates=frozenset(),
-        until_end=False,
-        checkpoint="",
-    )
+    plan = ingest_plan()
     pickled = cloudpickle.dumps(source(plan))
     shown = subprocess.run([sys.executable, "-c", UNPICKLED], input=pickled, capture_output=True, check=True, timeout=120)
     assert shown.stdout.decode().split() == ["tidegate_ranges_raw"]

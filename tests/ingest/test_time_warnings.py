@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.ingest_plans import ingest_plan
 
-from ingest.config import IngestPlan
 from ingest.offsets import PlannedPosition
 from ingest.time_warnings import PolicyBreakWarning, stands_still_because, start_warnings
 from ordering.ticks import SECOND_US
 from tidegate.settings.tables.inputs import InputSettings
-from tidegate.settings.tables.redis import RedisSettings
 
 
 def settings_of(**more: str) -> InputSettings:
@@ -62,18 +61,11 @@ def test_a_tenth_is_no_finding_and_what_is_over_is_forgotten() -> None:
     assert watch.finding is None
 
 
-PLAN = IngestPlan(
+PLAN = ingest_plan(
     settings=settings_of(),
-    kafka={},
-    redis=RedisSettings(),
     partitions=(("taxis", 0),),
     topic_ids={"taxis": "id"},
-    tasks=1,
     starts={("taxis", 0): PlannedPosition(0)},
-    output_partitions=1,
-    estimates=frozenset(),
-    until_end=False,
-    checkpoint="",
 )
 
 

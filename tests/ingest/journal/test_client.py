@@ -14,6 +14,7 @@ import pytest
 import redis
 import structlog
 from structlog.typing import EventDict
+from support.ingest_plans import ingest_plan, input_settings
 from support.journals import estimate
 from support.valkey_server import Server
 
@@ -25,7 +26,6 @@ from ingest.offsets import Join, PlannedPosition
 from ordering.errors import RefusedError
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Close, PlanningTime, Silence
-from tidegate.settings.tables.inputs import InputSettings
 
 RAW = ("raw", 0)
 _ids = itertools.count()
@@ -49,18 +49,12 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
 
 def plan_of(server: Server, imported: bool = False, **settings: Any) -> IngestPlan:
     """The plan of a job over one partition that starts at offset 10."""
-    return IngestPlan(
-        settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t", **settings}),
-        kafka={},
+    return ingest_plan(
+        settings=input_settings(**settings),
         redis=server.settings(connect_timeout="2s"),
-        partitions=(RAW,),
         topic_ids={"raw": f"id{next(_ids)}"},
-        tasks=1,
         starts={RAW: PlannedPosition(10)},
-        output_partitions=1,
         estimates=frozenset({"raw"}),
-        until_end=False,
-        checkpoint="",
         imported=ImportedInput("slow", "slow.ordered", 1) if imported else None,
     )
 

@@ -8,18 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.ingest_plans import ingest_plan, input_settings
 from support.journals import MemoryJournal
 
 from ingest.config import IngestPlan
 from ingest.cti_imports import ImportedInput
 from ingest.journal.fact_memory import FACTS_MAX, FactMemory
 from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, restore_facts, roster_members
-from ingest.offsets import PlannedPosition
 from ordering.errors import RefusedError
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, text_digest
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from tidegate.settings.tables.inputs import InputSettings
-from tidegate.settings.tables.redis import RedisSettings
 
 RAW = ("raw", 0)
 _ids = itertools.count()
@@ -27,18 +25,9 @@ _ids = itertools.count()
 
 def plan_of(imported: bool = False, **settings: Any) -> IngestPlan:
     """The plan of a job over one partition."""
-    return IngestPlan(
-        settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t", **settings}),
-        kafka={},
-        redis=RedisSettings(),
-        partitions=(RAW,),
+    return ingest_plan(
+        settings=input_settings(**settings),
         topic_ids={"raw": f"id{next(_ids)}"},
-        tasks=1,
-        starts={RAW: PlannedPosition(0)},
-        output_partitions=1,
-        estimates=frozenset(),
-        until_end=False,
-        checkpoint="",
         imported=ImportedInput("fast", "fast.ordered", 1) if imported else None,
     )
 

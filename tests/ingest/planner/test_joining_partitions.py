@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.ingest_plans import ingest_plan
 from support.journals import MemoryJournal
 
 from ingest.config import IngestPlan, Partition
@@ -15,7 +16,6 @@ from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Propose
 from ordering.ticks import NEVER, SECOND_US
 from tidegate.settings.load import Settings
-from tidegate.settings.tables.redis import RedisSettings
 
 FOUNDERS: tuple[Partition, ...] = (("raw", 0), ("raw", 1))
 JOINED = {("raw", 2): Join(2, 5 * SECOND_US), ("aaa", 0): Join(3, 9 * SECOND_US)}
@@ -28,17 +28,13 @@ def settings(**fields: object) -> Settings:
 
 def plan_of(*partitions: Partition) -> IngestPlan:
     """The plan of a job over *partitions* of the topics ``raw`` and ``aaa``."""
-    return IngestPlan(
+    return ingest_plan(
         settings=settings(topic="raw", timestamp_by="at").input("all"),
-        kafka={},
-        redis=RedisSettings(),
         partitions=partitions,
         topic_ids={"raw": "id of raw", "aaa": "id of aaa"},
         tasks=2,
         starts={partition: PlannedPosition(0) for partition in partitions},
         output_partitions=2,
-        estimates=frozenset(),
-        until_end=False,
         checkpoint="nowhere",
     )
 

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.ingest_plans import ingest_plan
 from support.oracle import compute_story
 
-from ingest.config import IngestPlan
-from ingest.offsets import PlannedPosition
 from ingest.planned_range import IngestRange
 from ingest.skips import Skip
 from ingest.stage.earlier_attempt import EarlierAttempt
@@ -21,23 +20,9 @@ from ordering.model.step import Model
 from ordering.policies import Policies
 from ordering.protocol.wire import decode_event_headers, encode_event_header_column
 from ordering.testing import Record, batch_of
-from tidegate.settings.tables.inputs import InputSettings
-from tidegate.settings.tables.redis import RedisSettings
 
 POLICIES = Policies(early_us=None, late_us=8, reorder_us=2)
-PLAN = IngestPlan(
-    settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t"}),
-    kafka={},
-    redis=RedisSettings(),
-    partitions=(("raw", 0),),
-    topic_ids={"raw": "id"},
-    tasks=1,
-    starts={("raw", 0): PlannedPosition(0)},
-    output_partitions=2,
-    estimates=frozenset(),
-    until_end=False,
-    checkpoint="",
-)
+PLAN = ingest_plan(output_partitions=2)
 MODEL = Model(POLICIES, True, 2)
 Log = dict[int, list[tuple[int, bytes]]]
 """By output partition: (seq, header) in the order in which they were written."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.ingest_plans import ingest_plan, input_settings
 
-from ingest.config import IngestPlan
 from ingest.fields import FieldReader
 from ingest.offsets import PlannedPosition
 from ingest.planned_range import IngestRange
@@ -19,22 +19,9 @@ from tidegate.checkpoint.spilling import spill
 from tidegate.kafka.records import Records
 from tidegate.kafka.writer import GaplessProducer
 from tidegate.settings.tables.inputs import InputSettings
-from tidegate.settings.tables.redis import RedisSettings
 
 RAW = ("raw", 0)
-PLAN = IngestPlan(
-    settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t", "late": "off"}),
-    kafka={},
-    redis=RedisSettings(),
-    partitions=(RAW,),
-    topic_ids={"raw": "id"},
-    tasks=1,
-    starts={RAW: PlannedPosition(10)},
-    output_partitions=1,
-    estimates=frozenset({"raw"}),
-    until_end=False,
-    checkpoint="",
-)
+PLAN = ingest_plan(settings=input_settings(late="off"), starts={RAW: PlannedPosition(10)}, estimates=frozenset({"raw"}))
 
 
 @pytest.mark.parametrize("position", [10, 12, 14])

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from support.ingest_plans import RAW, ingest_plan
 from support.oracle import compute_story
 from support.valkey_server import Server
 
@@ -29,8 +30,6 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.testing import Record, batch_of
 from tidegate.checkpoint.output_start import BEGINNING, Start
 from tidegate.kafka.admin import Topic
-from tidegate.settings.tables.inputs import InputSettings
-from tidegate.settings.tables.redis import RedisSettings
 
 _ids = itertools.count()
 ROSTER = Roster(1, 1, Spread.ALL, True)
@@ -76,19 +75,8 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisJournal]:
 
 def plan_of(imported: ImportedInput | None = None) -> IngestPlan:
     """The plan of a job over one partition."""
-    return IngestPlan(
-        settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t"}),
-        kafka={},
-        redis=RedisSettings(),
-        partitions=(("raw", 0),),
-        topic_ids={"raw": f"id{next(_ids)}"},
-        tasks=1,
-        starts={("raw", 0): PlannedPosition(17)},
-        output_partitions=1,
-        estimates=frozenset({"raw"}),
-        until_end=False,
-        checkpoint="",
-        imported=imported,
+    return ingest_plan(
+        topic_ids={"raw": f"id{next(_ids)}"}, starts={RAW: PlannedPosition(17)}, estimates=frozenset({"raw"}), imported=imported
     )
 
 

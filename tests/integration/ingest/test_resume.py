@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from support.stack.drawn_logs import draw, expected, logs_of
 from support.stack.jobs import Job, error_code, settings_of, workspace
+from support.stack.keyed_input import POLICIES, TABLES
 from support.stack.topics import Event, Ordered, check_promises, create, fresh, produce, read_ordered
 
-from ordering.policies import Policies
-from ordering.ticks import INFINITY, SECOND_US
+from ordering.ticks import INFINITY
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 EVENTS, BATCHES, PARTITIONS = 20_000, 10, 2
-POLICIES = Policies(early_us=60 * SECOND_US, late_us=30 * SECOND_US, reorder_us=2 * SECOND_US)
-TABLES = """
-[inputs.events]
-topic = "{topic}"
-timestamp_by = "at"
-over = "k"
-early = "1m"
-late = "30s"
-reorder = "2s"
-max_events_per_batch = 2000
-"""
 
 
 def test_killed_and_robbed_of_its_checkpoint_ingest_goes_on_where_the_topic_ends(stack: Stack, tmp_path: Path) -> None:
@@ -43,7 +32,7 @@ def test_killed_and_robbed_of_its_checkpoint_ingest_goes_on_where_the_topic_ends
     raws = draw(3, EVENTS, PARTITIONS, keys=[f"key{number}" for number in range(100)])
     topic = create(stack.bootstrap, fresh("robbed"), PARTITIONS)
     produce(stack.bootstrap, topic, raws)
-    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+    with workspace(tmp_path, stack, TABLES.format(topic=topic) + "max_events_per_batch = 2000\n") as space:
         job = space.start_alone("ingest", "events")
         job.until(lambda: job.batches >= BATCHES - 3, "most of the batches")
         job.kill()

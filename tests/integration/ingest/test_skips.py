@@ -19,13 +19,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from support.stack.drawn_logs import Raw, draw, expected, logs_of
 from support.stack.jobs import Job, Workspace, error_code, settings_of, workspace
+from support.stack.keyed_input import POLICIES, TABLES
 from support.stack.servers import Stack
 from support.stack.topics import Channel, Event, check_promises, create, fresh, header, produce, read_ordered, records
 
 from ordering.errors import RefusedError
-from ordering.policies import Policies
 from ordering.protocol.facts import FACTS_HEADER_NAME, Fact, FactKind, decode_facts
-from ordering.ticks import SECOND_US
 from tidegate.kafka import ranges
 from tidegate.kafka.ranges import RangeReader
 from tidegate.native_parts import NATIVE_SWITCH
@@ -35,17 +34,6 @@ from tidegate.stack.embedded import EmbeddedStack
 
 pytestmark = pytest.mark.integration
 
-POLICIES = Policies(early_us=60 * SECOND_US, late_us=30 * SECOND_US, reorder_us=2 * SECOND_US)
-TABLES = """
-[inputs.events]
-topic = "{topic}"
-timestamp_by = "at"
-over = "k"
-early = "1m"
-late = "30s"
-reorder = "2s"
-idle = "off"
-"""
 # A record batch begins with its base offset and length; its records follow 61 bytes later.
 _BATCH_START, _BATCH_HEADER_BYTES = struct.Struct(">qi"), 61
 
@@ -149,7 +137,7 @@ def test_a_broken_batch_is_skipped_by_every_replay(stack: Stack, tmp_path: Path)
     produce(stack.bootstrap, topic, logs[0][end:])
     break_batch(stack.directory, topic, 0, start)  # type: ignore[attr-defined]
     place, ordered = f"{topic}-0@{start}", f"{topic}.ordered"
-    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+    with workspace(tmp_path, stack, TABLES.format(topic=topic) + 'idle = "off"\n') as space:
         arguments = "ingest", "events", *settings_of(inputs__events__max_events_per_batch=400)
         for _ in range(2):
             told = error_of(space.start(*arguments, "--until-end"))
@@ -193,7 +181,7 @@ def test_records_deleted_before_they_were_read_become_a_gap_if_the_user_says_so(
     topic = create(stack.bootstrap, fresh("deleted"), 2)
     halves = [len(log) // 2 for log in logs]
     produce(stack.bootstrap, topic, [raw for log, half in zip(logs, halves, strict=True) for raw in log[:half]])
-    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+    with workspace(tmp_path, stack, TABLES.format(topic=topic) + 'idle = "off"\n') as space:
         job = space.start("ingest", "events")
         job.until(lambda: any(line["events_in"] == sum(halves) for line in job.lines), "the first halves")
         job.stop()
@@ -224,7 +212,7 @@ def test_a_skip_behind_what_a_torn_attempt_wrote_takes_effect_and_one_before_it_
     topic = create(stack.bootstrap, fresh("torn"), 1)
     produce(stack.bootstrap, topic, log)
     marker = tmp_path / "stopped"
-    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+    with workspace(tmp_path, stack, TABLES.format(topic=topic) + 'idle = "off"\n') as space:
         arguments = "ingest", "events", "--until-end"
         job = space.start_alone(*arguments, TIDEGATE_FAULT_POINT=f"piece written:1:{marker}")
         job.until(marker.exists, "a written piece")

@@ -17,10 +17,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.stack.drawn_logs import draw, expected, logs_of
 from support.stack.jobs import Workspace, error_code, settings_of, workspace
+from support.stack.keyed_input import POLICIES, TABLES
 from support.stack.topics import check_promises, create, delete, fresh, produce, read_ordered
 
-from ordering.policies import Policies
-from ordering.ticks import INFINITY, SECOND_US
+from ordering.ticks import INFINITY
 from tidegate.stack.embedded import free_port
 
 if TYPE_CHECKING:
@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 EVENTS, BATCHES, PARTITIONS = 40_000, 16, 2
-POLICIES = Policies(early_us=60 * SECOND_US, late_us=30 * SECOND_US, reorder_us=2 * SECOND_US)
-TABLES = """
-[inputs.events]
-topic = "{topic}"
-timestamp_by = "at"
-over = "k"
-early = "1m"
-late = "30s"
-reorder = "2s"
-"""
 
 
 def test_killed_twice_ingest_writes_what_an_undisturbed_run_writes(stack: Stack, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.ingest_plans import ingest_plan, input_settings
 from support.valkey_server import Server
 
 from ingest.config import IngestPlan
@@ -17,7 +18,6 @@ from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import RecordSilence, Silence
 from ordering.ticks import parse_tick
 from tidegate.cli.journal import Format, print_facts, print_rebuilt
-from tidegate.settings.tables.inputs import InputSettings
 
 RAW = ("rides", 0)
 NOON_US = parse_tick("2001-01-01T12:00:00Z")
@@ -25,18 +25,12 @@ NOON_US = parse_tick("2001-01-01T12:00:00Z")
 
 def plan_of(server: Server) -> IngestPlan:
     """The plan of a job over one partition that imports CTIs."""
-    return IngestPlan(
-        settings=InputSettings.model_validate({"__name__": "rides", "timestamp_by": "t"}),
-        kafka={},
+    return ingest_plan(
+        settings=input_settings(__name__="rides"),
         redis=server.settings(),
         partitions=(RAW,),
         topic_ids={"rides": "id"},
-        tasks=1,
         starts={},
-        output_partitions=1,
-        estimates=frozenset(),
-        until_end=False,
-        checkpoint="",
         imported=ImportedInput("fast", "fast.ordered", 1),
     )
 
