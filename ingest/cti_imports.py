@@ -16,8 +16,8 @@ from ordering.protocol.punctuation import Cti
 from ordering.protocol.reader import Log, PartitionReader
 from ordering.ticks import INFINITY, TICK_MIN
 from tidegate.kafka.admin import Admin
+from tidegate.kafka.channel_promises import ctis_of
 from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.tails import ctis_of
 
 # The first read starts this many records before the end; so does one that is more than LEAP_RECORDS behind.
 TAIL_RECORDS = 50_000

@@ -180,11 +180,11 @@ def register(name: str, extension: ScalarFunction | AggregateFunction | Operator
         if name.lower() in BUILT_IN_OPERATORS:
             message, fix = f"there is an operator {name} already", "give it another name"
             raise QueryError(message, code="TG-QUERY-EXTENSION", where=name, fix=fix)
-        operators.register_operator(name, extension)
+        operators.REGISTERED[name.lower()] = extension
     elif isinstance(extension, AggregateFunction):
-        extension_aggregates.register(f"{AGGREGATE_PREFIX}{name}", extension.extension_aggregate(name))
+        extension_aggregates.REGISTERED[f"{AGGREGATE_PREFIX}{name}".lower()] = extension.extension_aggregate(name)
     else:
-        column_functions.register(f"{PREFIX}{name}", extension.column_function(name))
+        column_functions.REGISTERED[f"{PREFIX}{name}".lower()] = extension.column_function(name)
 
 
 @cache

@@ -18,8 +18,8 @@ from ordering.protocol.journal import Journal, JournalKey
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY
 from tidegate.kafka.admin import Admin
+from tidegate.kafka.channel_promises import ctis_of
 from tidegate.kafka.ranges import RangeReader, Records
-from tidegate.kafka.tails import ctis_of
 from tidegate.observe.logs import get_logger
 
 # Of these the largest value at a position counts.

@@ -21,9 +21,9 @@ from ordering.errors import RefusedError
 from ordering.model.events import Released
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
 from tidegate.kafka.admin import Admin
+from tidegate.kafka.channel_promises import ctis_of
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.records import Records
-from tidegate.kafka.tails import ctis_of
 from tidegate.kafka.writer import event_headers
 
 _ANSWER_S = 30.0

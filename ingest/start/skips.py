@@ -15,8 +15,7 @@ from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import SkipBook, passed_error, passed_positions
 from ingest.offsets import Offset, PlannedPosition
 from ingest.skips import Skip, first_read
-from ingest.start.skip_file import write_file
-from ingest.start.survey import Survey
+from ingest.start.survey import Survey, write_skips
 from ordering.ticks import format_tick
 from tidegate.kafka.admin import Admin
 from tidegate.observe.logs import get_logger
@@ -60,7 +59,7 @@ def apply_skips(plan: IngestPlan, survey: Survey, gaps: tuple[Skip, ...], admin:
     taken = tuple(skip for _, skip in sorted(in_force.items()))
     undone = tuple(skip for skip in known.undone if skip.place not in in_force and skip.input_partition in plan.partitions)
     book.put_in_force(taken)
-    write_file(Path(plan.checkpoint), taken)
+    write_skips(Path(plan.checkpoint), taken)
     skips = (*taken, *undone)
     return replace(plan, skips=skips, compared=_offsets_to_compare(plan, skips, judged, survey.planned, journal))
 

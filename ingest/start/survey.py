@@ -1,9 +1,10 @@
-"""The survey of a start: what topics, checkpoint and brokers hold, before anything is decided. It only reads."""
+"""The survey of a start: what topics, checkpoint and brokers hold, before anything is decided."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,16 +15,18 @@ from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import KnownSkips, SkipBook
 from ingest.offsets import Offset
 from ingest.planner.joining_partitions import match_topics, own_topics
+from ingest.skips import Skip
 from ingest.start.resume import Resumption
-from ingest.start.skip_file import read_file
 from ordering.errors import RefusedError
-from tidegate.checkpoint.binding import checkpoint_folder, read_binding
+from tidegate.checkpoint.binding import checkpoint_folder, read_binding, replace_text
 from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.tails import has_ended
+from tidegate.kafka.channel_promises import has_ended
 from tidegate.payloads.formats import PayloadFormat
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.inputs import InputSettings
 from tidegate.spark.offset_log import checkpoint_state, last_batches, read_offset
+
+_SKIPS_FILE = "skips.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +109,21 @@ def _read_skips(folder: Path, journal: RedisJournal, ordered: Topic | None, topi
     keys = {partition: own_key(ordered.name, partition, topic_id) for partition, topic_id in topic_ids.items()}
     known = SkipBook(journal, ordered.name, ordered.topic_id, keys).read()
     undone = {skip.place for skip in known.undone}
-    in_force = {skip.place: skip for skip in (*read_file(folder), *known.in_force) if skip.place not in undone}
+    in_force = {skip.place: skip for skip in (*read_skips(folder), *known.in_force) if skip.place not in undone}
     asked = tuple(skip for skip in known.asked if skip.place not in in_force)
     return replace(known, in_force=tuple(in_force.values()), asked=asked)
+
+
+def read_skips(folder: Path) -> tuple[Skip, ...]:
+    """Return the skips in force by a checkpoint's folder: they hold even if Redis is emptied before a CTI has carried them."""
+    file = folder / _SKIPS_FILE
+    return tuple(Skip(**fields) for fields in json.loads(file.read_text())) if file.exists() else ()
+
+
+def write_skips(folder: Path, skips: tuple[Skip, ...]) -> None:
+    """Replace what that file holds, if it differs."""
+    if skips != read_skips(folder):
+        replace_text(folder / _SKIPS_FILE, json.dumps([asdict(skip) for skip in skips], indent=1))
 
 
 def _read_offset(folder: Path, batch: int) -> Offset | None:

@@ -68,22 +68,8 @@ class OperatorExtension:
     named_columns: tuple[str, ...] = ()
 
 
-_REGISTERED: dict[str, OperatorExtension] = {}
-
-
-def register_operator(name: str, extension: OperatorExtension) -> None:
-    """Register an operator under *name*, whatever its case; the last registration of a name counts."""
-    _REGISTERED[name.lower()] = extension
-
-
-def find_operator(name: str) -> OperatorExtension | None:
-    """Return the operator called *name*, whatever its case."""
-    return _REGISTERED.get(name.lower())
-
-
-def operator_names() -> tuple[str, ...]:
-    """Return the names (lower case) of all registered operators."""
-    return tuple(_REGISTERED)
+# By name in lower case; of two with one name the later counts.
+REGISTERED: dict[str, OperatorExtension] = {}
 
 
 def check_rows_in_slice(name: str, rows: pa.Table, closing: pa.Table) -> None:

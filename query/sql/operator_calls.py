@@ -16,6 +16,7 @@ from sqlglot import exp
 from ordering.ticks import format_duration
 from query.operators.lifetimes.active import ACTIVE
 from query.operators.lifetimes.shift import SHIFT
+from query.plan import operator_extensions
 from query.plan.nodes import Column, Custom, Project, Reference, Rows, type_name
 from query.plan.operator import Operator
 from query.plan.operator_extensions import (
@@ -25,8 +26,6 @@ from query.plan.operator_extensions import (
     NamedColumn,
     OperatorExtension,
     RowColumn,
-    find_operator,
-    operator_names,
 )
 from query.sql.column_layout import Layout
 from query.sql.input_clauses import named_table
@@ -56,9 +55,9 @@ class OperatorCallBinder:
     def bind(self, table: exp.Table) -> Custom:
         """Return the operator's rows. Raises QueryError: there is no such operator, or its arguments are wrong."""
         name = ".".join(part.name for part in table.parts)
-        extension = BUILT_IN_OPERATORS.get(name.lower()) or find_operator(name)
+        extension = BUILT_IN_OPERATORS.get(name.lower()) or operator_extensions.REGISTERED.get(name.lower())
         if extension is None:
-            fix = suggest(name, (*BUILT_IN_OPERATORS, *operator_names()), "install the package that offers it")
+            fix = suggest(name, (*BUILT_IN_OPERATORS, *operator_extensions.REGISTERED), "install the package that offers it")
             raise self.source.error("FUNCTION", table, f"there is no operator {name}", fix=fix)
         return _OperatorCall(self.source, self.bind_relation, self.length_us_max, name, extension, offset_of(table)).bind(table)
 

@@ -9,13 +9,13 @@ from ordering.errors import SettingError
 from ordering.ticks import INFINITY
 from query.config import QueryPlan
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
-from query.plan.fingerprint import types_and_case
-from query.plan.nodes import Join, ReferenceJoin, walk
+from query.plan.nodes import Join, Plan, ReferenceJoin, exprs_in, walk
 from query.start.bucket_layout import exchange_binding
 from query.start.output_start import start_binding
 from query.start.result_limits import RESULT_BYTES_MAX
 from tidegate.checkpoint.binding import TASKS
 from tidegate.checkpoint.output_start import Start
+from tidegate.expressions.tree import Call, Cast
 from tidegate.payloads.formats import PayloadFormat
 from tidegate.settings.tables.outputs import OutputSettings
 
@@ -46,6 +46,18 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, sh
         "exchange": exchange_binding(plan.exchange),
         TASKS: str(shuffle_partitions),
     }
+
+
+def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:
+    """
+    Return what the text of plans does not show: declared types of fields, and whether comparisons of texts ignore case. Two scripts whose
+    plans print alike and that agree in this compute the same.
+    """
+    nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root))
+    exprs = [expr for node in nodes for expr in exprs_in(node)]
+    types = dict.fromkeys(f"{expr.arg} {expr.kind.asa_name}" for expr in exprs if isinstance(expr, Cast) and expr.declared)
+    folds = any(isinstance(expr, Call) and expr.name == "fold" for expr in exprs)
+    return {"types": ", ".join(types), "case": "ignored" if folds else "distinguished"}
 
 
 def bound_topic_ids(binding: Mapping[str, str]) -> dict[str, str]:

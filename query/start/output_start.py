@@ -24,9 +24,8 @@ from query.start.resumed_results import read_promise_by_key
 from tidegate.checkpoint.binding import replace_text
 from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.channel_promises import last_promises
+from tidegate.kafka.channel_promises import TAIL_RECORDS, last_promises
 from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.tails import TAIL_RECORDS
 from tidegate.settings.tables.outputs import OutputSettings
 
 # In the checkpoint's folder: what the channels had promised when the run was begun.

@@ -24,9 +24,8 @@ from query.config import LogStart, Partition, QueryPlan
 from query.stage.offsets import Offset
 from query.start.settling import settle_log
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.channel_promises import log_of
+from tidegate.kafka.channel_promises import ctis_of, log_of
 from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.tails import ctis_of
 from tidegate.spark.offset_log import last_batches, read_offset
 
 TAIL_RECORDS = 1_000

@@ -20,7 +20,7 @@ from query.start.output_start import Promises, read_promises, read_result_promis
 from tidegate.checkpoint.binding import checkpoint_folder, read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.tails import has_ended
+from tidegate.kafka.channel_promises import has_ended
 from tidegate.payloads.formats import JSON, PayloadFormat
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.outputs import OutputSettings

@@ -55,8 +55,8 @@ def span(values: pa.Array, weights: pa.Array, first: Any, last: Any) -> pa.Array
 @pytest.fixture(autouse=True)
 def _offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What packages offer is known to these tests alone."""
-    monkeypatch.setattr(extension_aggregates, "_REGISTERED", {})
-    monkeypatch.setattr(operators, "_REGISTERED", {})
+    monkeypatch.setattr(extension_aggregates, "REGISTERED", {})
+    monkeypatch.setattr(operators, "REGISTERED", {})
     extensions.register("Span", AggregateFunction(span, ("bigint", "float"), "float"))
     extensions.register("debounce", _debounce())
 

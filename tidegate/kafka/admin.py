@@ -22,8 +22,7 @@ from ordering.errors import RefusedError, SettingError, TidegateError, Unreachab
 from ordering.ticks import SECOND_US
 from tidegate.access_rights import Right
 from tidegate.kafka.client_properties import PRODUCER, STEADY
-from tidegate.kafka.failures import LastError, error_text, is_hopeless, kafka_denial, kafka_failure
-from tidegate.kafka.tls_failures import speaks_tls
+from tidegate.kafka.failures import LastError, error_text, is_hopeless, kafka_denial, kafka_failure, speaks_tls
 from tidegate.secret_masking import scrub
 from tidegate.settings.tables.kafka import KafkaSettings
 

@@ -1,5 +1,5 @@
 """
-The current promises of an ordered topic's channels: the last valid CTI of each, read from the topic's end.
+The end of an ordered topic: the current promises of its channels, which are the last valid CTI of each, and whether its run has ended.
 
 Law: the result equals a walk over the whole topic by the reader's rule (:mod:`ordering.protocol.resume`). Only a tail is read, and a longer
 one until it has a CTI of each channel. That is enough, because every event below a CTI's ``n`` was acknowledged before the CTI was written
@@ -8,7 +8,7 @@ one until it has a CTI of each channel. That is enough, because every event belo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,16 +19,16 @@ from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cti
 from ordering.protocol.reader import Log
 from ordering.protocol.resume import LastPromises
-from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
+from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
 from ordering.ticks import INFINITY
 from tidegate.kafka.ranges import RangeReader, Records
-from tidegate.kafka.tails import ctis_of
 
 # For errors of ingest: the way to write to another topic.
 OTHER_TOPIC_FIX = "set ordered_topic to a topic that is not there yet"
 # The last CTI of each channel that has one: by roster number, then by output partition.
 Promises = dict[int, dict[int, Cti]]
 
+TAIL_RECORDS = 1_000
 _FIRST_TAIL = 5_000
 _GROWTH = 8
 
@@ -93,3 +93,34 @@ def log_of(records: Records, topic: str, partition: int) -> Log:
     table = decode_event_headers(records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES)))
     columns = [table[name].astype(np.int64) for name in ("number", "seq", "system_us")]
     return Log(records.offset[rows], columns[0], columns[1], columns[2], list(ctis_of(records, topic, partition)))
+
+
+def has_ended(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> bool:
+    """Return whether every channel of *topic* ends in a final CTI; *ends* has all its partitions. Raises like :func:`ctis_of`."""
+    return all(_partition_has_ended(properties, topic, partition, end, len(ends)) for (_, partition), end in ends.items())
+
+
+def _partition_has_ended(properties: Mapping[str, str], topic: str, partition: int, end: int, partitions: int) -> bool:
+    ended_numbers: set[int] = set()
+    roster = None
+    with RangeReader(properties, topic, partition, headers=True) as reader:
+        for records in reader.read(max(end - TAIL_RECORDS, 0), end):
+            for cti in final_ctis(records, topic, partition):
+                ended_numbers.add(cti.number)
+                roster = cti.roster
+    return roster is not None and ended_numbers.issuperset(roster.channels_of(partition, partitions))
+
+
+def final_ctis(records: Records, topic: str, partition: int) -> Iterator[Cti]:
+    """Yield the final CTIs among *records* of an ordered partition. Raises like :func:`ctis_of`."""
+    return (cti for _, cti in ctis_of(records, topic, partition) if cti.c == INFINITY)
+
+
+def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int, Cti]]:
+    """Yield (offset, CTI) for each CTI in an ordered partition's *records*. Raises ProtocolError: one is malformed; ``where`` names it."""
+    assert records.header is not None, "CTIs are known by their headers"
+    lengths = pc.binary_length(records.header).fill_null(0).to_numpy()
+    for row in np.flatnonzero(lengths == CTI_HEADER_BYTES).tolist():
+        offset = int(records.offset[row])
+        header, value = records.header[row].as_py(), records.value[row].as_py()
+        yield offset, decode_cti(header, value, partition, f"{topic}-{partition}@{offset}")

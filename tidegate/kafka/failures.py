@@ -8,13 +8,14 @@ the topic, the operation and the command that allows it. No error text contains 
 from __future__ import annotations
 
 import re
+import socket
+import ssl
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaError
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
 from tidegate.access_rights import Right, kafka_acl, kafka_principal
-from tidegate.kafka.tls_failures import certificate_problem
 from tidegate.secret_masking import scrub
 
 _DENIALS = {
@@ -26,6 +27,8 @@ _LOGIN_ERRORS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAIL
 # One side rejects the other's certificate. librdkafka reports the brokers' TLS alert as a broken connection, and sometimes its own refusal
 # too.
 _TLS_REFUSAL = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
+_HANDSHAKE_S = 2.0
+_KAFKA_PORT = 9092
 HOPELESS_CODES = frozenset({"TG-KAFKA-DENIED", "TG-KAFKA-AUTH", "TG-KAFKA-TLS"})
 
 
@@ -119,3 +122,39 @@ class LastError:
             return None
         error = kafka_failure(self.error, self._properties.get("bootstrap.servers", ""), properties=self._properties)
         return error if is_hopeless(error) else None
+
+
+def certificate_problem(properties: Mapping[str, str]) -> str:
+    """
+    Return the problem with the certificate of the first broker in the list; empty if Python finds none. librdkafka reports all reasons of a
+    failed handshake alike, so Python's TLS repeats it; no data is sent.
+    """
+    try:
+        context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem"))
+        context.check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https") != "none"
+        _shake_hands(properties, context)
+    except ssl.SSLCertVerificationError as error:
+        return str(error.verify_message)
+    except (OSError, ValueError):
+        pass
+    return ""
+
+
+def speaks_tls(properties: Mapping[str, str]) -> bool:
+    """Return whether the first broker in the list speaks TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        _shake_hands(properties, context)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _shake_hands(properties: Mapping[str, str], context: ssl.SSLContext) -> None:
+    host, colon, port = properties["bootstrap.servers"].split(",")[0].strip().rpartition(":")
+    if not colon:
+        host, port = port, str(_KAFKA_PORT)
+    host = host.strip("[]")
+    with socket.create_connection((host, int(port)), _HANDSHAKE_S) as bare, context.wrap_socket(bare, server_hostname=host):
+        pass

@@ -42,7 +42,7 @@ def is_holistic(aggregate: Aggregate) -> bool:
 
 def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints) -> tuple[Variant, list[Failure]]:
     """Compute a holistic aggregate, Tidegate's own or a package's; return a value per window, and the windows for which it failed."""
-    extension = extension_aggregates.find(aggregate.function)
+    extension = extension_aggregates.REGISTERED.get(aggregate.function)
     if extension is None:
         return compute_holistic(aggregate, values, first, last), []
     # A package's function is not called for windows without rows.

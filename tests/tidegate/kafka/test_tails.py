@@ -10,8 +10,8 @@ from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_cti
 from ordering.ticks import INFINITY
+from tidegate.kafka.channel_promises import final_ctis
 from tidegate.kafka.ranges import Records
-from tidegate.kafka.tails import final_ctis
 
 
 def cti(number: int, c: int) -> Cti:

@@ -62,7 +62,7 @@ class AggregateBinder:
     def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
         """Bind a call; *name* is in lower case, *over* is None without OVER."""
         offset, args = offset_of(call), call.expressions
-        if (extension := extension_aggregates.find(name)) is not None:
+        if (extension := extension_aggregates.REGISTERED.get(name)) is not None:
             return self._extension(name, extension, call)
         self._check_count(name, call)
         order = self._order(name, call, over.args if over is not None else {})

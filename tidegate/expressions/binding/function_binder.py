@@ -63,7 +63,7 @@ class FunctionBinder(ABC):
             raise self.source.error("WINDOW", offset, f"{spelled} can stand in GROUP BY only", fix=f"write GROUP BY ..., {spelled}(...)")
         if name in ("convert", "try_convert"):
             return self._convert(node)
-        if column_functions.find(name):
+        if column_functions.REGISTERED.get(name):
             return self._column_function(name, node)
         if name == METADATA_FUNCTION:
             return MetadataBinder(self.source, self.names).bind(node)
@@ -77,7 +77,7 @@ class FunctionBinder(ABC):
             if name in COUNTERPARTS:
                 fix, example = COUNTERPARTS[name]
                 raise self.source.error("FUNCTION", offset, f"there is no function {spelled}", fix=fix, example=example)
-            known = [known.upper() for known in (*CALLABLE, *column_functions.names(), *AGGREGATES, *ANALYTICS) if " " not in known]
+            known = [known.upper() for known in (*CALLABLE, *column_functions.REGISTERED, *AGGREGATES, *ANALYTICS) if " " not in known]
             message = f"there is no function {spelled}"
             raise self.source.error("FUNCTION", offset, message, fix=suggest(spelled, known, "see the list of functions"))
         self._refuse_count(FUNCTIONS[name], node)
@@ -96,7 +96,7 @@ class FunctionBinder(ABC):
             raise self.source.error("FUNCTION", node, message, fix=f"give it {_argument_count(function)}")
 
     def _column_function(self, name: str, node: exp.Expr) -> Expr:
-        function = column_functions.find(name)
+        function = column_functions.REGISTERED.get(name)
         assert function is not None, f"{name} is registered"
         self._refuse_count(function, node)
         call = self._call(name, node, *node.expressions)
@@ -168,7 +168,7 @@ class FunctionBinder(ABC):
 
     def _window_function(self, node: exp.Expr) -> Expr:
         name, call = callee(node.this)
-        if extension_aggregates.find(name) or name in ANALYTICS:
+        if extension_aggregates.REGISTERED.get(name) or name in ANALYTICS:
             return self._analytic(name, call, node)
         if name in AGGREGATES:
             looks_back = name not in ORDERED_AGGREGATES or any(node.args.get(clause) for clause in LOOK_BACK_CLAUSES)

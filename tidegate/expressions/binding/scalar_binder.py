@@ -117,9 +117,9 @@ class ScalarBinder(FunctionBinder):
             return self._property(node)
         owner, name = node.this, str(node.expression.name)
         function_name, call = callee(node)
-        if column_functions.find(function_name):
+        if column_functions.REGISTERED.get(function_name):
             return self._column_function(function_name, call)
-        if extension_aggregates.find(function_name):
+        if extension_aggregates.REGISTERED.get(function_name):
             return self._aggregate(function_name, call)
         if owner.name.lower() == "system" and name.lower() == "timestamp":
             return self._system_timestamp(node, [part.name for part in _identifiers(owner)][:-1])
@@ -144,7 +144,10 @@ class ScalarBinder(FunctionBinder):
 
     def _suggest_dotted(self, function_name: str, name: str) -> str:
         if function_name.startswith(("udf.", "uda.")):
-            known_names = (*extension_aggregates.names(), *(known_names for known_names in column_functions.names() if "." in known_names))
+            known_names = (
+                *extension_aggregates.REGISTERED,
+                *(known_names for known_names in column_functions.REGISTERED if "." in known_names),
+            )
             return suggest(function_name, known_names)
         return suggest(name, ["System.Timestamp()"])
 

@@ -131,7 +131,7 @@ class ColumnCalls:
         if isinstance(expr, Property):
             return member(args[0], expr.path), []
         assert isinstance(expr, Call)
-        function = column_functions.find(expr.name)
+        function = column_functions.REGISTERED.get(expr.name)
         assert function is not None, f"{expr.name} is registered"
         column, failed_rows = function.compute(args, length)
         own_failures = (*column_functions.wrong_kinds(args, function.argument_kinds), *failed_rows)

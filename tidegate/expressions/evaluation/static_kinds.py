@@ -47,7 +47,7 @@ def static_kind(expr: Expr) -> Kind | None:
         return _aggregate_kind(expr)
     if isinstance(expr, Analytic):
         return _analytic_kind(expr)
-    if isinstance(expr, Call) and (column_function := column_functions.find(expr.name)):
+    if isinstance(expr, Call) and (column_function := column_functions.REGISTERED.get(expr.name)):
         return column_function.result_kind
     if isinstance(expr, Call) and (function := catalog.FUNCTIONS.get(expr.name)) and function.result_kind:
         return function.result_kind
@@ -66,7 +66,7 @@ _AGGREGATE_KINDS = {
 
 
 def _aggregate_kind(expr: Aggregate) -> Kind | None:
-    if (extension := extension_aggregates.find(expr.function)) is not None:
+    if (extension := extension_aggregates.REGISTERED.get(expr.function)) is not None:
         return extension.result_kind
     fixed = _AGGREGATE_KINDS.get(expr.function)
     return fixed or (static_kind(expr.parts[0]) if expr.parts else None)
@@ -86,7 +86,7 @@ def check_kinds(expr: Expr) -> None:
     kinds = {part: static_kind(part) for part in expr.parts if not isinstance(part, DatePart)}
     if isinstance(expr, Property):
         return
-    if isinstance(expr, Call) and (function := column_functions.find(expr.name)):
+    if isinstance(expr, Call) and (function := column_functions.REGISTERED.get(expr.name)):
         for arg, expected in zip(expr.args, function.argument_kinds, strict=False):
             if expected is not None and (kind := kinds[arg]) not in (expected, Kind.NULL, None):
                 raise KindMismatch(column_functions.mismatch_reason(expected, kind))

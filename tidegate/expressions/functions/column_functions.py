@@ -45,27 +45,13 @@ class ColumnFunction:
     argument_kinds: tuple[Kind | None, ...] = ()
 
 
-_REGISTERED: dict[str, ColumnFunction] = {}
-
-
-def register(name: str, function: ColumnFunction) -> None:
-    """Register a function under *name*, ignoring case; a later registration replaces an earlier one."""
-    _REGISTERED[name.lower()] = function
-
-
-def find(name: str) -> ColumnFunction | None:
-    """Return the column function with this lower-case name."""
-    return _REGISTERED.get(name)
-
-
-def names() -> tuple[str, ...]:
-    """Return the lower-case names of all column functions."""
-    return tuple(_REGISTERED)
+# By name in lower case; extensions add theirs, and of two with one name the later counts.
+REGISTERED: dict[str, ColumnFunction] = {}
 
 
 def is_column_call(expr: Expr) -> bool:
     """Return whether the outermost operation of *expr* works on whole columns."""
-    return isinstance(expr, Property) or (isinstance(expr, Call) and expr.name in _REGISTERED)
+    return isinstance(expr, Property) or (isinstance(expr, Call) and expr.name in REGISTERED)
 
 
 def has_column_calls(expr: Expr) -> bool:

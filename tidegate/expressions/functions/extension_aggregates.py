@@ -36,22 +36,8 @@ class ExtensionAggregate:
     compute: AggregateRule
 
 
-_REGISTERED: dict[str, ExtensionAggregate] = {}
-
-
-def register(name: str, aggregate: ExtensionAggregate) -> None:
-    """Register an aggregate under *name*, ignoring case; a later registration replaces an earlier one."""
-    _REGISTERED[name.lower()] = aggregate
-
-
-def find(name: str) -> ExtensionAggregate | None:
-    """Return the aggregate with this lower-case name."""
-    return _REGISTERED.get(name)
-
-
-def names() -> tuple[str, ...]:
-    """Return the lower-case names of all registered aggregates."""
-    return tuple(_REGISTERED)
+# By name in lower case; of two with one name the later counts.
+REGISTERED: dict[str, ExtensionAggregate] = {}
 
 
 def require_kind(arg: Expr, kind: Kind) -> Expr:
@@ -67,4 +53,4 @@ def _kind_check(kind: Kind) -> ColumnFunction:
 
 
 for _kind in VALUE_KINDS:
-    column_functions.register(f"only {_kind.value}", _kind_check(_kind))
+    column_functions.REGISTERED[f"only {_kind.value}"] = _kind_check(_kind)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.expressions.duckdb_pool import run
-from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, register
+from tidegate.expressions.functions.column_functions import REGISTERED, ColumnFunction, Failure, RowNumbers
 from tidegate.expressions.functions.conversions import TypedSql, convert
 from tidegate.expressions.functions.definition import Function, kind_rule
 from tidegate.expressions.json_members import extract, parse_values
@@ -84,8 +84,8 @@ def _property_value(args: Sequence[Variant], length: int) -> tuple[Variant, Sequ
     return gather(length, pieces) if pieces else Variant.of(length, {}), []
 
 
-register("getarrayelement", ColumnFunction(2, 2, _element, argument_kinds=(Kind.ARRAY, Kind.BIGINT)))
-register("getrecordpropertyvalue", ColumnFunction(2, 2, _property_value, argument_kinds=(Kind.RECORD, Kind.NVARCHAR)))
+REGISTERED["getarrayelement"] = ColumnFunction(2, 2, _element, argument_kinds=(Kind.ARRAY, Kind.BIGINT))
+REGISTERED["getrecordpropertyvalue"] = ColumnFunction(2, 2, _property_value, argument_kinds=(Kind.RECORD, Kind.NVARCHAR))
 
 
 def _parse_record(args: Sequence[TypedSql]) -> TypedSql:

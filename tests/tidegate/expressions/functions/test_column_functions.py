@@ -33,8 +33,8 @@ def _picky(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Fail
 @pytest.fixture(autouse=True)
 def picky(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register a function as a user would, under a dotted name."""
-    monkeypatch.setattr(column_functions, "_REGISTERED", dict(column_functions._REGISTERED))
-    column_functions.register("udf.Picky", ColumnFunction(1, 1, _picky, argument_kinds=(Kind.BIGINT,)))
+    monkeypatch.setattr(column_functions, "REGISTERED", dict(column_functions.REGISTERED))
+    column_functions.REGISTERED["udf.picky"] = ColumnFunction(1, 1, _picky, argument_kinds=(Kind.BIGINT,))
     ASKED.clear()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from query.plan.fingerprint import types_and_case
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
+from query.start.binding import types_and_case
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
