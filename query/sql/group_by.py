@@ -49,7 +49,9 @@ class GroupByBinder:
         others = [node for node in nodes if node not in (*windows, *instants) and not is_window_id(node)]
         keys = tuple(dict.fromkeys(self._key(node, binder) for node in others))
         if not windows and not instants:
-            raise self.source.error("GROUP", group, "GROUP BY needs a window: a stream has no end", fix="add one", example=WINDOW_EXAMPLE)
+            message = "GROUP BY needs a window: results are final, and a group without one is never complete"
+            fix = "add one; the running result of a day is that of TumblingWindow(day, 1), at its end"
+            raise self.source.error("GROUP", group, message, fix=fix, example=WINDOW_EXAMPLE)
         if len(windows) > 1:
             fix = "put them into Windows(...), or run one query per window"
             raise self.source.error("GROUP", windows[1], "GROUP BY takes one window", fix=fix)

@@ -183,8 +183,7 @@ class OnBinder:
                 bounds.setdefault(bound_to[0], []).append((part, bound_to[1]))
         time_of = next((other for other, limits in bounds.items() if _limits_both_directions([bound for _, bound in limits])), None)
         if time_of is None:
-            of_fields = any(_ends(part) is not None for part in parts)
-            raise self._without_bounds(missing, bounds, relations, offset, of_fields=of_fields)
+            raise self._without_bounds(missing, bounds, relations, offset, parts)
         used = bounds[time_of]
         return self._merge_bounds([bound for _, bound in used], used[0][0].offset), time_of, [part for part, _ in used]
 
@@ -225,12 +224,18 @@ class OnBinder:
         return merged_bounds
 
     def _without_bounds(
-        self, message: str, bounds: Mapping[int, Sequence[object]], relations: Sequence[Relation], offset: int, *, of_fields: bool
+        self, message: str, bounds: Mapping[int, Sequence[object]], relations: Sequence[Relation], offset: int, parts: Sequence[Expr]
     ) -> Exception:
         first, new = relations[next(iter(bounds), 0)], relations[-1]
         message += f" the time between {first.name} and {new.name}" + (" in both directions" if bounds else "")
-        fix = "say in whole numbers how far apart in time rows may be that match"
-        if of_fields and not bounds:
+        longest = f"at most {format_duration(self.window_us_max)} (query.window_max)"
+        ranged = [field for part in parts for field in _ranged_fields(part)]
+        fix = (
+            f"{ranged[-1]} differs from row to row: add the longest time that it allows, {longest}, and keep the condition"
+            if ranged
+            else f"say in whole numbers how far apart in time rows may be that match, {longest}"
+        )
+        if not ranged and not bounds and any(_ends(part) is not None for part in parts):
             fix = f"name {first.name} and {new.name} themselves in DATEDIFF, each once"
         elif not bounds and new.schema is not None and isinstance(new.rows, Scan) and not (new.rows.timestamp_by or new.schema.is_result):
             table = new.schema.name
@@ -343,6 +348,17 @@ def _ends(part: Expr) -> tuple[Call, int | None, int | None] | None:
     low = {"between": ends[0], "=": ends[0], ">": _add(ends[0], 1), ">=": ends[0]}.get(name)
     high = {"between": ends[-1], "=": ends[0], "<": _add(ends[0], -1), "<=": ends[0]}.get(name)
     return value, _add(low), _add(high)
+
+
+def _ranged_fields(part: Expr) -> Iterator[str]:
+    """Yield the fields that bound a range over several relations: ``expires`` of ``b.at BETWEEN a.at AND a.expires``."""
+    if isinstance(part, Call) and part.name in ("between", "<", "<=", ">", ">=") and len(_relations_of(part)) > 1:
+        yield from (
+            leaf.leaf.path[-1]
+            for arg in part.args[1:]
+            for leaf in arg.walk()
+            if isinstance(leaf, RelationLeaf) and isinstance(leaf.leaf, Field)
+        )
 
 
 def _add(value: object, more: int = 0) -> int | None:

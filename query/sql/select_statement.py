@@ -182,6 +182,9 @@ class SelectBinder:
             raise self.source.not_yet(table, "FROM with a subquery is", fix=fix, example=example)
         for name in ("pivots", "hints", "sample", "version", "laterals", "when"):
             if table.args.get(name):
+                if name == "version":
+                    fix = "leave it out: of a table the version counts that is valid at the row's time"
+                    raise self.source.error("SYNTAX", table, "FOR SYSTEM_TIME AS OF is not needed here", fix=fix)
                 raise self.source.not_yet(table, f"{name} after an input is")
         alias = table.args.get("alias")
         if alias is not None and alias.args.get("columns"):

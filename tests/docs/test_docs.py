@@ -26,6 +26,9 @@ INPUTS = [
     InputSchema("taxis", "at", "car"),
     InputSchema("departures", is_result=True),
     InputSchema("airports", is_reference=True),
+    InputSchema("bid", "dateTime"),
+    InputSchema("auction", "dateTime"),
+    InputSchema("labels", is_reference=True),
 ]
 """What the scripts in the pages read."""
 EXPLAINED = {"TG-LINT-STAR"}

@@ -59,7 +59,10 @@ NOT_YET = {
 # A function that reads the clock or draws a number would give a replay other results.
 _DIFFERS = "would differ between replays"
 _CLOCK = _DIFFERS, "write System.Timestamp(), the event's or the window's time"
-_RANKING = "is no function here", "write CollectTop(n) OVER (ORDER BY ...) in a window, whose ranks count from 1"
+_RANKING = (
+    "is no function here",
+    "in a window write TopOne() OVER (ORDER BY ...) for the first row, CollectTop(n) for the first n, whose ranks count from 1",
+)
 # Functions that are refused, with the reason and the fix.
 REFUSED = {
     **dict.fromkeys(("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "current_timestamp", "now"), _CLOCK),

@@ -25,6 +25,7 @@ _INSTEAD = {
 }
 # Typographic quotes and dashes, and the fix: the parser would read them as parts of a name, as it would invisible characters.
 _CURLY = dict.fromkeys("\u201c\u201d\u201e\u2018\u2019\u201a", "write ' around a text, [ and ] around a name")
+_CURLY["`"] = "write [ and ] around a name"
 _DASHES = dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "write -")
 # Categories of characters that cannot be seen: spaces, formatting and control characters.
 _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cf", "Cc"})

@@ -14,8 +14,8 @@ def _part(unit: str) -> tuple[str, str]:
     return f"write DATEPART({unit}, x)", f"DATEPART({unit}, {_AT})"
 
 
-_FORMAT = "write DATENAME for a part in words, DATEPART for a number; ROUND a number, CAST(x AS nvarchar(max)) any value"
-_TEXT_OF = _FORMAT, f"DATENAME(year, {_AT}) + '-' + DATENAME(month, {_AT})"
+_FORMAT = "cut it out of CAST(x AS nvarchar(max)), which is 2001-01-31T10:05:00Z; DATENAME gives a part in words; ROUND a number"
+_TEXT_OF = _FORMAT, f"SUBSTRING(CAST({_AT} AS nvarchar(max)), 1, 10)"
 _SPLIT = "cut the text with SUBSTRING at the places that CHARINDEX finds", "SUBSTRING(code, 1, CHARINDEX('-', code) - 1)"
 _EXTRACT = "PATINDEX and REGEXMATCH give the place of the match: cut there with SUBSTRING", "SUBSTRING(code, PATINDEX('%[0-9]%', code), 4)"
 _MATCHES = "REGEXMATCH gives the place of the first match, 0 for none", "REGEXMATCH(code, '[0-9]+') > 0"
@@ -26,6 +26,7 @@ _WINDOW_START = (
     "subtract the window's length from its end. Windows are (start, end]: for [start, end) shift them by Offset(microsecond, -1)",
     "DATEADD(minute, -1, System.Timestamp()) AS window_start ... GROUP BY TumblingWindow(minute, 1)",
 )
+_ARRIVAL = "leave TIMESTAMP BY out: events then have the time of their arrival, which a replay repeats", "EventEnqueuedUtcTime"
 _JSON = "make a record of the text, and write the member behind a point", "CAST(payload AS record).place.lat"
 _ALL_OF = "write COLLECT(x), an array of the values", "COLLECT(delay)"
 _FROM_EPOCH = "add the number to 1970", f"DATEADD(second, delay, {_EPOCH})"
@@ -46,6 +47,7 @@ COUNTERPARTS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("hop", "cumulate"), _HOP),
     **dict.fromkeys(("window_end", "tumble_end", "hop_end", "session_end", "window_time", "tumble_rowtime", "hop_rowtime"), _WINDOW_END),
     **dict.fromkeys(("window_start", "tumble_start", "hop_start", "session_start"), _WINDOW_START),
+    **dict.fromkeys(("proctime", "current_watermark"), _ARRIVAL),
     **dict.fromkeys(("json_value", "json_query", "json_extract", "get_json_object", "json_extract_scalar"), _JSON),
     **dict.fromkeys(("string_agg", "listagg", "group_concat", "array_agg", "collect_list"), _ALL_OF),
     **dict.fromkeys(("from_unixtime", "to_timestamp_ltz", "timestamp_millis", "timestamp_seconds"), _FROM_EPOCH),

@@ -95,6 +95,8 @@ _INSTEAD = {
     **dict.fromkeys(("int", "smallint", "tinyint", "integer"), "bigint"),
     **dict.fromkeys(("decimal", "numeric", "money", "smallmoney"), "float, and ROUND what is shown; or bigint, for amounts in cents"),
     **dict.fromkeys(("real", "double"), "float"),
+    **dict.fromkeys(("timestamp", "timestamp_ltz", "datetime2"), "datetime"),
+    "date": "datetime; DATEDIFF and windows count days",
 }
 
 

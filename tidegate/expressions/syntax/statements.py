@@ -59,7 +59,10 @@ def split_statements(tokens: Sequence[Token], source: Source) -> ScriptParts:
                 raise source.error("SYNTAX", first.start, "SET stands after a query", fix="write it before all queries")
             parts.ignores_case = _read_case_setting(statement, source)
         elif first.token_type in _REFUSED:
-            fix, example = "write SELECT ... INTO output FROM input", "SELECT origin, delay INTO delays FROM flights TIMESTAMP BY scheduled"
+            fix, example = (
+                "write SELECT ... INTO output FROM input; a view is a step, WITH name AS (...)",
+                "SELECT origin, delay INTO delays FROM flights TIMESTAMP BY scheduled",
+            )
             raise source.error("SYNTAX", first.start, "a script is a SELECT statement", fix=fix, example=example)
         else:
             parts.queries.append(statement)

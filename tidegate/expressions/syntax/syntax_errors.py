@@ -64,6 +64,11 @@ def syntax_error(source: Source, offset: int, reason: str, word: str) -> QueryEr
     if (call := _OPEN_CALL.search(before)) and call[1].lower() in COUNTERPARTS:
         fix, example = COUNTERPARTS[call[1].lower()]
         return source.error("FUNCTION", call.start(), f"there is no function {call[1]}", fix=fix, example=example)
+    if word.upper() in ("ROWS", "RANGE", "GROUPS"):
+        fix = "say how far back in time rows count, by LIMIT DURATION; they come in the order of time"
+        return source.error(
+            "SYNTAX", offset, f"{reason}{near}", fix=fix, example="SUM(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))"
+        )
     for place, misspelled, keyword in _misspellings(source.text, max(offset, 0)):
         rest = source.text[place + len(misspelled) :].partition("\n")[0][:_EXAMPLE_LETTERS].rstrip(" ;")
         return source.error(
