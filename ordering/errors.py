@@ -114,3 +114,9 @@ class GapError(ProtocolError):
     """A CTI promises sequence numbers that never arrived (reader's rule, spec section 4)."""
 
     default_code = "TG-PROTOCOL-GAP"
+
+
+def check_saved_version(name: str, saved: int, known: int) -> None:
+    """Raise ProtocolError if what *name* names was saved in a version of its format other than the *known* one."""
+    if saved != known:
+        raise ProtocolError(f"{name} has version {saved}, this program reads version {known}", fix="run the version that saved it")

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.errors import ProtocolError
+from ordering.errors import ProtocolError, check_saved_version
 from ordering.model import chunks as chunk_bytes
 from ordering.model.chunks import Chunk, EventRows, HeldEvents, SavedChunk
 from ordering.model.timelines import Timelines
@@ -230,9 +230,7 @@ class State:
         ProtocolError: the state was saved by another version, or a chunk is missing or malformed.
         """
         fields = json.loads(head)
-        if fields["version"] != STATE_VERSION:
-            what = f"saved state has version {fields['version']}, this program reads version {STATE_VERSION}"
-            raise ProtocolError(what, fix="run the version that saved it")
+        check_saved_version("saved state", fields["version"], STATE_VERSION)
         start, last_promise = fields["output_start"], fields["last_promise"]
         state = State(
             timelines=timelines,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from ordering.protocol.facts import Fact
 from ordering.ticks import INFINITY, NEVER
@@ -44,6 +45,15 @@ class Roster:
     inputs: int
     spread: Spread
     substreams: bool
+
+    def save(self) -> list[Any]:
+        """Return the roster for :meth:`restore`, as JSON values."""
+        return [self.version, self.inputs, self.spread.value, self.substreams]
+
+    @classmethod
+    def restore(cls, saved: Sequence[Any]) -> Roster:
+        version, inputs, spread, substreams = saved
+        return cls(version, inputs, Spread(spread), substreams)
 
     def channels_of(self, output_partition: int, output_partitions: int) -> Sequence[int]:
         """Return the roster numbers of the input partitions that write into one output partition."""

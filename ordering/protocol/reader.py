@@ -34,9 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordering.columns.segments import stable_order
-from ordering.errors import GapError, ProtocolError
+from ordering.errors import GapError, check_saved_version
 from ordering.protocol.list_parts import ListAssembler
-from ordering.protocol.punctuation import Cti, Roster, Spread
+from ordering.protocol.punctuation import Cti, Roster
 from ordering.ticks import INFINITY, NEVER
 
 Ints = NDArray[np.int64]
@@ -330,14 +330,13 @@ class PartitionReader:
 
     def save(self) -> bytes:
         """Return the state for :meth:`restore`: a small document, unless many events are collected after a start in the middle."""
-        roster = self._roster
         fields = {
             "version": READER_STATE_VERSION,
             "start_us": self.start_us,
             "duplicates": self.duplicates,
             "gaps": self.gaps,
             "frontier": self._frontier,
-            "roster": None if roster is None else [roster.version, roster.inputs, roster.spread.value, roster.substreams],
+            "roster": None if self._roster is None else self._roster.save(),
             "channels": [
                 [channel.number, channel.is_settled, channel.last, channel.c, _save_promises(channel.waiting), _runs(channel.collected.seq)]
                 for _, channel in sorted(self._channels.items())
@@ -357,14 +356,10 @@ class PartitionReader:
     def restore(cls, octets: bytes, partition: int, output_partitions: int) -> PartitionReader:
         """Return the reader that was saved as *octets*; ProtocolError if another version saved it."""
         fields = json.loads(octets)
-        if fields["version"] != READER_STATE_VERSION:
-            what = f"a reader's saved state has version {fields['version']}, this program reads version {READER_STATE_VERSION}"
-            raise ProtocolError(what, fix="run the version that saved it")
+        check_saved_version("a reader's saved state", fields["version"], READER_STATE_VERSION)
         reader = cls(partition, output_partitions, fields["start_us"])
         reader.duplicates, reader.gaps, reader._frontier = fields["duplicates"], fields["gaps"], fields["frontier"]
-        if fields["roster"] is not None:
-            version, inputs, spread, substreams = fields["roster"]
-            reader._roster = Roster(version, inputs, Spread(spread), substreams)
+        reader._roster = fields["roster"] and Roster.restore(fields["roster"])
         for number, settled, last, c, waiting, runs in fields["channels"]:
             seq = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(first, past, dtype=np.int64) for first, past in runs)])
             # Only the seqs of collected events are saved: rows and offsets are assigned again at the next call.

@@ -40,7 +40,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordering.columns.payload_columns import rows_above
-from ordering.errors import ProtocolError
+from ordering.errors import check_saved_version
 from ordering.model.state import Delta
 from ordering.model.step import Released
 from ordering.protocol.frontier import Pace
@@ -407,11 +407,9 @@ class Bucket(ABC):
         return Delta(json.dumps(head, sort_keys=True).encode(), changes.put, changes.delete)
 
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> None:
-        """Become the bucket that was saved. Raises ProtocolError: it was saved by a newer version."""
+        """Become the bucket that was saved. Raises ProtocolError: another version saved it."""
         fields = json.loads(head)
-        if fields["version"] > BUCKET_STATE_VERSION:
-            reason = f"a bucket's saved state has version {fields['version']}, this program reads version {BUCKET_STATE_VERSION}"
-            raise ProtocolError(reason, fix="run the version that saved it")
+        check_saved_version("a bucket's saved state", fields["version"], BUCKET_STATE_VERSION)
         for source, pacing, saved in zip(self._sources, self._pacing, fields["pacing"], strict=True):
             for log, partition in source.logs.items():
                 self.readers[log] = PartitionReader.restore(fields["readers"][str(log)].encode(), partition, source.partitions)

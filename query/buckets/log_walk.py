@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ordering.protocol.punctuation import Roster, Spread
+from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
 from query.columns.events import Ints
@@ -46,14 +46,13 @@ class CtiEntry:
         return self.key is None and self.roster is None
 
     def save(self) -> list[Any]:
-        roster = self.roster and [self.roster.version, self.roster.inputs, self.roster.spread.value, self.roster.substreams]
-        return [self.clock, self.offset, self.number, self.us, None if self.key is None else b64encode(self.key).decode(), roster]
+        key = None if self.key is None else b64encode(self.key).decode()
+        return [self.clock, self.offset, self.number, self.us, key, self.roster and self.roster.save()]
 
     @classmethod
     def restore(cls, saved: Sequence[Any]) -> CtiEntry:
-        clock, offset, number, us, key, fields = saved
-        roster = fields and Roster(fields[0], fields[1], Spread(fields[2]), fields[3])
-        return cls(clock, offset, number, us, None if key is None else b64decode(key), roster)
+        clock, offset, number, us, key, roster = saved
+        return cls(clock, offset, number, us, None if key is None else b64decode(key), roster and Roster.restore(roster))
 
 
 @dataclass(slots=True)
