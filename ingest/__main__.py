@@ -98,9 +98,10 @@ def _run(
     from ordering.errors import TidegateError
     from tidegate.observe.console import live_line, print_json
     from tidegate.observe.metrics import Metrics
+    from tidegate.observe.stopping import stop_on_signal
     from tidegate.observe.terminal import standard_error
     from tidegate.spark.cluster import Cluster
-    from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
+    from tidegate.spark.driver import DrivenQuery, drive
 
     at_fault: set[str] = set()
     cluster = Cluster(settings, Path(prepared[0][0].checkpoint), spark.get)

@@ -34,7 +34,7 @@ class RunningInput:
         log = get_logger("ingest", input=self.name)
         self._stage_progress, self._batch_costs = StageProgressWriter(folder), BatchCostWriter(folder, plan.tasks)
         self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name, stands_still=stands_still_because(plan))
-        self._watch = RecoveryWatch(recovery, look, self._publisher, log, workers)
+        self._watch = RecoveryWatch(recovery, look, self._publisher, log, {"Spark": workers})
         self._log = log
         self._behind = ""
         self._jump: dict[str, Any] | None = None

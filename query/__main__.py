@@ -43,10 +43,11 @@ def query(
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.progress_store import ProgressPublisher
     from tidegate.observe.recovery_watch import RecoveryWatch
+    from tidegate.observe.stopping import stop_on_signal
     from tidegate.observe.terminal import standard_error
     from tidegate.settings.load import load_assigned
     from tidegate.spark.cluster import Cluster
-    from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
+    from tidegate.spark.driver import DrivenQuery, drive
     from tidegate.spark.launch.private_folder import keep_files_private
     from tidegate.spark.session import end_session, start_session
     from tidegate.spark.worker_log import WorkerLog
@@ -80,7 +81,7 @@ def query(
         settings.redis, plan.outputs[0].topic or name, query=name, reads=topics, outputs=[output.name for output in plan.outputs]
     )
     cluster = Cluster(settings, folder, lambda: spark)
-    watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log, cluster.waiting)
+    watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log, {"Spark": cluster.waiting})
     with stop_on_signal() as stop, live_line(terminal, f"query {name}") as show, publisher, watch:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:

@@ -42,7 +42,7 @@ tidegate.spark
 tidegate.checkpoint
 
 sinks  sinks.base  sinks.parquet_columns
-sinks.console  sinks.files  sinks.plain_topic
+sinks.console  sinks.files  sinks.plain_topic  sinks.stores
 sinks.registry
 
 ingest  ingest.offsets  ingest.skips

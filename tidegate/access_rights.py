@@ -61,6 +61,12 @@ def query_rights(ordered: Sequence[str], results: Sequence[str], dead_letter: st
     )
 
 
+def sink_rights(results: str, dead_letter: str | None) -> tuple[Right, ...]:
+    """Return what ``tidegate sink`` needs; without a dead-letter topic, where a refused result stops it, nothing of that."""
+    letters = () if dead_letter is None else topic_rights(dead_letter, "Create", "Write", "DescribeConfigs")
+    return (*topic_rights(results, "Read", "DescribeConfigs"), *letters)
+
+
 def topic_rights(topic: str, *operations: str) -> Iterator[Right]:
     """Yield one right for each operation on a topic."""
     return (Right(operation, topic) for operation in operations)

@@ -20,6 +20,9 @@ VARIABLE = "TIDEGATE_FAULT_POINT"
 # the writer; the broker has acknowledged the events, CTIs are still to come; the CTIs were handed over, not acknowledged; all is
 # acknowledged, the state not yet saved.
 POINTS = ("piece read", "piece written", "events acknowledged", "ctis sent", "walked")
+# The same of a batch on its way into a store: it is cut; its rows were sent; its progress was sent; the store has committed both, and
+# nobody knows yet.
+STORE_POINTS = ("batch cut", "rows sent", "progress sent", "batch written")
 
 # Between a point and the stop: some of what was handed to the writer has left by then, so that a write is torn.
 _TEAR_S = 0.03

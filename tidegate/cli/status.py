@@ -20,7 +20,7 @@ from ordering.errors import SettingError, UnreachableError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_tick
 from tidegate.cli.stack import Directory, Output, print_services
 from tidegate.observe.console import Format
-from tidegate.observe.progress_store import JobProgress, ProgressStore
+from tidegate.observe.progress_store import JobProgress, ProgressStore, sink_key
 from tidegate.observe.recovery_report import duration_in_words
 from tidegate.observe.terminal import Column, Styled, TextTable, print_text, standard_output
 from tidegate.settings.load import Settings, load_assigned
@@ -50,8 +50,8 @@ class JobStatus:
     One job.
 
     Args:
-        name: ``ingest NAME`` or ``query NAME``.
-        topic: The topic it writes, or the output's name.
+        name: ``ingest NAME``, ``query NAME`` or ``sink NAME``.
+        topic: The topic it writes, or the output's name; of a sink the topic that it copies.
         state: starting, replaying, live, waiting (for what does not come), stopped, failed, gone (it no longer publishes), never started.
         published: The fields that it has published about itself.
         watermark_us: The smallest watermark of its partitions, microseconds; None if it has published none.
@@ -182,18 +182,27 @@ def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[Job
     """
     inputs = {name: ("ingest", table.ordered_topic) for name, table in settings.inputs.items()}
     outputs = {name: ("query", table.topic or name) for name, table in settings.outputs.items()}
-    chosen_jobs = [(name, *job) for tables in (inputs, outputs) for name, job in tables.items() if not names or name in names]
+    sinks = {name: ("sink", sink_key(name)) for name, table in settings.outputs.items() if table.stores}
+    chosen_jobs = [(name, *job) for tables in (inputs, outputs, sinks) for name, job in tables.items() if not names or name in names]
     unknown = sorted(set(names) - inputs.keys() - outputs.keys())
     if unknown:
         fix = f"name one of: {', '.join(sorted({*inputs, *outputs})) or '(none is configured)'}"
         raise SettingError(f"there is no input or output {unknown[0]}", code="TG-SETTING-NAME", where=unknown[0], fix=fix)
     with ProgressStore(settings.redis) as store:
         progress_by_topic = {
-            topic: store.read(topic) for name, (_, topic) in {**inputs, **outputs}.items() if not names or name in {*names, *outputs}
+            topic: store.read(topic)
+            for tables in (inputs, outputs, sinks)
+            for name, (_, topic) in tables.items()
+            if not names or name in {*names, *outputs}
         }
     all_progress = [progress for progress in progress_by_topic.values() if progress is not None]
     return [
-        JobStatus.of(f"{kind} {name}", topic, _newest_progress(name, progress_by_topic[topic], all_progress), now_ms)
+        JobStatus.of(
+            f"{kind} {name}",
+            settings.outputs[name].topic or name if kind == "sink" else topic,
+            progress_by_topic[topic] if kind == "sink" else _newest_progress(name, progress_by_topic[topic], all_progress),
+            now_ms,
+        )
         for name, kind, topic in chosen_jobs
     ]
 

@@ -42,9 +42,9 @@ def watermarks(
     """Show each partition's watermark, what drives it, and what waits for it."""
     from tidegate.observe.console import print_json
     from tidegate.observe.progress_store import ProgressStore
+    from tidegate.observe.stopping import stop_on_signal
     from tidegate.observe.terminal import standard_output
     from tidegate.settings.load import load_assigned
-    from tidegate.spark.driver import stop_on_signal
 
     settings = load_assigned(config, assign)
     store = ProgressStore(settings.redis)

@@ -66,6 +66,14 @@ _QUERY_COUNTERS = (
 )
 
 
+_SINK_COUNTERS = (
+    ("sink_results", "Results that a store has got.", "rows"),
+    ("sink_batches", "Batches of results that a store has got.", "batches"),
+    ("sink_refused_results", "Results that a store does not take, written to the dead-letter topic.", "refused"),
+    ("sink_retries", "How often a store or the brokers did not answer and were tried again.", "retries"),
+)
+
+
 @dataclass(slots=True)
 class _Input:
     name: str
@@ -94,6 +102,13 @@ class _Query:
     lags: Mapping[Partition, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Sink:
+    name: str
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    lags: Mapping[Partition, int] = field(default_factory=dict)
+
+
 class Metrics(Collector):
     """
     The metrics of one process, on TCP *port* of *host*; port 0 publishes nothing. *now_us* is the wall clock, microseconds.
@@ -106,6 +121,7 @@ class Metrics(Collector):
         self._executors: tuple[int, int] | None = None
         self._inputs: dict[str, _Input] = {}
         self._queries: dict[str, _Query] = {}
+        self._sinks: dict[str, _Sink] = {}
         if port:
             registry = CollectorRegistry()
             registry.register(self)
@@ -145,9 +161,13 @@ class Metrics(Collector):
         """Set how many records of each partition a query has not read yet."""
         self._queries.setdefault(name, _Query(visible(name))).lags = dict(lags)
 
+    def set_sink(self, output: str, counts: Mapping[str, Mapping[str, int]], lags: Mapping[Partition, int]) -> None:
+        """Set what the stores of an output have got since the process began, by store, and how many records of each partition they lack."""
+        self._sinks[output] = _Sink(visible(output), counts, lags)
+
     def collect(self) -> Iterator[Metric]:
-        """Return all metrics that have a value, those of ingest or of a query; called when Prometheus fetches them."""
-        families = chain(self._job_metrics(), self._counters(), self._gauges(), self._query_metrics())
+        """Return all metrics that have a value, those of ingest, a query or a sink; called when Prometheus fetches them."""
+        families = chain(self._job_metrics(), self._counters(), self._gauges(), self._query_metrics(), self._sink_metrics())
         return (family for family in families if family.samples)
 
     def _job_metrics(self) -> Iterator[Metric]:
@@ -234,6 +254,20 @@ class Metrics(Collector):
             for (topic, partition), behind in sorted(query_.lags.items()):
                 lag.add_metric([query_.name, topic, str(partition)], behind)
         yield from (duplicates, delay, lag, absent)
+
+    def _sink_metrics(self) -> Iterator[Metric]:
+        for name, text, count in _SINK_COUNTERS:
+            family = CounterMetricFamily(f"tidegate_{name}", f"{text} Counted since the process began.", labels=("output", "store"))
+            for sink in list(self._sinks.values()):
+                for store, counts in sorted(sink.counts.items()):
+                    family.add_metric([sink.name, store], counts[count])
+            yield family
+        text = "Offsets of the result topic that the slowest store still lacks."
+        lag = GaugeMetricFamily("tidegate_sink_consumer_lag", text, labels=("output", *_LABELS[1:]))
+        for sink in list(self._sinks.values()):
+            for (topic, partition), behind in sorted(sink.lags.items()):
+                lag.add_metric([sink.name, topic, str(partition)], behind)
+        yield lag
 
     def _partition_reports(self) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
         for input_ in list(self._inputs.values()):

@@ -33,6 +33,7 @@ WRITE_EVERY_S = 1.0  # minimum time between two writes of one job
 HEARTBEAT_S = 2.0  # if nothing changes, a job writes its field `job` this often, and reads the questions to it
 SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or cannot reach Redis
 
+_SINK = "sink:"
 _JOB, _REPLAY = "job", "replay"
 _CLOSE_WAIT_S = 2.0
 _log = get_logger("progress")
@@ -46,6 +47,11 @@ def question_key(ordered_topic: str) -> str:
 def progress_key(ordered_topic: str) -> str:
     """Return the key of the progress of the job that writes *ordered_topic*."""
     return f"tidegate:{{{ordered_topic}}}:progress"
+
+
+def sink_key(output: str) -> str:
+    """Return the name under which the sink of an output publishes; no topic has such a name."""
+    return f"{_SINK}{output}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +102,12 @@ class ProgressStore:
             self._connection().set(question_key(ordered_topic), _json({"substreams": substreams}), ex=QUESTION_VALID_S)
 
     def ordered_topics(self) -> list[str]:
-        """Return the topics whose jobs have ever published, sorted."""
+        """Return the topics whose writers have ever published, sorted."""
         before, after = progress_key("*").split("*")
         with translate_errors(self._settings.address):
             keys = list(self._connection().scan_iter(match=f"{before}*{after}", count=1_000))
-        return sorted(str(key).removeprefix(before).removesuffix(after) for key in keys)
+        names = (str(key).removeprefix(before).removesuffix(after) for key in keys)
+        return sorted(name for name in names if not name.startswith(_SINK))
 
     def __enter__(self) -> Self:
         return self

@@ -38,6 +38,7 @@ class RecoveryKind(StrEnum):
     NEW = "new"  # no earlier state: from the beginning
     START = "start"  # no earlier state: from an output start time
     CHECKPOINT = "checkpoint"  # from the last batch that Spark has finished
+    STORE = "store"  # a sink: from the progress that its stores keep
     CTIS = "ctis"  # the checkpoint was lost: from the last CTI of each channel of the topic that the job writes
 
 
@@ -92,6 +93,8 @@ class Recovery:
                 return f"checkpoint of batch {self.batch}{again}{since}"
             case RecoveryKind.CTIS:
                 return f"last CTIs of its topic{since}"
+            case RecoveryKind.STORE:
+                return f"progress of its stores{since}"
         return f"new{since}"
 
 

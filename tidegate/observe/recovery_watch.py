@@ -6,7 +6,8 @@ Law: a job that waits for what does not come says so: once in its log when that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -21,8 +22,8 @@ AskEnds = Callable[[Sequence[tuple[str, int]]], Positions]
 class RecoveryWatch:
     """
     Watches one job; at the end of its context it stops asking the brokers.
-    *ask_ends* returns the ends of given partitions; it raises RefusedError if a topic was deleted or made again. *workers* says in words
-    that the job waits for Spark's workers; empty if it does not.
+    *ask_ends* returns the ends of given partitions; it raises RefusedError if a topic was deleted or made again. *waits* say in words, by
+    whom beside Kafka the job waits for, that it does so; empty if it does not.
     """
 
     def __init__(
@@ -31,12 +32,12 @@ class RecoveryWatch:
         ask_ends: AskEnds,
         publisher: ProgressPublisher,
         log: FilteringBoundLogger,
-        workers: Callable[[], str] = str,
+        waits: Mapping[str, Callable[[], str]] = MappingProxyType({}),
     ) -> None:
         self.catch_up = CatchUp(recovery)
         self._poller = Poller(lambda: ask_ends(self.catch_up.partitions))
-        self._publisher, self._log, self._workers = publisher, log, workers
-        # What the job waits for, by whom: "Spark" or "Kafka".
+        self._publisher, self._log, self._asked_waits = publisher, log, waits
+        # What the job waits for, by whom.
         self._waits: dict[str, str] = {}
         self._is_caught_up_logged = recovery.ahead == 0
         self._batches = 0
@@ -86,7 +87,8 @@ class RecoveryWatch:
 
     def _note_waits(self) -> None:
         unanswered = self._poller.unanswered
-        waits = {"Spark": self._workers(), "Kafka": unanswered and f"waiting for Kafka: {unanswered}"}
+        waits = {name: ask() for name, ask in self._asked_waits.items()}
+        waits["Kafka"] = unanswered and f"waiting for Kafka: {unanswered}"
         for name, text in waits.items():
             if text and name not in self._waits:
                 self._log.warning(text)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -89,6 +90,9 @@ def unit_of(info: FieldInfo) -> str:
 def _table_of(info: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
     """Return the table class of a field, and whether the field has one table for each name."""
     annotation: Any = info.annotation
+    if get_origin(annotation) in (Union, UnionType):
+        # A table that may be left out.
+        annotation = next((each for each in get_args(annotation) if each is not type(None)), None)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
     if get_origin(annotation) is dict:
@@ -102,7 +106,7 @@ def _default_of(info: FieldInfo) -> str:
     if "default:" in unit_of(info):
         return ""
     if info.default is PydanticUndefined:
-        return "{}"
+        return "" if info.is_required() else "{}"
     for note in info.metadata:
         if (write := getattr(note, "func", None)) is not None and type(note).__name__ == "PlainSerializer":
             return plain_text(write(info.default))

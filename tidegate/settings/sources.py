@@ -24,7 +24,8 @@ Key = tuple[str, ...]
 
 ENV_PREFIX = "TIDEGATE_"
 CONFIG_VARIABLE = "TIDEGATE_CONFIG"
-SECRET_URL_KEYS = frozenset({("redis", "url")})
+# Addresses that may hold a password, by table and key, with a valid one to stand for one that was refused.
+_SECRET_URLS: Mapping[Key, str] = {("redis", "url"): "redis://unresolved", ("postgres", "url"): "postgresql://unresolved"}
 
 _HEADER = re.compile(r"\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(#.*)?$")
 _STEP = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
@@ -69,7 +70,7 @@ def as_key(steps: Iterable[str]) -> Key:
     return path if depth is None or len(path) <= depth else (*path[:depth], ".".join(path[depth:]))
 
 
-_FREE_TABLES = {("inputs", "fields"), ("references", "fields"), ("references", "effective")}
+_FREE_TABLES = {("inputs", "fields"), ("references", "fields"), ("references", "effective"), ("outputs", "columns")}
 
 
 def _free_depth(path: Key) -> int | None:
@@ -277,7 +278,7 @@ def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> N
     With *private*, only this user can read the source, so secrets may be written there; otherwise they are refused.
     """
     for key, entry in list(layer.entries.items()):
-        secret = is_secret_key(dotted_name(key)) or key in SECRET_URL_KEYS
+        secret = is_secret_key(dotted_name(key)) or key[-2:] in _SECRET_URLS
         try:
             resolved = _resolve(entry, env) if secret and isinstance(entry.value, str) else entry
         except _NotFound as error:
@@ -300,7 +301,7 @@ def _exposes_secret(key: Key, value: object) -> bool:
 
 def _placeholder(key: Key, entry: Entry) -> Entry:
     """Return a valid value in place of a refused one, so that it is not reported again for another reason."""
-    return Entry("redis://unresolved" if key in SECRET_URL_KEYS else "", entry.origin)
+    return Entry(_SECRET_URLS.get(key[-2:], ""), entry.origin)
 
 
 class _NotFound(Exception):

@@ -1,22 +1,21 @@
-"""Driving a running job: wait for it, stop it on a signal, and turn Spark's exceptions into one clear error."""
+"""Driving a running job: wait for it, stop it when asked, and turn Spark's exceptions into one clear error."""
 
 from __future__ import annotations
 
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from ordering.errors import RefusedError, TidegateError
 from tidegate.observe.logs import get_logger
+from tidegate.observe.stopping import Stop
 from tidegate.secret_masking import scrub
 from tidegate.spark.privates import CHECKPOINT_TAKEN, SLOW_START, WORKER_GONE
 
@@ -30,35 +29,6 @@ _NO_SPACE = "No space left on device"
 _JVM_GONE = (Py4JNetworkError, ConnectionError)
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
 _PART = re.compile(r"  (where|fix|example): (.*)")
-
-
-class Stop:
-    """Set if the process is asked to end (SIGTERM, SIGINT), or by :meth:`ask`."""
-
-    def __init__(self) -> None:
-        self.is_asked = False
-
-    def ask(self, *_: Any) -> None:
-        """End the job after the current batch."""
-        self.is_asked = True
-
-
-@contextmanager
-def stop_on_signal() -> Iterator[Stop]:
-    """Provide a :class:`Stop` that SIGTERM and SIGINT set; a second signal ends the process as usual."""
-    stop = Stop()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if stop.is_asked:
-            raise KeyboardInterrupt
-        stop.ask()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Query(Protocol):

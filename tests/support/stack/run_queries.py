@@ -13,8 +13,9 @@ from pathlib import Path
 
 from query import job
 from tidegate.observe import logs
+from tidegate.observe.stopping import stop_on_signal
 from tidegate.settings.load import load
-from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
+from tidegate.spark.driver import DrivenQuery, drive
 from tidegate.spark.session import end_session, start_session
 
 

@@ -81,7 +81,7 @@ def test_what_a_job_waits_for_is_logged_once_and_published(tmp_path: Path) -> No
     publisher = ProgressPublisher(RedisSettings(), "t")
     with structlog.testing.capture_logs() as logged:
         recovery = Recovery(RecoveryKind.NEW, {("a", 0): 10}, {("a", 0): 10})
-        watch = RecoveryWatch(recovery, ask, publisher, structlog.get_logger(), lambda: workers[0])
+        watch = RecoveryWatch(recovery, ask, publisher, structlog.get_logger(), {"Spark": lambda: workers[0]})
         seen, lines = [], []
         while workers:
             watch._poller.unanswered = answers.pop(0)

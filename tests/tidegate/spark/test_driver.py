@@ -17,7 +17,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from ordering.errors import GapError, ProtocolError, QueryError, RefusedError, SettingError, TickRangeError, TidegateError, UnreachableError
-from tidegate.spark.driver import DrivenQuery, Stop, drive, error_from_text, stop_on_signal
+from tidegate.observe.stopping import Stop, stop_on_signal
+from tidegate.spark.driver import DrivenQuery, drive, error_from_text
 from tidegate.spark.session import end_session
 
 FAILURE = """\

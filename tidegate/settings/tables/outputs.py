@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,7 +11,9 @@ from ordering.errors import TidegateError
 from ordering.protocol.frontier import Pace
 from ordering.ticks import MILLISECOND_US, MINUTE_US
 from tidegate.settings.kinds import Duration, DurationOrForever, Kind, Topic
-from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradiction, Count, LetterSize, Table
+from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradiction, Count, FieldType, LetterSize, Table
+from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.settings.tables.stores.postgres import PostgresSettings
 
 
 class OutputSettings(Table):
@@ -57,6 +60,12 @@ class OutputSettings(Table):
         default=None, description="A further destination: console, or the name of a sink from an installed package."
     )
     sink_options: dict[str, str] = Field(default_factory=dict, description="Options of that destination.")
+    query: Annotated[str | None, Kind("path of a .sql file; default: none")] = Field(
+        default=None, description="The script that writes this output: tidegate sink learns from it the columns of the results."
+    )
+    columns: Annotated[dict[str, FieldType], Kind("table of types; default: those of query")] = Field(
+        default_factory=dict, description="Instead of query: the type of each column."
+    )
     cti_every_events: Annotated[Count | None, Kind("count; default: each CTI of the input")] = Field(
         default=None, description="The query acts on a channel's CTI only after so many of its events, whatever the settings of the input."
     )
@@ -64,6 +73,8 @@ class OutputSettings(Table):
         default=None, description="The query acts on a channel's CTI only when it enters another span of this length, counted from 1970."
     )
     cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
+    # Tables come last, so that docs/settings.md has the settings of an output together.
+    postgres: PostgresSettings | None = Field(default=None, description="A PostgreSQL table that gets the results of the topic.")
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -73,6 +84,11 @@ class OutputSettings(Table):
             conflicts.append(("", "an output needs a topic, files or a sink", f'add topic = "{name}" or files = "out/{name}"'))
         if self.topic is None and self.partitions is not None:
             conflicts.append(("partitions", "partitions means nothing without topic", "set topic, or remove partitions"))
+        if self.topic is None and self.stores:
+            kind = next(iter(self.stores))
+            conflicts.append((kind, f"{kind} gets the results of a topic, and there is none", f'add topic = "{self.name or "results"}"'))
+        if self.query is not None and self.columns:
+            conflicts.append(("columns", "query and columns say the same thing twice", "give one of them"))
         if self.file_span_us < MILLISECOND_US:
             conflicts.append(("file_span", "file_span is too short", "give 1ms or more"))
         conflicts += self._pace_conflicts()
@@ -91,6 +107,12 @@ class OutputSettings(Table):
     def writes_sheets(self) -> bool:
         """Whether any destination gets results span by span."""
         return not (self.files is None and self.plain_topic is None and self.sink is None)
+
+    @property
+    def stores(self) -> Mapping[str, StoreSettings]:
+        """The stores of this output, by the names of their tables."""
+        tables = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: table for name, table in tables.items() if isinstance(table, StoreSettings)}
 
     def pace(self) -> Pace:
         """Return the pace of CTIs for the query that writes this output."""

@@ -1,0 +1,64 @@
+"""
+Errors of PostgreSQL: which may be repeated, which are a row's fault, and which only the user can mend.
+
+Law: an error whose kind is not known is repeated: it may last, but nothing is lost by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from ordering.errors import UnreachableError
+from sinks.stores.base import StoreError
+from tidegate.secret_masking import scrub
+
+# By the first two signs of SQLSTATE: data exceptions, constraints, what a trigger raised, a row too large for an index.
+_ROW_CLASSES = ("22", "23", "P0", "44", "54")
+# What is not there or not allowed; the features that a server lacks; wrong names and passwords.
+_USER_CLASSES = ("42", "0A", "3F", "3D", "28", "26", "34")
+# Errors at connecting have no SQLSTATE, only the server's words.
+_USER_WORDS = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "no password supplied",
+    "certificate verify failed",
+    "does not support SSL",
+    "root certificate file",
+    "does not match host name",
+    "permission denied",
+)
+
+
+def is_about_rows(error: psycopg.Error) -> bool:
+    """Return whether the rows are to blame, so that fewer of them may be taken."""
+    return (error.sqlstate or "")[:2] in _ROW_CLASSES
+
+
+def words_of(error: psycopg.Error) -> str:
+    """Return what the server said, on one line: its message and detail."""
+    diagnosis = error.diag
+    parts = [diagnosis.message_primary, diagnosis.message_detail] if diagnosis.message_primary else [str(error)]
+    return scrub(" ".join(" ".join(part.split()) for part in parts if part))
+
+
+@contextmanager
+def translate_errors(where: str) -> Iterator[None]:
+    """Raise errors of psycopg as UnreachableError or StoreError; those about rows pass."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if is_about_rows(error):
+            raise
+        raise _translated(error, where) from None
+
+
+def _translated(error: psycopg.Error, where: str) -> StoreError | UnreachableError:
+    words, state = words_of(error), error.sqlstate or ""
+    if state[:2] in _USER_CLASSES or (not state and any(part in words for part in _USER_WORDS)):
+        fix = "give the user what it lacks, or correct the settings of this output"
+        return StoreError(f"PostgreSQL refuses: {words}", code="TG-STORE-REFUSED", where=where, fix=fix)
+    return UnreachableError(f"PostgreSQL does not answer as it should: {words}", code="TG-STORE-UNREACHABLE", where=where)

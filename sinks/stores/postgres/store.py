@@ -1,0 +1,221 @@
+"""
+Results as rows of a PostgreSQL table, each once.
+
+Law: rows and progress change in one transaction, which begins by locking the progress row of the partition and ends without effect if the
+batch does not begin there. So of two writers one waits for the other, and then finds the batch done. To append, rows are copied into the
+table itself: the progress tells them from a repetition, no index is needed. With a primary key they are copied into a temporary table and
+inserted from there; of several results with one key in a batch, upsert keeps the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv
+from psycopg import sql
+
+from sinks.stores.base import Batch, Progress, Rows, RowsRefused, StoreContext, StoreError, find_refusals
+from sinks.stores.postgres.failures import is_about_rows, translate_errors, words_of
+from sinks.stores.postgres.target import PROGRESS_TABLE, Target, find_target
+from sinks.stores.typed_rows import make_typed_table
+from tidegate.fault_points import pause_at
+from tidegate.settings.tables.stores.postgres import PostgresSettings
+
+# A server that went away without a word is missed after about 30 s.
+_CONNECTION = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+# A writer that was stopped in a transaction must not hold the others up for ever: the server ends its session.
+_SESSION = "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'; SET client_encoding = 'UTF8'"
+_STAGING = sql.Identifier("pg_temp", "tidegate_batch")
+_ORDINAL = sql.Identifier("tidegate_row")
+_COPY_BLOCK_BYTES = 2**20
+
+
+class PostgresStore:
+    """The table of one output; see the law above."""
+
+    def __init__(self, context: StoreContext, settings: PostgresSettings) -> None:
+        self._context, self._settings = context, settings
+        self._connection: psycopg.Connection[Any] | None = None
+        self._target: Target | None = None
+        url = urlsplit(settings.url.get_secret_value())
+        place = f"{url.hostname or ''}{f':{url.port}' if url.port else ''}{url.path}"
+        self._where = f"postgres {place}.{settings.table or context.output}"
+
+    @property
+    def name(self) -> str:
+        return self._where
+
+    def check(self) -> None:
+        """Compare the table's columns with the query's; nothing is changed."""
+        self._find_target(may_change=False)
+
+    def prepare(self) -> None:
+        """Make the tables that are missing, and check them."""
+        self._target = self._find_target(may_change=True)
+        if self._settings.mode != "append":
+            with translate_errors(self._where):
+                self._make_staging(self._target)
+
+    def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
+        """Return the rows of the progress table."""
+        query = sql.SQL(
+            "SELECT partition, topic_id, position, log_offset FROM {} WHERE table_name = %s AND topic = %s AND partition = ANY (%s)"
+        ).format(self._progress_table)
+        with translate_errors(self._where), self._connect().transaction():
+            found = self._connect().execute(query, [self._ready.name.table, self._context.stream.name, list(partitions)]).fetchall()
+        return {partition: Progress(*progress) for partition, *progress in found}
+
+    def write(self, batch: Batch) -> Progress:
+        """Copy the rows and move the progress, in one transaction."""
+        try:
+            with translate_errors(self._where), self._connect().transaction():
+                before = self._lock_progress(batch)
+                if before[:2] != (batch.stream_id, batch.start):
+                    return before
+                self._write_rows(batch.rows)
+                pause_at("rows sent")
+                self._move_progress(batch)
+                pause_at("progress sent")
+        except psycopg.Error as error:
+            raise self._refusals(batch.rows, words_of(error)) from None
+        return batch.progress
+
+    def close(self) -> None:
+        """Disconnect; an open transaction has no effect."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = self._target = None
+
+    @property
+    def _ready(self) -> Target:
+        if self._target is None:
+            self.prepare()
+        assert self._target is not None
+        return self._target
+
+    @property
+    def _progress_table(self) -> sql.Identifier:
+        return self._ready.name.beside(PROGRESS_TABLE)
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._target = None
+            settings = self._settings
+            secret = None if settings.password is None else settings.password.get_secret_value()
+            files = {"sslrootcert": settings.ca_file, "sslcert": settings.certificate_file, "sslkey": settings.key_file}
+            tls = {name: path for name, path in files.items() if path}
+            if settings.ca_file and "sslmode=" not in settings.url.get_secret_value():
+                tls["sslmode"] = "verify-full"
+            options: dict[str, Any] = {**_CONNECTION, **tls, "application_name": f"tidegate {self._context.output}"[:63]}
+            if secret is not None:
+                options["password"] = secret
+            with translate_errors(self._where):
+                self._connection = psycopg.connect(settings.url.get_secret_value(), autocommit=True, **options)
+                self._connection.execute(_SESSION)
+        return self._connection
+
+    def _find_target(self, *, may_change: bool) -> Target:
+        connection = self._connect()
+        with translate_errors(self._where), connection.transaction():
+            return find_target(connection, self._settings, self._context.output, self._context.columns, may_change=may_change)
+
+    def _make_staging(self, target: Target) -> None:
+        """Make the temporary table: the columns of the query as the table has them, and the order of the rows."""
+        made = sql.SQL(
+            "DROP TABLE IF EXISTS {staging}; CREATE TEMPORARY TABLE tidegate_batch ON COMMIT DELETE ROWS AS "
+            "SELECT {columns}, 0::bigint AS {ordinal} FROM {table} WITH NO DATA"
+        )
+        parts = {"staging": _STAGING, "columns": target.column_list(), "ordinal": _ORDINAL, "table": target.name.identifier}
+        self._connect().execute(made.format(**parts))
+
+    def _lock_progress(self, batch: Batch) -> Progress:
+        """Return the progress of the partition, which nobody else can move until the transaction ends."""
+        table, key = self._progress_table, [self._ready.name.table, self._context.stream.name, batch.partition]
+        query = sql.SQL(
+            "SELECT topic_id, position, log_offset FROM {} WHERE table_name = %s AND topic = %s AND partition = %s FOR UPDATE"
+        ).format(table)
+        found = self._connect().execute(query, key).fetchone()
+        if found is None:
+            made = sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, %s, 0, 0, now()) ON CONFLICT DO NOTHING").format(table)
+            self._connect().execute(made, [*key, batch.stream_id])
+            found = self._connect().execute(query, key).fetchone()
+        assert found is not None, "the row was made, by us or by another writer"
+        return Progress(*found)
+
+    def _move_progress(self, batch: Batch) -> None:
+        query = sql.SQL(
+            "UPDATE {} SET position = %s, log_offset = %s, updated_at = now() WHERE table_name = %s AND topic = %s AND partition = %s"
+        ).format(self._progress_table)
+        key = [self._ready.name.table, self._context.stream.name, batch.partition]
+        self._connect().execute(query, [batch.end, batch.offset, *key])
+
+    def _write_rows(self, rows: Rows) -> None:
+        if not len(rows):
+            return
+        target = self._ready
+        table = make_typed_table(rows, self._context.columns)
+        if self._settings.mode == "append":
+            self._copy(table, target.name.identifier, target.column_list())
+        else:
+            ordinal = pa.array(range(len(rows)), pa.int64())
+            self._copy(table.append_column("tidegate_row", ordinal), _STAGING, target.column_list((*target.columns, "tidegate_row")))
+            self._connect().execute(self._insert_statement(target))
+        # Constraints that would wait for the commit speak now, while the batch can still be told row by row.
+        self._connect().execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+    def _copy(self, table: pa.Table, into: sql.Identifier, columns: sql.Composed) -> None:
+        text = pa.BufferOutputStream()
+        pa.csv.write_csv(table, text, pa.csv.WriteOptions(include_header=False))
+        octets = memoryview(text.getvalue())
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(into, columns)
+        with self._connect().cursor() as cursor, cursor.copy(statement) as copy:
+            for start in range(0, len(octets), _COPY_BLOCK_BYTES):
+                copy.write(octets[start : start + _COPY_BLOCK_BYTES])
+
+    def _insert_statement(self, target: Target) -> sql.Composed:
+        key = target.column_list(target.primary_key)
+        changes = [
+            sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in target.columns if column not in target.primary_key
+        ]
+        rows = sql.SQL("SELECT {columns} FROM {staging} ORDER BY {ordinal}")
+        conflict: sql.Composable = sql.SQL("")
+        if self._settings.mode == "upsert":
+            rows = sql.SQL("SELECT DISTINCT ON ({key}) {columns} FROM {staging} ORDER BY {key}, {ordinal} DESC")
+            conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(key, sql.SQL(", ").join(changes))
+        if self._settings.on_conflict == "keep" or (self._settings.mode == "upsert" and not changes):
+            conflict = sql.SQL("ON CONFLICT ({}) DO NOTHING").format(key)
+        selected = rows.format(columns=target.column_list(), staging=_STAGING, ordinal=_ORDINAL, key=key)
+        return sql.SQL("INSERT INTO {} ({}) {} {}").format(target.name.identifier, target.column_list(), selected, conflict)
+
+    def _refusals(self, rows: Rows, words: str) -> RowsRefused:
+        """Return which rows the server refuses, in a transaction that has no effect."""
+        connection = self._connect()
+
+        def attempt(part: Rows) -> str | None:
+            try:
+                with connection.transaction():
+                    self._write_rows(part)
+                    if self._settings.mode != "append":
+                        connection.execute(sql.SQL("TRUNCATE {}").format(_STAGING))
+            except psycopg.Error as error:
+                if not is_about_rows(error):
+                    raise
+                return words_of(error)
+            return None
+
+        with translate_errors(self._where), connection.transaction(force_rollback=True):
+            found = find_refusals(rows, attempt)
+        if not found:
+            fix = "look at the triggers and constraints of the table"
+            raise StoreError(f"refused together, but not one by one: {words}", code="TG-STORE-REFUSED", where=self._where, fix=fix)
+        return RowsRefused(found)

@@ -1,0 +1,228 @@
+"""
+The table that gets the results: its name, its columns, and whether they fit those of the query.
+
+Law: a table that is there is only changed if ``schema_evolution`` says so, and then only by columns added at its end, all of them null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from sinks.parquet_columns import Column
+from sinks.stores.base import StoreError
+from tidegate.settings.tables.stores.postgres import PostgresSettings
+
+PROGRESS_TABLE = "tidegate_progress"
+# The type of a column that is made; records, arrays and what has no type of its own are JSON.
+_MADE_AS = {
+    "bit": "boolean",
+    "bigint": "bigint",
+    "float": "double precision",
+    "datetime": "timestamp with time zone",
+    "nvarchar(max)": "text",
+}
+_TEXTS = {"text", "character varying", "character", "json", "jsonb"}
+# The types of columns that take values of a kind; text becomes whatever reads it.
+_TAKEN_BY = {
+    "bit": {"boolean"},
+    "bigint": {"bigint", "integer", "smallint", "numeric", "double precision", "real"},
+    "float": {"double precision", "real", "numeric"},
+    "datetime": {"timestamp with time zone", "timestamp without time zone", "date"},
+}
+_COLUMNS = """
+SELECT attname, format_type(atttypid, NULL), attnotnull, atthasdef OR attidentity <> '', attgenerated <> '' OR attidentity = 'a'
+FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+# Unique indexes without condition or expression, with the names of their key columns; whether NULLs count as equal.
+_UNIQUE = """
+SELECT (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey[0:indnkeyatts - 1])),
+       to_jsonb(pg_index)->>'indnullsnotdistinct' = 'true'
+FROM pg_index WHERE indrelid = %s AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
+"""
+# All who make or check the same table at the same time do it one after the other.
+_LOCK = 0x7D6_A7E
+
+
+class TableName(NamedTuple):
+    """A table by schema and name, as PostgreSQL has them, without quotes."""
+
+    schema: str
+    table: str
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.table)
+
+    def beside(self, table: str) -> sql.Identifier:
+        """Return another table of the same schema."""
+        return sql.Identifier(self.schema, table)
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+def parse_name(text: str, schema: str) -> TableName:
+    """Return the table that a setting names, in *schema* unless it names one; without quotes a name is in lower case, as in SQL."""
+    parts = [
+        part.strip('"').replace('""', '"') if part.startswith('"') else part.lower() for part in re.findall(r'"(?:[^"]|"")+"|[^.]+', text)
+    ]
+    return TableName(*parts) if len(parts) == 2 else TableName(schema, parts[0])
+
+
+class _TableColumn(NamedTuple):
+    name: str
+    kind: str
+    is_required: bool
+    has_default: bool
+    is_computed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The table as it is: its name, and the names of its columns for those of the query, in the order of the query."""
+
+    name: TableName
+    columns: tuple[str, ...]
+    primary_key: tuple[str, ...]
+
+    def column_list(self, columns: Sequence[str] | None = None) -> sql.Composed:
+        return sql.SQL(", ").join(map(sql.Identifier, self.columns if columns is None else columns))
+
+
+def find_target(
+    connection: psycopg.Connection[Any], settings: PostgresSettings, output: str, columns: Sequence[Column], *, may_change: bool
+) -> Target:
+    """
+    Return the table of an output, made or extended if *may_change*, within the transaction of *connection*. Raises StoreError: it does not
+    fit the query, or it is gone though results have been written.
+    """
+    schema = connection.execute("SELECT coalesce(current_schema(), 'public')").fetchone()[0]  # type: ignore[index]
+    name = parse_name(settings.table or output, schema)
+    if may_change:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        _make_missing(connection, name, settings, columns)
+    there = _read_columns(connection, name)
+    if not there:
+        # Nothing to check: it will be made.
+        return Target(name, tuple(column for column, _ in columns), settings.primary_key)
+    missing = [(column, kind) for column, kind in columns if _find(there, column) is None]
+    if missing and settings.schema_evolution == "none":
+        raise _column_error(
+            name, f"has no column for {', '.join(column for column, _ in missing)}", _add_statement(connection, name, missing)
+        )
+    if missing and may_change:
+        connection.execute(_add_columns(name, missing))
+        there = _read_columns(connection, name)
+    _check_columns(name, there, [column for column in columns if column not in missing or may_change], columns)
+    target = Target(
+        name,
+        *(
+            tuple(found.name if (found := _find(there, column)) else column for column in wanted)
+            for wanted in ([column for column, _ in columns], settings.primary_key)
+        ),
+    )
+    if settings.primary_key:
+        _check_key(connection, target, there)
+    return target
+
+
+def _make_missing(connection: psycopg.Connection[Any], name: TableName, settings: PostgresSettings, columns: Sequence[Column]) -> None:
+    if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [name.schema]).fetchone() == (None,):
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name.schema)))
+    # Looked for first: CREATE ... IF NOT EXISTS asks for the right to create all the same.
+    if _relation(connection, TableName(name.schema, PROGRESS_TABLE)) is None:
+        connection.execute(
+            sql.SQL(
+                "CREATE TABLE {} (table_name text, topic text, partition integer, topic_id text NOT NULL, position bigint NOT NULL, "
+                "log_offset bigint NOT NULL, updated_at timestamp with time zone NOT NULL, PRIMARY KEY (table_name, topic, partition))"
+            ).format(name.beside(PROGRESS_TABLE))
+        )
+    if _relation(connection, name) is None:
+        _check_not_lost(connection, name)
+        parts = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(_type_of(kind))) for column, kind in columns]
+        if settings.primary_key:
+            parts.append(sql.SQL("PRIMARY KEY ({})").format(sql.SQL(", ").join(map(sql.Identifier, settings.primary_key))))
+        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(name.identifier, sql.SQL(", ").join(parts)))
+
+
+def _check_not_lost(connection: psycopg.Connection[Any], name: TableName) -> None:
+    counted = sql.SQL("SELECT sum(position) FROM {} WHERE table_name = %s").format(name.beside(PROGRESS_TABLE))
+    written = connection.execute(counted, [name.table]).fetchone()
+    if written and written[0]:
+        fix = f"bring it back; or copy all results again: DELETE FROM {name.schema}.{PROGRESS_TABLE} WHERE table_name = '{name.table}'"
+        what = f"the table is gone, though {written[0]:,} results have been written into it"
+        raise StoreError(what, code="TG-STORE-LOST", where=str(name), fix=fix)
+
+
+def _relation(connection: psycopg.Connection[Any], name: TableName) -> int | None:
+    found = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, %s::text))::oid", [*name]).fetchone()
+    return None if found is None or found[0] is None else int(found[0])
+
+
+def _read_columns(connection: psycopg.Connection[Any], name: TableName) -> list[_TableColumn]:
+    relation = _relation(connection, name)
+    return [] if relation is None else [_TableColumn(*row) for row in connection.execute(_COLUMNS, [relation])]
+
+
+def _find(there: Sequence[_TableColumn], name: str) -> _TableColumn | None:
+    """Return the column of that name; else the only one whose name differs in case alone: SQL writes unquoted names in lower case."""
+    exact = [column for column in there if column.name == name]
+    found = exact or [column for column in there if column.name.lower() == name.lower()]
+    return found[0] if len(found) == 1 else None
+
+
+def _type_of(kind: str) -> str:
+    return _MADE_AS.get(kind, "jsonb")
+
+
+def _add_columns(name: TableName, columns: Sequence[Column]) -> sql.Composed:
+    added = [sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(column), sql.SQL(_type_of(kind))) for column, kind in columns]
+    return sql.SQL("ALTER TABLE {} {}").format(name.identifier, sql.SQL(", ").join(added))
+
+
+def _add_statement(connection: psycopg.Connection[Any], name: TableName, columns: Sequence[Column]) -> str:
+    return f'set schema_evolution = "add", or: {_add_columns(name, columns).as_string(connection)}'
+
+
+def _check_columns(name: TableName, there: Sequence[_TableColumn], present: Sequence[Column], columns: Sequence[Column]) -> None:
+    for column, kind in present:
+        found = _find(there, column)
+        if found is None:
+            continue
+        if found.is_computed:
+            raise _column_error(name, f"computes its column {found.name}, which the query has too", "give one of them another name")
+        taken = kind == "nvarchar(max)" or found.kind in _TAKEN_BY.get(kind, _TEXTS)
+        if not taken:
+            fix = f"make the column {_type_of(kind)}, or CAST in the query"
+            raise _column_error(name, f"has column {found.name} of type {found.kind}, and the query's is {kind}", fix)
+    wanted = {found.name for column, _ in columns if (found := _find(there, column))}
+    for column_there in there:
+        if column_there.is_required and not column_there.has_default and column_there.name not in wanted:
+            what = f"needs a value in column {column_there.name}, which the query does not have"
+            raise _column_error(name, what, "select it in the query, or give the column a default")
+
+
+def _check_key(connection: psycopg.Connection[Any], target: Target, there: Sequence[_TableColumn]) -> None:
+    unknown = sorted(set(target.primary_key) - {column.name for column in there})
+    if unknown:
+        raise _column_error(target.name, f"has no column {unknown[0]}, which primary_key names", "name columns of the query")
+    unique = connection.execute(_UNIQUE, [_relation(connection, target.name)]).fetchall()
+    equals = [nulls for columns, nulls in unique if set(columns) == set(target.primary_key)]
+    names = ", ".join(target.primary_key)
+    if not equals:
+        fix = f"CREATE UNIQUE INDEX ON {target.name} ({names})"
+        raise _column_error(target.name, f"has no unique index on just the columns of primary_key ({names})", fix)
+    nullable = [column.name for column in there if column.name in target.primary_key and not column.is_required]
+    if nullable and not any(equals):
+        fix = f"ALTER TABLE {target.name} ALTER COLUMN {nullable[0]} SET NOT NULL"
+        raise _column_error(target.name, f"takes any number of rows whose {nullable[0]}, of primary_key, is NULL", fix)
+
+
+def _column_error(name: TableName, what: str, fix: str) -> StoreError:
+    return StoreError(f"table {name} {what}", code="TG-STORE-COLUMN", where=str(name), fix=fix)

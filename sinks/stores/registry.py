@@ -1,0 +1,38 @@
+"""
+The stores of an output, by the names of their tables in ``[outputs.NAME]``.
+
+A store's module is imported where an output has its table, and only there: the clients of stores are extras of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from sinks.stores.base import Store, StoreContext, StoreError
+from tidegate.settings.tables.stores.base import StoreSettings
+
+# The maker of each kind of store, as module:class, and the package that it needs.
+_STORES = {
+    "postgres": ("sinks.stores.postgres.store:PostgresStore", "psycopg"),
+}
+
+
+def make_store(kind: str, settings: StoreSettings, context: StoreContext) -> Store:
+    """Return the store of kind *kind*, not connected yet. Raises StoreError (TG-STORE-EXTRA): its client is not installed."""
+    place, package = _STORES[kind]
+    module, _, name = place.partition(":")
+    try:
+        maker: Callable[[StoreContext, Any], Store] = getattr(import_module(module), name)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != package and package not in str(error):
+            raise
+        raise StoreError(
+            f"{kind} needs the package {package}, which cannot be imported: {error}",
+            code="TG-STORE-EXTRA",
+            where=f"outputs.{context.output}.{kind}",
+            fix=f"install tidegate with what {kind} needs",
+            example=f"pip install 'tidegate[{kind}]'",
+        ) from None
+    return maker(context, settings)

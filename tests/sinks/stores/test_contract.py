@@ -1,0 +1,106 @@
+"""The contract of stores (``sinks.stores.base``), on the real server of each store."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import pytest
+from support.cutting_proxy import CuttingProxy
+from support.stores import kit
+from support.stores.benches import BENCHES
+from support.stores.kit import Bench
+
+from sinks.stores.base import Progress, Stream
+
+pytestmark = pytest.mark.heavy
+_number = itertools.count()
+
+
+@pytest.fixture(scope="module", params=list(BENCHES))
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Each store, with its server."""
+    made = BENCHES[request.param](tmp_path_factory.mktemp("store"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def target() -> str:
+    """A table, prefix or folder that nobody else has."""
+    return f"results_{next(_number)}"
+
+
+def test_a_new_store_has_no_progress_and_is_made_once(bench: Bench, target: str) -> None:
+    """Preparing makes what is missing; doing it again, from another connection, changes nothing; a check alone makes nothing."""
+    first, second = bench.make(target, kit.stream()), bench.make(target, kit.stream())
+    first.check()
+    for store in (first, second, first):
+        store.prepare()
+        assert store.progress([0, 1, 2]) == {}
+    second.check()
+    for store in (first, second):
+        store.close()
+    kit.check_stands(bench, target, {})
+
+
+def test_a_batch_stands_with_its_progress(bench: Bench, target: str) -> None:
+    """What was written is there, with the offset at which a reader goes on; a new connection finds both."""
+    store = bench.make(target, kit.stream())
+    store.prepare()
+    written = store.write(kit.batch_of(kit.stream().id, 1, 0, 25))
+    assert (written.stream_id, written.position, written.offset) == (kit.stream().id, 25, 73)
+    store.close()
+    again = bench.make(target, kit.stream())
+    found = again.progress([0, 1])
+    assert {partition: progress[:3] for partition, progress in found.items()} == {1: (kit.stream().id, 25, 73)}
+    again.close()
+    kit.check_stands(bench, target, {1: 25})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_repeated_stale_and_early_batches_change_nothing(bench: Bench, target: str, seed: int) -> None:
+    """Three writers that do not know of each other: each row below the progress stands once, none above it."""
+    kit.check_stands(bench, target, kit.walk(bench, target, seed, steps=60))
+
+
+def test_streams_do_not_share_their_progress(bench: Bench, target: str) -> None:
+    """A second topic into the same target has a progress of its own; one made again under the old name finds the old one's id."""
+    first, second = bench.make(target, kit.stream()), bench.make(target, kit.stream("others"))
+    again = bench.make(target, Stream("results", "another id", kit.PARTITIONS))
+    first.prepare()
+    first.write(kit.batch_of(kit.stream().id, 0, 0, 10))
+    second.prepare()
+    assert second.progress([0]) == {}
+    again.prepare()
+    assert again.progress([0])[0].stream_id == kit.stream().id
+    assert again.write(kit.batch_of("another id", 0, 10, 20))[:2] == (kit.stream().id, 10), "rows of another topic are not taken"
+    for store in (first, second, again):
+        store.close()
+    kit.check_stands(bench, target, {0: 10})
+
+
+@pytest.mark.parametrize("towards", ["server", "client"])
+def test_a_cut_line_loses_and_doubles_nothing(bench: Bench, target: str, towards: str) -> None:
+    """The line breaks anywhere, also between a commit and its answer; writing on from the progress mends it."""
+    if bench.port is None:
+        return
+    dice, proxy = random.Random(towards), CuttingProxy(bench.port)
+    store = bench.make(target, kit.stream(), proxy.port)
+    failures = 0
+    for turn in range(1, 26):
+        # Answers are short: most of the cuts towards the client take away a commit's.
+        proxy.cut_after(dice.randint(1, 12_000 if towards == "server" else 900), towards)
+        failures += kit.insist(store, 0, 40 * turn, 40)
+    position = store.progress([0])[0].position
+    store.close()
+    proxy.close()
+    assert proxy.cuts >= 10, "the line was cut"
+    assert failures >= 5, "and some calls failed by it"
+    kit.check_stands(bench, target, {0: position})
+
+
+def test_progress_is_a_value() -> None:
+    """Progress compares by its fields, so that a copier can tell whose batch stands."""
+    assert Progress("a", 1, 2) == Progress("a", 1, 2) != Progress("a", 1, 3)

@@ -1,0 +1,107 @@
+"""A real PostgreSQL for tests: Debian's package, started on a free loopback port, with its data in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psycopg
+
+from tidegate.stack.embedded import free_port
+
+_START_S = 30.0
+
+
+class PostgresServer:
+    """A PostgreSQL of this test run, superuser ``postgres``; it may be killed and started again with its data."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._options, self.port = options, free_port()
+        self._programs = _find_programs()
+        # PostgreSQL does not run as root; its own user may not look into the folders of others.
+        self._user = "postgres" if os.geteuid() == 0 else None
+        self.data = folder / "postgres-data"
+        self.data.mkdir(parents=True)
+        if self._user:
+            shutil.chown(self.data, self._user)
+            for above in self.data.parents:
+                if above.stat().st_mode & 0o001 == 0:
+                    above.chmod(above.stat().st_mode | 0o011)
+        initdb = [self._programs / "initdb", "--pgdata", self.data, "--auth", "trust", "--username", "postgres", "--encoding", "UTF8"]
+        subprocess.run(
+            [*map(str, initdb), "--no-locale", "--no-sync"],
+            user=self._user,
+            cwd="/",
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env=_environment(),
+        )
+        self.start()
+
+    def start(self) -> None:
+        """Start the server; return once it answers."""
+        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_wal_size": "256MB"}
+        command = [str(self._programs / "postgres"), "-D", str(self.data)]
+        command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        command += [part for option in self._options for part in ("-c", option)]
+        log = (self.data.parent / "postgres.log").open("ab")
+        self.process = subprocess.Popen(command, user=self._user, cwd="/", stdout=log, stderr=log, env=_environment())
+        log.close()
+        until_s = time.monotonic() + _START_S
+        while not self._answers():
+            assert self.process.poll() is None, f"PostgreSQL has ended: {(self.data.parent / 'postgres.log').read_text()[-2000:]}"
+            assert time.monotonic() < until_s, "PostgreSQL does not answer"
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url(), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End the server as a power cut would end its processes; what is committed is on disk."""
+        # The postmaster's children end by themselves when it is gone.
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self._wait_for_children()
+
+    def stop(self) -> None:
+        """End the server; clients are cut off."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(_START_S)
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def make_database(self, name: str) -> str:
+        """Make an empty database; return its URL."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        return self.url(name)
+
+    def _wait_for_children(self) -> None:
+        # The next start is refused as long as one of them holds the shared memory.
+        until_s = time.monotonic() + _START_S
+        while time.monotonic() < until_s:
+            found = subprocess.run(["pgrep", "-f", str(self.data)], capture_output=True, check=False)
+            if not found.stdout:
+                (self.data / "postmaster.pid").unlink(missing_ok=True)
+                return
+            time.sleep(0.05)
+
+
+def _find_programs() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    place = Path(shutil.which("postgres") or "/nowhere").resolve() if not found else found[-1]
+    assert place.exists(), "there is no PostgreSQL server: apt-get install postgresql"
+    return place.parent
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}

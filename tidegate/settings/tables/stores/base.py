@@ -1,0 +1,25 @@
+"""What the tables of all stores have: how results are written in batches, and what happens to those that a store does not take."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ordering.ticks import SECOND_US
+from tidegate.settings.kinds import Duration, Kind
+from tidegate.settings.tables.base import Count, Table
+
+
+class StoreSettings(Table):
+    """The settings that every store has."""
+
+    batch_rows: Count = Field(default=50_000, description="Most results of a partition written at once.")
+    flush_interval_us: Duration = Field(default=SECOND_US, description="A batch with fewer results is written after this time.")
+    connections: Count = Field(default=2, description="How many partitions are written at the same time, each over its own connection.")
+    max_retries: Annotated[Count | None, Kind("count; default: without limit")] = Field(
+        default=None, description="How often in a row a store that does not answer is tried again before the job stops."
+    )
+    on_error: Literal["stop", "dead_letter"] = Field(
+        default="stop", description="What happens to a result that the store does not take; dead_letter: it goes to the dead-letter topic."
+    )
