@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ordering.policies import Shape
+from ordering.protocol.keys import list_part
 from ordering.ticks import NEVER
 from tidegate.dead_letter_reasons import IngestReason
 
@@ -81,7 +82,7 @@ class ExtractedFields:
     """What a format's reader extracted from a column of payloads."""
 
     well_formed: Mask
-    # The requested ones of ``time``, ``end`` and ``over``.
+    # The requested ones of ``time``, ``end`` and the names of keys (:func:`over_name`).
     columns: Mapping[str, Column]
     # By row: why it is not well formed.
     reasons: Mapping[int, IngestReason] = field(default_factory=dict)
@@ -93,10 +94,26 @@ class FieldSource(Protocol):
     def extract(self, payloads: pa.Array) -> ExtractedFields: ...
 
 
+def over_name(place: int) -> str:
+    """Return the name of the column of OVER's key number *place*."""
+    return f"over{place or ''}"
+
+
+def substream_keys(columns: Mapping[str, Column]) -> pa.DictionaryArray | None:
+    """Return the substream key bytes of each row: of one key its bytes, of several a JSON array of these as texts; None without OVER."""
+    parts = [columns[name].keys() for name in map(over_name, range(len(columns))) if name in columns]
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    texts = [pa.array(map(list_part, part.dictionary.to_pylist()), pa.binary()).take(part.indices) for part in parts]
+    joined = pc.binary_join_element_wise(*texts, b",").dictionary_encode()
+    keys = [b"[%b]" % key for key in joined.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(joined.indices, pa.array(keys, pa.binary()))
+
+
 def assemble_fields(extracted: ExtractedFields, unit: str, shape: Shape) -> Fields:
     """Return the *extracted* columns as an ingest job needs them: times in *unit*, and the span of an event of that *shape*."""
     ok, columns = extracted.well_formed, extracted.columns
-    substream = columns["over"].keys() if "over" in columns else None
+    substream = substream_keys(columns)
     if "time" not in columns:
         return Fields(np.zeros(len(ok), dtype=np.int64), ok.copy(), ok, ok, substream, reasons=extracted.reasons)
     time_us, valid = columns["time"].ticks(unit)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.fields.columns import Fields, FieldSource, assemble_fields
+from ingest.fields.columns import Fields, FieldSource, assemble_fields, over_name
 from ingest.fields.json_paths import JsonPaths, as_binary
 from ordering.policies import Shape
-from tidegate.expressions.syntax.plain_path import plain_path
+from tidegate.expressions.syntax.plain_path import listed_paths, plain_path
 from tidegate.expressions.tree import Expr, Field
 from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 from tidegate.settings.tables.inputs import InputSettings
@@ -34,9 +34,10 @@ class FieldReader:
         exprs: dict[str, Expr] = {}
         if timestamp_by is not None:
             exprs["time"] = _event_time_expr(timestamp_by, types or {})
-        for name, path in (("end", end), ("over", over)):
-            if path is not None:
-                exprs[name] = Field(tuple(path.split(".")))
+        if end is not None:
+            exprs["end"] = Field(tuple(end.split(".")))
+        for place, path in enumerate(listed_paths(over) if over is not None else ()):
+            exprs[over_name(place)] = Field(path)
         self._source = _choose_source(exprs, payloads)
 
     @classmethod

@@ -35,6 +35,11 @@ def key_bytes(text: str) -> bytes:
     return repr(number).encode() if math.isfinite(number) else b""
 
 
+def list_part(key: bytes) -> bytes:
+    """Return the bytes of one key as a part of the key of several, which is a JSON array of texts."""
+    return json.dumps(key.decode(), ensure_ascii=False).encode()
+
+
 def canonical(text: str) -> str:
     """
     Return an object or array, given as compact JSON text, with members sorted by name, the first of equal names; NaN, infinities and

@@ -39,7 +39,7 @@ from query.engine.program import Program
 from query.engine.retention import Retained
 from query.operators.joins import matching
 from tidegate.dead_letter_reasons import QueryReason
-from tidegate.expressions.tree import Expr
+from tidegate.expressions.tree import Expr, keys_of
 
 # A channel: the number of the source, and the roster number of the input partition.
 Member = tuple[int, int]
@@ -129,7 +129,7 @@ class KeyedBucket(Bucket):
         over = self._overs[source_index]
         if over is None or not events.num_rows:
             return events, accepted
-        is_same = pc.equal(key_bytes([over], events), pc.fill_null(combine_column(events["key"]), b""))
+        is_same = pc.equal(key_bytes(keys_of(over), events), pc.fill_null(combine_column(events["key"]), b""))
         is_fine = pc.fill_null(is_same, False).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(~is_fine).tolist():
             self._add_bad_row(events, row, source_index, QueryReason.FOREIGN_KEY.text(over))

@@ -59,6 +59,14 @@ def encode_keys(columns: Sequence[Variant], length: int) -> pa.Array:
     return _join_rows(["," if place else "[" for place in range(len(columns))], columns, "]", length)
 
 
+def encode_over_keys(columns: Sequence[Variant], length: int) -> pa.Array:
+    """Encode *length* substream keys as ingest does: of several columns a JSON array of what each would be alone, as texts."""
+    if len(columns) < 2:
+        return encode_keys(columns, length)
+    texts = [encode_keys([column], length).cast(pa.string()) for column in columns]
+    return encode_keys([Variant.of(length, {Kind.NVARCHAR: text}) for text in texts], length)
+
+
 def json_values(column: Variant) -> pa.Array:
     """Return each value of a column as JSON text."""
     texts = [_WRITERS[kind](part) for kind, part in column.parts.items()]

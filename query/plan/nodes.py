@@ -129,8 +129,8 @@ class WindowedAggregate(SingleInputNode):
     having: Expr | None
     # The columns of a result, computed from keys, totals and the window's end.
     columns: tuple[Column, ...]
-    # The number of the key that is the substream key; None without OVER.
-    over_key: int | None = None
+    # The numbers of the keys that OVER names, in its order; None without OVER.
+    over_key: tuple[int, ...] | None = None
 
     @property
     def reach_us(self) -> int:

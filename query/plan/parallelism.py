@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from query.plan.common_keys import Candidate, Keys, common_keys, meetings
 from query.plan.nodes import Plan
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Cast, Expr
+from tidegate.expressions.tree import Cast, Expr, keys_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,19 @@ def _not_by_partition(plans: Sequence[Plan], overs: Mapping[str, Expr | None], p
     without = [name for name, over in overs.items() if over is None]
     if without:
         return f"{', '.join(without)} has no substreams (over) that could be spread"
+    listed = {name: keys_of(over) for name, over in overs.items()}
+    # Equal in each of the keys means equal bytes of the substream key, if all inputs list as many.
+    by_place = [{name: keys[place] for name, keys in listed.items()} for place in range(min(map(len, listed.values())))]
+    if len(set(map(len, listed.values()))) > 1:
+        return "the inputs have different numbers of substream keys"
     for meeting in (meeting for plan in plans for meeting in meetings(plan.root)):
-        if not any(_are_keys(candidate, overs) for candidate in meeting.candidates):
+        if not all(any(_are_keys(candidate, keys) for candidate in meeting.candidates) for keys in by_place):
             return meeting.hint or f"rows of different substream keys meet: {meeting.place}"
     return ""
 
 
-def _are_keys(candidate: Candidate, overs: Mapping[str, Expr | None]) -> bool:
-    """Return whether rows that are equal by a candidate have equal bytes of the substream keys."""
+def _are_keys(candidate: Candidate, keys: Mapping[str, Expr]) -> bool:
+    """Return whether rows that are equal by a candidate have equal bytes of these substream keys."""
     # A declared number is parsed: 07 and 7 are equal then, but their bytes differ.
     is_read = (isinstance(expr, Cast) and expr.declared and expr.kind is not Kind.NVARCHAR for expr in candidate.values())
-    return not any(is_read) and all(expr == overs[name] for name, expr in candidate.items())
+    return not any(is_read) and all(expr == keys[name] for name, expr in candidate.items())

@@ -20,7 +20,7 @@ from tidegate.expressions.binding.setting_expressions import bind_setting
 from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.syntax.parse import Script
-from tidegate.expressions.tree import Arrival, Expr, PartitionId, SystemTimestamp
+from tidegate.expressions.tree import Arrival, Expr, PartitionId, SystemTimestamp, key_list
 
 # Key in the meta of the table that replaces an operator call: the call's text, shortened.
 _SPELLED_CALL = "called"
@@ -73,7 +73,7 @@ class InputBinder:
             written = None
         if schema.is_free:
             return written
-        configured = self._bind_setting(schema, "timestamp_by", schema.timestamp_by, names)
+        configured = self._configured_time(schema, names)
         if written == configured:
             return configured
         read = table.meta.get(_SPELLED_CALL, schema.name)
@@ -93,11 +93,11 @@ class InputBinder:
         written = [(node, bound) for node in nodes if not isinstance(bound := binder.bind(node, event_clause="OVER"), PartitionId)]
         if not written:
             return None
-        if len(written) > 1:
-            fix = "let the producer write one field that joins them, and name it in OVER"
-            raise self.source.not_yet(written[1][0], "OVER with several keys is", fix=fix)
-        node, over = written[0]
-        configured = self._bind_setting(schema, "over", schema.over, names)
+        if schema.is_result and len(written) > 1:
+            fix = "leave OVER out, or let the query that writes it join the keys in one column"
+            raise self.source.not_yet(written[1][0], f"OVER with several keys of {schema.name}, the result of a query, is", fix=fix)
+        node, over = written[0][0], key_list([key for _, key in written])
+        configured = names.configured_over()
         if over != configured and not schema.is_free and not (schema.is_result and configured is None):
             message, fix = f"{schema.name} has no substreams", "leave OVER out, or set over of the input and order it anew"
             if configured:
@@ -105,12 +105,9 @@ class InputBinder:
             raise self.source.error("OVER", node, message, fix=fix)
         return over
 
-    def _bind_setting(self, schema: InputSchema, setting: str, text: str | None, names: InputNames) -> Expr | None:
-        if text is None:
-            return None
-        if setting == "over":
-            return names.field(tuple(text.split(".")))
-        return replace(bind_setting(text, f"inputs.{schema.name}.{setting}", schema, names.aliases), offset=-1)
+    def _configured_time(self, schema: InputSchema, names: InputNames) -> Expr | None:
+        text = schema.timestamp_by
+        return None if text is None else replace(bind_setting(text, f"inputs.{schema.name}.timestamp_by", schema, names.aliases), offset=-1)
 
 
 def without_inputs(name: str) -> str:

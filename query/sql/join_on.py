@@ -26,7 +26,7 @@ from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.functions.dates import fixed_unit
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, offset_of, suggest
-from tidegate.expressions.tree import Call, Cast, DatePart, Expr, Field, Literal, SystemTimestamp
+from tidegate.expressions.tree import Call, Cast, DatePart, Expr, Field, Literal, SystemTimestamp, keys_of
 
 _EXAMPLE = "FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 10 AND a.k = b.k"
 _INSTEAD = {
@@ -262,13 +262,13 @@ class OnBinder:
     def _check_over_key(self, join: exp.Join, relations: Sequence[Relation], on: OnCondition) -> None:
         """Refuse an ON that does not require the keys of OVER to be equal, as Stream Analytics does: it matches within a key only."""
         over = next((node.over for node in walk(relations[0].rows) if isinstance(node, Scan)), None)
-        if over is None or on.bounds is None or any(all(_may_be_over(key, relations, over) for key in pair) for pair in on.keys):
-            return
-        first, new = relations[on.time_of].name, relations[-1].name
-        message = f"ON does not require that {over}, the key of OVER, is equal on both sides"
-        fix = "add it: with OVER rows of different keys never match"
-        example = f"ON {first}.{over} = {new}.{over} AND {_between(relations[on.time_of], relations[-1])}"
-        raise self.source.error("OVER", join, message, fix=fix, example=example)
+        for part in keys_of(over) if on.bounds is not None else ():
+            if not any(all(_may_be_over(key, relations, part) for key in pair) for pair in on.keys):
+                first, new = relations[on.time_of].name, relations[-1].name
+                message = f"ON does not require that {part}, {'the' if part == over else 'a'} key of OVER, is equal on both sides"
+                fix = "add it: with OVER rows of different keys never match"
+                example = f"ON {first}.{part} = {new}.{part} AND {_between(relations[on.time_of], relations[-1])}"
+                raise self.source.error("OVER", join, message, fix=fix, example=example)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.functions.catalog import WINDOWS
 from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
 from tidegate.expressions.syntax.errors import Source, offset_of
-from tidegate.expressions.tree import Aggregate, Call, Expr, Payload, Slot, WindowId
+from tidegate.expressions.tree import Aggregate, Call, Expr, Payload, Slot, WindowId, keys_of
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
 _CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "LIMIT", "order": "ORDER BY", "laterals": "APPLY"}
@@ -269,13 +269,14 @@ class SelectBinder:
         over_key = self._over_key(over, bound.keys, bound.group)
         return WindowedAggregate(child, bound.window, bound.keys, totals, having, columns, over_key)
 
-    def _over_key(self, over: Expr | None, keys: tuple[Expr, ...], group: exp.Expr) -> int | None:
+    def _over_key(self, over: Expr | None, keys: tuple[Expr, ...], group: exp.Expr) -> tuple[int, ...] | None:
         if over is None:
             return None
-        if over not in keys:
-            message, fix = f"with OVER {over} the grouping keys must include {over}", f"add {over} to GROUP BY, or leave OVER out"
+        missing = ", ".join(str(key) for key in keys_of(over) if key not in keys)
+        if missing:
+            message, fix = f"with OVER {over} the grouping keys must include {missing}", f"add {missing} to GROUP BY, or leave OVER out"
             raise self.source.error("OVER", group, message, fix=fix, example=f"GROUP BY {over}, TumblingWindow(hour, 1)")
-        return keys.index(over)
+        return tuple(map(keys.index, keys_of(over)))
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def substream_keys(settings: Settings, names: Iterable[str]) -> dict[str, Expr |
         table = settings.inputs.get(name)
         if table is not None and table.over:
             schema = InputSchema(name, table.timestamp_by, table.over, table.fields)
-            overs[name] = InputNames(Source("", name), schema).field(tuple(table.over.split(".")))
+            overs[name] = InputNames(Source("", name), schema).configured_over()
     return overs
 
 

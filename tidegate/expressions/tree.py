@@ -8,7 +8,7 @@ after aggregation a grouping key, an aggregate or the window's end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -59,6 +59,33 @@ class Field(Leaf):
 
     def __str__(self) -> str:
         return ".".join(name if name.isidentifier() else f"[{name}]" for name in self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList(Expr):
+    """The keys of an OVER that names several; rows have a value for each, and none for the list."""
+
+    keys: tuple[Expr, ...]
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return self.keys
+
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, keys=parts)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.keys))
+
+
+def keys_of(over: Expr | None) -> tuple[Expr, ...]:
+    """Return the keys of OVER: none without it."""
+    return over.keys if isinstance(over, KeyList) else () if over is None else (over,)
+
+
+def key_list(keys: Sequence[Expr]) -> Expr:
+    """Return the expression of an OVER with these *keys*, one or more."""
+    return keys[0] if len(keys) == 1 else KeyList(tuple(keys), offset=keys[0].offset)
 
 
 @dataclass(frozen=True, slots=True)

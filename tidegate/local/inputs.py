@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.fields.columns import Column, drop_long_keys
+from ingest.fields.columns import Column, drop_long_keys, over_name, substream_keys
 from ingest.fields.json_paths import JsonPaths
 from ingest.fields.values import JsonExpressions, ReaderSource, Values
 from ordering.model.state import State
@@ -35,7 +35,7 @@ from ordering.ticks import NEVER
 from query.plan.nodes import Scan
 from tidegate.expressions.binding.setting_expressions import path_of
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Expr, Field
+from tidegate.expressions.tree import Expr, Field, keys_of
 from tidegate.expressions.variant import Variant
 from tidegate.local.files import LocalFile, open_file_records
 from tidegate.local.ordered_log import FileRoster
@@ -157,7 +157,7 @@ class FileInput:
         wanted: dict[str, Expr | None] = {
             "time": _without_type(self._scan.timestamp_by),
             "end": Field(tuple(self.rules.end.split("."))) if self.rules.end is not None else None,
-            "over": _without_type(self._scan.over),
+            **{over_name(place): _without_type(key) for place, key in enumerate(keys_of(self._scan.over))},
             "arrival": Field((ARRIVAL,)) if self.has_arrival else None,
             "partition": Field((PARTITION,)) if self.has_partition else None,
         }
@@ -252,8 +252,8 @@ class _Rows(RecordColumns):
             self.mark_bad(~valid, "timestamp")
         if "end" in columns:
             self.set_ends(source.rules.shape, *columns["end"].ticks(source.rules.time_format), columns["end"].present())
-        if "over" in columns:
-            self.substream, too_long = drop_long_keys(columns["over"].keys(), source.rules.key_bytes_max)
+        if (substream := substream_keys(columns)) is not None:
+            self.substream, too_long = drop_long_keys(substream, source.rules.key_bytes_max)
             self.mark_bad(too_long, "key_too_long")
             self.key = self.substream.dictionary_decode().cast(pa.binary())
 

@@ -170,6 +170,17 @@ def _parse_field_path(value: object) -> str:
     return value
 
 
+def _parse_field_paths(value: object) -> str:
+    """Parse a field path or several, as a list or with commas between them; return them with commas."""
+    paths = value.split(",") if isinstance(value, str) else value
+    if not isinstance(paths, list | tuple) or not paths:
+        raise NotAllowed("a field path such as payload.device.id, or a list of them")
+    parsed = [_parse_field_path(path.strip() if isinstance(path, str) else path) for path in paths]
+    if any("," in path for path in parsed) or len({path.lower() for path in parsed}) < len(parsed):
+        raise NotAllowed("a field path, or a list of different ones; no name has a comma")
+    return ", ".join(parsed)
+
+
 def masked_properties(table: dict[str, SecretStr]) -> dict[str, str]:
     """Return the properties of a free table for printing; secret ones, recognized by their names, are masked."""
     return {key: mask_setting(key, value.get_secret_value()) for key, value in table.items()}
@@ -214,3 +225,4 @@ Properties = Annotated[
     dict[str, SecretStr], BeforeValidator(_parse_properties), PlainSerializer(masked_properties), Kind("table of properties")
 ]
 FieldPath = Annotated[str, BeforeValidator(_parse_field_path), Kind("field path")]
+FieldPaths = Annotated[str, BeforeValidator(_parse_field_paths), Kind("field path, or a list of them")]

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from query.columns.encode import encode_keys, encode_objects
+from query.columns.encode import encode_objects, encode_over_keys
 from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Project, predicates_of, scan_of
 from query.plan.row_tables import RESULT_SCHEMA, Retained, only_side, rows_table
+from tidegate.expressions.tree import keys_of
 from tidegate.expressions.variant import Variant
 from tidegate.payloads.formats import JSON, PayloadFormat
 
@@ -28,14 +29,14 @@ class Projection(InstantRows):
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         kept, over, columns, bad = self._compute_columns(below)
-        key = kept["key"] if "key" in kept.column_names else encode_keys(over, kept.num_rows)
+        key = kept["key"] if "key" in kept.column_names else encode_over_keys(over, kept.num_rows)
         rows = rows_table(kept["sub"], kept["system_us"], key, columns)
         return rows.append_column("position", kept["position"]), bad
 
     def _compute_columns(self, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:
         """Return the rows that pass, their substream key if events have one, their columns, and the bad rows."""
         scan = scan_of(self.node)
-        over = () if scan is None or scan.over is None else (scan.over,)
+        over = keys_of(None if scan is None else scan.over)
         exprs = tuple(column.expr for column in self.node.columns)
         kept, columns, bad = RowStage(predicates_of(self.node), (*over, *exprs), self.payloads).apply(below)
         return kept, columns[: len(over)], columns[len(over) :], bad
@@ -51,7 +52,7 @@ class EncodedProjection(Projection):
         names = [column.name for column in self.node.columns]
         value = encode_objects(names, columns, count) if names else kept["value"].cast(pa.binary())
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
-        return pa.table({**retained, "key": encode_keys(over, count), "value": value}), bad
+        return pa.table({**retained, "key": encode_over_keys(over, count), "value": value}), bad
 
     def encoded(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the results with from_us <= system_us < to_us, ordered by (system_us, position)."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.columns.segments import sort_places
-from query.columns.encode import canonicalize, encode_keys
+from query.columns.encode import canonicalize, encode_keys, encode_over_keys
 from query.operators.rows.row_stage import RowStage
 from query.operators.windows.aggregate_states import finish_aggregate
 from query.operators.windows.compacting import cell_grid, compact_rows, merge_rows
@@ -158,8 +158,9 @@ class WindowAggregation(Operator):
     def _results(self, framed: FramedWindows, number: int) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
         """Return the results of window *number* of the query, in order; the groups; and the number of each result's group."""
         keys = [from_columns(framed.groups, f"g{key}") for key in range(len(self.node.keys))]
-        key_values = keys if self.node.over_key is None else [keys[self.node.over_key]]
-        groups = framed.groups.append_column("key", encode_keys(key_values, framed.groups.num_rows))
+        count, over = framed.groups.num_rows, self.node.over_key
+        key = encode_keys(keys, count) if over is None else encode_over_keys([keys[number] for number in over], count)
+        groups = framed.groups.append_column("key", key)
         ordered = FramedWindows(_sort_windows(framed.windows, groups), groups, framed.rows)
         leaves, aggregate_failures = self._leaves(ordered, number)
         kept, group_failures = self._apply_having(leaves, aggregate_failures, ordered.windows.num_rows)

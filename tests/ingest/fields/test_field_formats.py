@@ -217,3 +217,11 @@ def test_a_payload_gives_the_same_alone_and_among_any_neighbours(payloads: list[
     together = rows(reader.read(pa.array(payloads, pa.binary())))
     assert together == [rows(reader.read(pa.array([payload], pa.binary())))[0] for payload in payloads]
     assert together[::-1] == rows(reader.read(pa.array(payloads[::-1], pa.binary())))
+
+
+def test_several_keys_of_a_record_of_texts_are_an_array_of_them() -> None:
+    """As JSON's are: in the order of OVER, not of the columns."""
+    reader = FieldReader("t", "auto", "b, k", payloads=PayloadFormat("csv", ("k", "t", "b")))
+    keys = reader.read([b'x,2001-01-01,"1 ""\xc3\xa9"""', b",2001-01-01,"]).substream
+    assert keys is not None
+    assert keys.to_pylist() == [b'["1 \\"\xc3\xa9\\"","x"]', b'["",""]']

@@ -17,6 +17,9 @@ from ordering.columns.timestamps import to_ticks
 from ordering.policies import Shape
 from ordering.testing import tick
 from ordering.ticks import NEVER
+from query.columns.encode import encode_over_keys
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.variant import Variant
 
 Row = tuple[int | None, bool, bytes | None]
 """Event time in microseconds (None: no valid one), whether the payload is JSON, key bytes (None without OVER)."""
@@ -266,3 +269,14 @@ def test_a_record_with_a_longer_key_is_unusable_and_its_key_is_not_kept(native: 
     assert fields.substream is not None
     assert fields.substream.to_pylist() == [b"xxxx", b"", b"xxxx", b""]
     assert max(map(len, fields.substream.dictionary.to_pylist())) == 4
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), max_size=6))
+def test_several_keys_are_one_array_of_the_key_of_each(rows: list[tuple[Any, Any]]) -> None:
+    """Each part is what it would be alone, so 1 and "1" are one substream; queries write the same bytes as the keys of their results."""
+    payloads = [json.dumps({"k": first, "a": {"b": second}}).encode() for first, second in rows]
+    alone = [[(key or b"").decode() for _, _, key in read(payloads, None, path)] for path in ("k", "a.b")]
+    expected = [json.dumps(pair, separators=(",", ":"), ensure_ascii=False).encode() for pair in zip(*alone, strict=True)]
+    assert [key for _, _, key in read([*payloads, b"{}"], None, "k, a.b")] == [*expected, b'["",""]']
+    columns = [Variant.of(len(rows), {Kind.NVARCHAR: pa.array(texts, pa.string())}) for texts in alone]
+    assert encode_over_keys(columns, len(rows)).to_pylist() == expected

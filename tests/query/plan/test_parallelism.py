@@ -26,7 +26,7 @@ PLAIN = InputSchema("a", "t")
 def spread(sql: str, *schemas: InputSchema, partitions: tuple[int, ...] = (4, 4)) -> Parallelism:
     """Decide for a script."""
     plans = bind_outputs(parse_script(sql), schemas, into=None if "INTO" in sql else "out")
-    overs = {schema.name: InputNames(Source(""), schema).field((schema.over,)) if schema.over else None for schema in schemas}
+    overs = {schema.name: InputNames(Source(""), schema).configured_over() for schema in schemas}
     return decide_parallelism(plans, overs, dict(zip(overs, partitions, strict=False)))
 
 
@@ -137,6 +137,16 @@ def test_equal_values_must_have_equal_bytes() -> None:
     joining = "SELECT x.v FROM a TIMESTAMP BY t x JOIN a TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.k = y.k"
     assert 'declare the keys of the join as "nvarchar(max)"' in spread(joining, UNTYPED).reason
     assert spread(joining, A).is_by_partition
+
+
+def test_substreams_of_several_keys_are_kept_apart_by_all_of_them() -> None:
+    """By one key of two alone, rows of different partitions would meet."""
+    pairs = InputSchema("a", timestamp_by="t", over="k, j")
+    counting = "SELECT COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY {}, TumblingWindow(second, 10)"
+    assert (
+        spread(counting.format("j, k, v"), pairs).reason == "one bucket for each partition: everything keeps rows of different k, j apart"
+    )
+    assert spread(counting.format("k"), pairs).reason.startswith("exchange by k: rows of different substream keys meet")
 
 
 def test_topics_must_be_spread_alike() -> None:

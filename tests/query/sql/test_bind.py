@@ -195,6 +195,32 @@ def test_what_a_side_of_a_join_has_not_is_refused(written: str, code: str, what:
     assert (caught.value.code, bool(caught.value.fix)) == (code, True)
 
 
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("SELECT k FROM a TIMESTAMP BY t OVER j, k", "a is ordered over k, j, not over j, k"),
+        ("SELECT k FROM a TIMESTAMP BY t OVER k", "a is ordered over k, j, not over k"),
+        ("SELECT COUNT(*) AS n FROM a TIMESTAMP BY t OVER k, j GROUP BY k, TumblingWindow(second, 1)", "the grouping keys must include j"),
+        (
+            "SELECT x.k FROM a TIMESTAMP BY t OVER k, j x JOIN a TIMESTAMP BY t OVER k, j y "
+            "ON x.k = y.k AND DATEDIFF(second, x, y) BETWEEN 0 AND 1",
+            "ON does not require that j, a key of OVER, is equal on both sides",
+        ),
+        (
+            "SELECT k FROM d TIMESTAMP BY System.Timestamp() OVER k, j",
+            "OVER with several keys of d, the result of a query, is not supported yet",
+        ),
+    ],
+)
+def test_each_key_of_over_counts(sql: str, what: str) -> None:
+    """All of them, in the order of the setting; keys of groups may come in any order."""
+    inputs = [InputSchema("a", "t", over="k, j"), InputSchema("d", is_result=True)]
+    with pytest.raises(QueryError, match=re.escape(what)):
+        bind_script(parse_script(sql), inputs)
+    counting = "SELECT COUNT(*) AS n FROM a TIMESTAMP BY t OVER k, j, PartitionId GROUP BY j, k, TumblingWindow(second, 1)"
+    bind_script(parse_script(counting), inputs)
+
+
 @pytest.mark.parametrize("name", ["departures", "mean_delay", "daily"])
 def test_the_scripts_of_the_demo_bind(name: str) -> None:
     """Their outputs are named as their files."""

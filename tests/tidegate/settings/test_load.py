@@ -247,6 +247,20 @@ def test_a_field_path_may_hold_any_other_sign() -> None:
     assert read(f"[inputs.flights]\ntimestamp_by = 'at'\nover = {json.dumps(path)}\n").input("flights").over == path
 
 
+@pytest.mark.parametrize("written", ['["city", "place.line"]', '"city, place.line"', '" city ,place.line"'])
+def test_over_may_name_several_fields(written: str) -> None:
+    """As a list, or with commas between them, as in a variable; to the checkpoint all are the same."""
+    table = read(f"[inputs.flights]\ntimestamp_by = 'at'\nover = {written}\n").input("flights")
+    assert table.fingerprint()["over"] == "city, place.line"
+
+
+@pytest.mark.parametrize("written", ["[]", '["a", "A"]', '"a,"', '["a,b"]', "7"])
+def test_over_names_different_fields(written: str) -> None:
+    """A name has no comma, and none comes twice."""
+    (problem,) = refusals(f"[inputs.flights]\ntimestamp_by = 'at'\nover = {written}\n")
+    assert (problem.code, problem.where) == ("TG-SETTING-VALUE", "tidegate.toml:3")
+
+
 def test_an_ordered_topic_has_one_writer() -> None:
     """Two inputs, or an input and an output, cannot write the same topic."""
     (problem,) = refusals('[inputs.a]\n[inputs.b]\nordered_topic = "a.ordered"\n')

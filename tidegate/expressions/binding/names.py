@@ -8,7 +8,8 @@ from typing import Protocol
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, nearest, similarity, suggest
-from tidegate.expressions.tree import Arrival, Cast, Expr, Field, Leaf, PartitionId, Payload, Property
+from tidegate.expressions.syntax.plain_path import listed_paths
+from tidegate.expressions.tree import Arrival, Cast, Expr, Field, Leaf, PartitionId, Payload, Property, key_list
 
 
 class Names(Protocol):
@@ -84,11 +85,16 @@ class InputNames:
     def _find_misspelled(self, name: str) -> str:
         """Return the declared field that *name* misspells, if it is none itself; names that differ in their digits are no misspellings."""
         declared = {field.split(".")[0] for field in self.schema.fields}
-        configured = {text.lower() for text in (self.schema.timestamp_by, self.schema.over) if text}
+        texts = (self.schema.timestamp_by, *(self.schema.over or "").split(","))
+        configured = {text.strip().lower() for text in texts if text}
         meant = nearest(name, declared)
         if not meant or name.lower() in configured | set(map(str.lower, declared)) or _digits(name) != _digits(meant):
             return ""
         return meant if similarity(name, meant) >= _MISSPELLED_MIN else ""
+
+    def configured_over(self) -> Expr | None:
+        """Return the input's substream key as configured; None if it has none."""
+        return None if self.schema.over is None else key_list([self.field(path) for path in listed_paths(self.schema.over)])
 
     def field(self, path: tuple[str, ...], offset: int = -1) -> Expr:
         """Return a field by its path, converted to its declared type if it has one. Raises QueryError: the input has no such field."""

@@ -22,6 +22,7 @@ from tidegate.settings.kinds import (
     DurationOrForever,
     DurationOrOff,
     FieldPath,
+    FieldPaths,
     Kind,
     Size,
     Topic,
@@ -115,8 +116,8 @@ class InputSettings(Table):
         default=None,
         description="Field with the end of the span, written like timestamp_by (its start); an edge without it is a start edge.",
     )
-    over: FieldPath | None = Field(
-        default=None, description="Field whose values are substreams with a watermark each; absent: one timeline per partition."
+    over: FieldPaths | None = Field(
+        default=None, description="Field, or fields, whose values are substreams with a watermark each; absent: one timeline per partition."
     )
     early_us: DurationOrOff = Field(default=5 * MINUTE_US, description="An event whose time is further ahead of its arrival is dropped.")
     late_us: DurationOrOff = Field(

@@ -11,7 +11,7 @@ from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from tidegate.expressions.syntax.plain_path import plain_path
+from tidegate.expressions.syntax.plain_path import listed_paths, plain_path
 from tidegate.settings.kinds import Kind, NotAllowed
 from tidegate.settings.problems import nearest_word
 from tidegate.settings.tables.base import Conflict, FieldType
@@ -101,7 +101,7 @@ def _unknown_column_conflicts(settings: PayloadSettings) -> list[Conflict]:
 def paths_by_setting(settings: PayloadSettings) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the paths of the fields that ingest reads, by the setting that names them."""
     paths: dict[str, tuple[tuple[str, ...], ...]]
-    paths = {setting: (tuple(path.split(".")),) for setting, path in (("end", settings.end), ("over", settings.over)) if path}
+    paths = {setting: listed_paths(text) for setting, text in (("end", settings.end), ("over", settings.over)) if text}
     if settings.timestamp_by is not None:
         path = plain_path(settings.timestamp_by)
         if path is None:
