@@ -273,7 +273,8 @@ def _null(bound: _Bound) -> Iterator[Finding]:
 def _quotes(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
         for column in tree.find_all(exp.Column):
-            if is_quoted(column, bound.script.source):
+            # Brackets in a name can hardly be meant as a text: Stream Analytics writes such fields in double quotes.
+            if is_quoted(column, bound.script.source) and not set("[]") & set(column.name):
                 message = f'"{column.name}" is a field, not a text'
                 yield bound.warning("TG-LINT-QUOTES", message, offset_of(column), text_or_field(column.name))
 

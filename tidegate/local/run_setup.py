@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ordering.errors import SettingError
 from ordering.policies import Action, Policies
 from ordering.protocol.keys import KEY_BYTES_MAX
-from query.absent_columns import CODE, absent_columns
+from query.absent_columns import CODE, absent_columns, other_spellings
 from query.engine.program import Program
 from query.lint import Finding
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
@@ -147,6 +147,8 @@ def find_absent(script: BoundScript, setup: RunSetup) -> list[Finding]:
             with open_file_records(file, BLOCK_BYTES) as records:
                 block = next(records.blocks(), None)
             if block is not None:
-                absent = absent_columns(script.plans, file.name, block.payloads())
+                payloads = block.payloads()
+                of_times = [found for scan in script.scans if scan.input == file.name for found in other_spellings(scan, payloads)]
+                absent = dict.fromkeys([*of_times, *absent_columns(script.plans, file.name, payloads)])
                 findings += [Finding(CODE, file.path, what, fix) for what, fix in absent]
     return findings

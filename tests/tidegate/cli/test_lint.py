@@ -59,6 +59,7 @@ def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
         ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k LIKE 'abc'", [("TG-LINT-LIKE", "1:48")]),
         ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k = NULL OR k IS NULL", [("TG-LINT-NULL", "1:48")]),
         ('SELECT "k" AS "b" INTO out FROM a TIMESTAMP BY at WHERE [k] = \'red\'', [("TG-LINT-QUOTES", "1:8")]),
+        ('SELECT "[my][Field]" AS b INTO out FROM a TIMESTAMP BY at', []),
         ('SELECT k INTO out FROM a TIMESTAMP BY at WHERE k = "red"', [("TG-QUERY-FIELD", "1:52")]),
         ("SELECT t.k INTO out FROM toll t TIMESTAMP BY at WHERE tol.v = 1", [("TG-LINT-PREFIX", "1:55")]),
         ("SELECT t.k INTO out FROM toll t TIMESTAMP BY at WHERE u.v = 1", [("TG-LINT-PREFIX", "1:55")]),

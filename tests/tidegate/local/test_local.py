@@ -404,3 +404,13 @@ def test_a_column_that_no_record_has_is_a_warning(tmp_path: Path) -> None:
     assert (found.code, found.lines) == (0, [{"total": None}])
     assert "TG-LINT-ABSENT: amuont has no value in 1 records of a" in found.errors
     assert "did you mean amount?" in found.errors
+
+
+def test_a_time_that_is_spelled_in_another_case_is_a_warning(tmp_path: Path) -> None:
+    """Elsewhere case does not count: the reason "timestamp" of each record would not say what is wrong."""
+    script = written(tmp_path, "q.sql", "SELECT K INTO out FROM a TIMESTAMP BY At OVER K, at")
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, k="x")]))
+    found = run(script, "--input", f"a={file}")
+    assert "TIMESTAMP BY At finds nothing: records of a have at, and names are exact there" in found.errors
+    assert "OVER K finds nothing: records of a have k" in found.errors
+    assert "OVER at finds" not in found.errors

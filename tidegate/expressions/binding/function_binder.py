@@ -99,7 +99,11 @@ class FunctionBinder(ABC):
         function = column_functions.REGISTERED.get(name)
         assert function is not None, f"{name} is registered"
         self._refuse_count(function, node)
-        call = self._call(name, node, *node.expressions)
+        args = node.expressions
+        if name == "getrecordpropertyvalue" and isinstance(args[1], exp.Column) and {"[", "]"} & set(args[1].name):
+            # "[my][Field]": Stream Analytics takes a name with brackets in double quotes for the text.
+            return Property(self._bind(args[0]), (args[1].name,), offset=offset_of(node))
+        call = self._call(name, node, *args)
         if name == "getrecordpropertyvalue" and isinstance(call, Call) and isinstance(property := call.args[1], Literal) and property.value:
             return Property(call.args[0], (str(property.value),), offset=call.offset)
         return call
