@@ -49,12 +49,15 @@ QUERIES = {
     "percentile": "SELECT device, PERCENTILE_CONT(0.5) OVER (ORDER BY amount) AS median INTO out FROM bench "
     "GROUP BY device, TumblingWindow(day, 7)",
     "sliding": "SELECT device, COUNT(*) AS n, SUM(amount) AS total INTO out FROM bench GROUP BY device, SlidingWindow(day, 7)",
+    "sessions": "SELECT device, COUNT(*) AS n, SUM(amount) AS total INTO out FROM bench "
+    "GROUP BY device, SessionWindow(day, 1, 3) OVER (PARTITION BY device)",
     "lag": "SELECT device, amount, LAG(amount) OVER (PARTITION BY device LIMIT DURATION(day, 7)) AS before INTO out FROM bench",
     "running": "SELECT device, amount, SUM(amount) OVER (PARTITION BY device LIMIT DURATION(day, 7)) AS total INTO out FROM bench",
     "join": "SELECT a.device, b.id, b.amount INTO out FROM bench a JOIN bench b "
     "ON a.id = b.earlier AND DATEDIFF(hour, a, b) BETWEEN 0 AND 166",
 }
-"""One whose rows add up long before the window ends, one that needs all rows then, and four whose every row looks back a week."""
+"""One whose rows add up long before the window ends, one that needs all rows then, one whose windows end by silence, and others whose every
+row looks back a week."""
 ROSTER = Roster(1, 1, Spread.ONE, False)
 
 
