@@ -385,6 +385,11 @@ class Bucket(ABC):
 
     # State
 
+    def tidy(self) -> None:
+        """Merge, pack and compact retained rows as :meth:`save` does, for a driver that does not survive a crash."""
+        self._save_progress()
+        self._retention.save(self._program.compact_rows, is_written=False)
+
     def save(self) -> Delta:
         """Return what must be written to turn the last saved bucket into this one. Call once after each batch."""
         self._save_progress()

@@ -9,18 +9,20 @@ from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.operators.joins.reference_join import ReferenceTableJoin
 from query.operators.joins.temporal_join import TemporalJoin
 from query.operators.rows.apply import Expansion
+from query.operators.rows.event_fields import EventFields
 from query.operators.rows.project import EncodedProjection, Projection
 from query.operators.rows.union import UnionOfRows
 from query.operators.windows.windowed_aggregate import WindowAggregation
+from query.plan.columns_read import ColumnNumbers
 from query.plan.nodes import Analyze, Apply, Custom, Join, Project, ReferenceJoin, Rows, Union, WindowedAggregate
 from query.plan.operator import Operator
 from query.reference.tables import NO_REFERENCES, ReferenceTable
-from tidegate.payloads.formats import JSON, PayloadFormat
 
 
 def make_operator(
     node: Rows,
-    payloads: PayloadFormat = JSON,
+    fields: EventFields | None = None,
+    needed: ColumnNumbers = None,
     *,
     is_last: bool = False,
     references: Mapping[str, ReferenceTable] = NO_REFERENCES,
@@ -29,11 +31,12 @@ def make_operator(
     """
     Return the operator that computes a node.
 
-    *payloads* is the payload format if the node takes events; *is_last* means that it takes events and only its encoded results are needed;
-    *join_pairs_max*: most pairs of one key that a join makes at one instant, and of one row with reference data.
+    *fields* extracts the fields of events if the node takes events, *needed* are the columns that other nodes read; *is_last* means that it
+    takes events and only its encoded results are needed; *join_pairs_max*: most pairs of one key that a join makes at one instant, and of
+    one row with reference data.
     """
     if isinstance(node, WindowedAggregate):
-        return WindowAggregation(node, payloads)
+        return WindowAggregation(node, fields or EventFields())
     if isinstance(node, Union):
         return UnionOfRows(node)
     if isinstance(node, Join):
@@ -47,4 +50,4 @@ def make_operator(
     if isinstance(node, Custom):
         return node.operator
     assert isinstance(node, Project), f"no operator for {node.describe()}"
-    return EncodedProjection(node, payloads) if is_last else Projection(node, payloads)
+    return (EncodedProjection if is_last else Projection)(node, fields or EventFields(), needed)

@@ -24,6 +24,7 @@ from ordering.protocol.partitioner import partitions_of
 from query.columns.encode import canonicalize, encode_keys
 from query.columns.events import for_operators
 from query.columns.large_tables import combine_column
+from query.operators.rows.event_fields import EventFields
 from query.operators.rows.row_stage import RowStage
 from query.plan.common_keys import Keys
 from tidegate.expressions.kinds import Kind
@@ -55,7 +56,7 @@ class Router:
 
     def __init__(self, exchange: Exchange, payloads: Mapping[str, PayloadFormat]) -> None:
         self._buckets = exchange.buckets
-        self._stages = {name: RowStage((), keys, payloads.get(name, JSON)) for name, keys in exchange.keys.items()}
+        self._stages = {name: RowStage((), keys, EventFields(payloads.get(name, JSON))) for name, keys in exchange.keys.items()}
 
     def buckets_of(self, input: str, events: pa.Table) -> Ints:
         """Return the bucket of each event of an input (``DECODED_SCHEMA``)."""
@@ -74,7 +75,7 @@ class Router:
 
 def key_bytes(keys: Sequence[Expr], events: pa.Table, payloads: PayloadFormat = JSON) -> pa.Array:
     """Return the bytes of the keys of each event (``DECODED_SCHEMA``); NULL if they cannot be computed."""
-    kept, columns, _ = RowStage((), tuple(keys), payloads).apply(for_operators(events))
+    kept, columns, _ = RowStage((), tuple(keys), EventFields(payloads)).apply(for_operators(events))
     encoded = encode_keys([canonicalize(column) for column in columns], kept.num_rows)
     if kept.num_rows == events.num_rows:
         return encoded

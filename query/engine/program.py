@@ -8,7 +8,7 @@ depend on the events, not on how time was cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,14 +18,17 @@ import pyarrow.compute as pc
 
 from ordering.ticks import INFINITY, NEVER
 from query.columns.encode import encode_objects
+from query.columns.large_tables import split_by_bytes
 from query.engine.compile import make_operator
 from query.engine.gathering import combine_pieces, compute_rows, count_results, expiring_rows, find_step_end, number_rows, select_pieces
 from query.engine.lead import ahead_of, shift_slices
 from query.engine.retention import Retained, Retention
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
+from query.operators.rows.event_fields import EventFields
 from query.operators.rows.instant_rows import InstantRows
 from query.operators.rows.project import EncodedProjection
-from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, scan_of, source_of
+from query.plan.columns_read import columns_present, fields_extracted, needed_columns, rows_below
+from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, scan_of
 from query.plan.operator import Operator
 from query.plan.operator_extensions import check_rows_in_slice
 from query.plan.row_tables import RESULT_SCHEMA, encode_rows, first_reasons, split_failed
@@ -37,6 +40,9 @@ from tidegate.payloads.formats import JSON, PayloadFormat
 # Names, and the rows to retain under them.
 Prepared = list[tuple[str, pa.Table]]
 
+
+# Rows of about so many bytes are passed on at once.
+PASSED_BYTES = 2**25
 
 # Cuts a slice of time into parts, given how many pairs a join makes of one.
 Divide = Callable[[Callable[[pa.Table], int]], Iterator[pa.Table]]
@@ -77,6 +83,10 @@ class Program:
     def __post_init__(self) -> None:
         self._steps: list[Step] = []
         self._number: dict[tuple[Node, bool], int] = {}
+        self._fields = {
+            input: EventFields(self.payloads.get(input, JSON), fields) for input, fields in fields_extracted(self.plans).items()
+        }
+        self._needed = needed_columns(self.plans)
         self.outputs = tuple(self._add_step(plan.root, is_last=True) for plan in self.plans)
         self._rows_left: dict[str, int] = {}
         self._is_one_timeline = all(plan.over is None for plan in self.plans)
@@ -107,9 +117,11 @@ class Program:
         # A last operator over events encodes its results at once, so it differs from the operator whose rows other steps read.
         kind = node, is_last and scan is not None
         if kind not in self._number:
-            below = () if scan is not None else tuple(self._add_step(child) for child in _nodes_below(node))
-            payloads = self.payloads.get(scan.input, JSON) if scan else JSON
-            operator = make_operator(node, payloads, is_last=kind[1], references=self.references, join_pairs_max=self.join_pairs_max)
+            below = tuple(self._add_step(child) for child in rows_below(node))
+            fields = self._fields[scan.input] if scan else None
+            operator = make_operator(
+                node, fields, self._needed[node], is_last=kind[1], references=self.references, join_pairs_max=self.join_pairs_max
+            )
             number = len(self._steps)
             names = tuple(Retained.ROWS.of(number, side) for side in range(operator.sides))
             self._steps.append(Step(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
@@ -134,6 +146,8 @@ class Program:
                 kept, bad = step.operator.prepare(events)
                 prepared.append((step.names[0], _drop_positions(kept)))
                 failed += [bad, *self._failures_above(number, kept)]
+        if input in self._fields:
+            self._fields[input].forget_events()
         return prepared, first_reasons(failed)
 
     def _failures_above(self, number: int, rows: pa.Table) -> Iterator[pa.Table]:
@@ -202,11 +216,14 @@ class Program:
         rows = (part for step in self._steps for part in expiring_rows(step.operator, retention, step.names, step.ahead_us))
         return find_step_end(rows, from_us, to_us)
 
-    def _record_failures(self, node: Rows, failed: pa.Table, reasons: pa.ChunkedArray) -> None:
+    def _record_failures(self, number: int, failed: pa.Table, reasons: pa.ChunkedArray) -> None:
+        """Record rows of a step on which an expression failed, with the columns that are computed."""
         if not failed.num_rows:
             return
-        names = [column.name for column in node.columns]
-        values = encode_objects(names, [from_columns(failed, f"s{number}") for number in range(len(names))], failed.num_rows)
+        node = self._steps[number].node
+        present = columns_present(node, self._needed[node])
+        names = [node.columns[place].name for place in present]
+        values = encode_objects(names, [from_columns(failed, f"s{place}") for place in present], failed.num_rows)
         self.bad += zip(failed["system_us"].to_pylist(), values.to_pylist(), reasons.to_pylist(), strict=True)
 
     def _finish_step(self, number: int, retention: Retention, closing: pa.Table) -> Iterator[list[pa.Table]]:
@@ -234,13 +251,14 @@ class Program:
     ) -> Iterator[list[pa.Table]]:
         """Give a step's rows to the steps that take them; yield the results that follow."""
         step, takers = self._steps[number], self._takers(number)
-        for table in tables:
+        # What is computed of rows, such as members of their records, needs several times their memory.
+        for table in (part for whole in tables for part in split_by_bytes(whole, PASSED_BYTES)):
             rows, failed = split_failed(table)
             if isinstance(step.node, Custom):
                 check_rows_in_slice(step.node.name, rows, asked)
             results, failed = (self._drop_before_start(each) if takers else each for each in (rows, failed))
             if failed.num_rows:
-                self._record_failures(step.node, failed, failed["reason"])
+                self._record_failures(number, failed, failed["reason"])
             if number in self.outputs:
                 yield self._results_of(number, encode_rows(results, [column.name for column in step.node.columns]))
             for taker, side in takers if rows.num_rows else ():
@@ -265,7 +283,7 @@ class Program:
             yield from self._prepare_rows(number, rows.slice(half), taker, side)
             return
         if not self._fails_early(number, taker):
-            self._record_failures(self._steps[number].node, rows.take(bad["position"]), bad["reason"])
+            self._record_failures(number, rows.take(bad["position"]), bad["reason"])
         yield _drop_positions(kept)
 
     def _takers(self, number: int) -> list[tuple[int, int]]:
@@ -318,10 +336,6 @@ class Program:
 def _is_streamed(step: Step) -> bool:
     """Return whether rows of another step pass through at once: each counts at its own instant alone, and none waits for others."""
     return bool(step.below) and len(step.names) == 1 and isinstance(step.operator, InstantRows) and not isinstance(step.node, Custom)
-
-
-def _nodes_below(node: Rows) -> Sequence[Rows]:
-    return node.children if len(node.children) != 1 else (source_of(node),)  # type: ignore[return-value]
 
 
 def _drop_positions(rows: pa.Table) -> pa.Table:

@@ -184,6 +184,7 @@ class Retention:
         self._open: dict[str, Piece] = {}
         self._next = 0
         self._stale: list[int] = []
+        self._encode: Callable[[Tables], bytes] = _encode_tables
 
     def add(self, name: str, rows: pa.Table) -> None:
         if rows.num_rows:
@@ -227,12 +228,14 @@ class Retention:
                 if name in piece_map:
                     piece_map[name].postpone_look(piece, to_us)
 
-    def save(self, compact: Compact = lambda _, rows: rows) -> Changes:
+    def save(self, compact: Compact = lambda _, rows: rows, *, is_written: bool = True) -> Changes:
         """
         Return what must be written to turn the last saved retention into this one. Call once after each batch.
 
-        *compact* returns fewer rows that stand for those of a new chunk, if their operator allows it.
+        *compact* returns fewer rows that stand for those of a new chunk, if their operator allows it. If nothing *is_written*, this only
+        merges chunks, and no chunk has bytes.
         """
+        self._encode = _encode_tables if is_written else _encode_nothing
         changes = Changes(delete=self._stale + [chunk.number for chunk in self._chunks if not chunk.pieces and chunk.number >= 0])
         self._stale = []
         # A rewritten chunk gets a new number: the bytes under a number never change.
@@ -240,7 +243,7 @@ class Retention:
         for chunk in chunks:
             if chunk.number < 0:
                 chunk.number = self._number()
-                changes.put[chunk.number] = _encode_tables(chunk.tables)
+                changes.put[chunk.number] = self._encode(chunk.tables)
             self._chunks.append(chunk)
         if self._open:
             self._put(changes, 0, {name: compact(name, piece.rows()) for name, piece in self._open.items()})
@@ -269,7 +272,7 @@ class Retention:
         for tables in _split_large(packed):
             chunk = _Chunk(self._number(), level, {name: Piece(table) for name, table in tables.items()})
             self._chunks.append(chunk)
-            changes.put[chunk.number] = _encode_tables(chunk.tables)
+            changes.put[chunk.number] = self._encode(chunk.tables)
 
     def _merge(self, changes: Changes, compact: Compact) -> bool:
         """Merge the newest chunks, if there are enough of one size class; return whether there may be more to merge."""
@@ -361,6 +364,10 @@ def _encode_tables(tables: Tables) -> bytes:
         body = encode_table(table)
         parts += [_FRAME.pack(len(name), len(body)), name.encode(), body]
     return b"".join(parts)
+
+
+def _encode_nothing(tables: Tables) -> bytes:
+    return b""
 
 
 def _decode_tables(octets: bytes) -> Tables:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ordering.ticks import NEVER, format_duration, format_tick
 from query.absent_columns import CODE
+from query.plan.columns_read import fields_extracted
 from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, ReferenceJoin, WindowedAggregate, walk
 from query.preview.forecast import Forecast
 from query.reference.files import versions_of
@@ -40,6 +41,8 @@ class PlanReport:
             yield f"keys: {', '.join(describe_keys(plan)) or 'none'}"
             if plan.output in self.paces:
                 yield f"pace: {self.paces[plan.output]}"
+        for input, fields in fields_extracted(self.plans).items():
+            yield f"fields of {input}: {', '.join(map(str, fields)) or 'none'}"
         yield f"parallelism: {self.parallelism}"
         yield from (f"state: {line}" for line in self._state())
         yield from map(_reference_in_words, self.references)
@@ -64,6 +67,7 @@ class PlanReport:
         forecast = self.forecast
         return {
             "outputs": [_plan_fields(plan, self.paces.get(plan.output)) for plan in self.plans],
+            "fields": {input: [str(field) for field in fields] for input, fields in fields_extracted(self.plans).items()},
             "parallelism": {"buckets": forecast.buckets if forecast else None, "why": self.parallelism},
             "state": [kept.as_dict() for kept in forecast.kept] if forecast else None,
             "reading": forecast.reading.as_dict() if forecast and forecast.reading else None,

@@ -12,6 +12,7 @@ from support.query_oracle import Event
 from query.columns.events import EVENTS_SCHEMA
 from query.engine.compile import make_operator
 from query.engine.program import Program
+from query.operators.rows.event_fields import EventFields
 from query.operators.rows.project import EncodedProjection
 from query.plan.nodes import Plan
 from query.plan.operator import Operator
@@ -62,7 +63,7 @@ class CompiledQuery:
 
 def compile_plan(plan: Plan, payloads: PayloadFormat = JSON) -> CompiledQuery:
     """Return a plan of one operator over events, whose *payloads* are written so, ready to run."""
-    return CompiledQuery(plan, make_operator(plan.root, payloads, is_last=True))
+    return CompiledQuery(plan, make_operator(plan.root, EventFields(payloads), is_last=True))
 
 
 def compiled(sql: str, *inputs: InputSchema) -> CompiledQuery:

@@ -31,6 +31,7 @@ from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.columns import large_tables
 from query.engine import gathering, pending_events, retention
+from query.engine import program as engine_program
 from query.operators.windows import compacting
 from query.plan import row_tables
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -188,6 +189,7 @@ def merging_everything(fanout: int = 2, rows_max: int = retention.ROWS_MAX, byte
         patch.multiple(retention, FANOUT=fanout, PACKED_FROM=0, ROWS_MAX=rows_max, BYTES_MAX=bytes_max),
         patch.object(pending_events, "AT_ONCE_BYTES", bytes_max),
         patch.object(row_tables, "AT_ONCE_BYTES", bytes_max),
+        patch.object(engine_program, "PASSED_BYTES", bytes_max),
         patch.multiple(compacting, COMPACTED_FROM=0, SAVING=0),
         patch.multiple(gathering, ROWS_AT_ONCE=5, INDEXED_FROM=0, BLOCK_ROWS=4, EXPIRING_AT_ONCE=3),
     ):

@@ -31,8 +31,8 @@ from tidegate.local.ordered_log import OrderedLog
 
 # With OVER results leave by whole spans, as into result files. Short spans let results leave early.
 _SPAN_US = SECOND_US
-# save() also merges small pieces and forgets idle substreams. The snapshot itself is not used.
-_STEPS_PER_SAVE = 32
+# Small pieces are merged and idle substreams forgotten this often. What is retained is packed only then.
+_STEPS_PER_TIDYING = 8
 
 
 @dataclass(slots=True)
@@ -103,8 +103,8 @@ class LocalRun:
             if all(source.is_ended for source in self.inputs):
                 yield from self._settle(self._bucket.end())
             number += 1
-            if number % _STEPS_PER_SAVE == 0:
-                self._bucket.save()
+            if number % _STEPS_PER_TIDYING == 0:
+                self._bucket.tidy()
             yield RunStep(self._pop_results(), bad + self._pop_bad())
 
     def _write(self, index: int, written: list[Step]) -> None:

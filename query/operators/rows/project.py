@@ -6,18 +6,19 @@ If it is the last operator and takes events, it encodes each result when the eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from query.columns.encode import encode_objects, encode_over_keys
+from query.operators.rows.event_fields import EventFields
 from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
+from query.plan.columns_read import ColumnNumbers, computed_columns
 from query.plan.nodes import Project, predicates_of, scan_of
 from query.plan.row_tables import RESULT_SCHEMA, Retained, only_side, rows_table
 from tidegate.expressions.tree import keys_of
 from tidegate.expressions.variant import Variant
-from tidegate.payloads.formats import JSON, PayloadFormat
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,9 @@ class Projection(InstantRows):
     """The operator of a :class:`query.plan.nodes.Project` whose rows are input of other operators."""
 
     node: Project
-    payloads: PayloadFormat = JSON
+    fields: EventFields = field(default_factory=EventFields)
+    # The columns that other operators read; None: all.
+    needed: ColumnNumbers = None
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         kept, over, columns, bad = self._compute_columns(below)
@@ -37,9 +40,12 @@ class Projection(InstantRows):
         """Return the rows that pass, their substream key if events have one, their columns, and the bad rows."""
         scan = scan_of(self.node)
         over = keys_of(None if scan is None else scan.over)
-        exprs = tuple(column.expr for column in self.node.columns)
-        kept, columns, bad = RowStage(predicates_of(self.node), (*over, *exprs), self.payloads).apply(below)
-        return kept, columns[: len(over)], columns[len(over) :], bad
+        computed = computed_columns(self.node, self.needed)
+        kept, columns, bad = RowStage(predicates_of(self.node), (*over, *computed.values()), self.fields).apply(below)
+        # To operators a column that is not computed is one without values.
+        values = dict(zip(computed, columns[len(over) :], strict=True))
+        nothing = Variant.of(kept.num_rows, {})
+        return kept, columns[: len(over)], [values.get(number, nothing) for number in range(len(self.node.columns))], bad
 
 
 class EncodedProjection(Projection):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from query.columns.encode import encode_objects
 from query.columns.large_tables import combine_column
+from query.operators.rows.event_fields import EventFields
 from query.plan.row_tables import BAD_SCHEMA, Ints, Mask
 from tidegate.dead_letter_reasons import ReasonText
 from tidegate.expressions.evaluation.evaluate import evaluate
@@ -24,7 +26,6 @@ from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Arrival, EventId, Expr, Field, PartitionId, Payload, RecordOffset, Slot, SystemTimestamp
 from tidegate.expressions.variant import Variant, from_columns
-from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class RowStage:
 
     predicates: tuple[Expr, ...]
     exprs: tuple[Expr, ...]
-    payloads: PayloadFormat = JSON
+    fields: EventFields = dataclass_field(default_factory=EventFields)
 
     def apply(self, events: pa.Table) -> tuple[pa.Table, list[Variant], pa.Table]:
         """
@@ -47,12 +48,12 @@ class RowStage:
         is_alive[list(reasons)] = False
         for predicate in self.predicates:
             rows = np.flatnonzero(is_alive)
-            (verdict,), failures = evaluate([predicate], _filter_columns(leaves, is_alive), len(rows), can_split=True)
+            (verdict,), failures = evaluate([predicate], _alive_columns(leaves, [predicate], is_alive), len(rows), can_split=True)
             _note_failures(reasons, failures, rows)
             is_alive[rows] = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
             is_alive[list(reasons)] = False
         rows = np.flatnonzero(is_alive)
-        columns, failures = evaluate(self.exprs, _filter_columns(leaves, is_alive), len(rows), can_split=True)
+        columns, failures = evaluate(self.exprs, _alive_columns(leaves, self.exprs, is_alive), len(rows), can_split=True)
         _note_failures(reasons, failures, rows)
         if failures:
             has_passed = np.ones(count, dtype=np.bool_)
@@ -67,7 +68,7 @@ class RowStage:
         fields = [leaf for leaf in wanted if isinstance(leaf, Field)]
         if Payload() in wanted:
             fields = list(dict.fromkeys([*fields, *self._payload_fields()]))
-        extracted = reader_of(self.payloads).extract(combine_column(events["value"]), fields) if fields else FieldColumns.of({}, {})
+        extracted = self.fields.extract(events, fields)
         leaves: dict[Expr, Variant] = {leaf: self._leaf(leaf, events, extracted) for leaf in wanted}
         return leaves, dict(zip(extracted.bad_rows.tolist(), extracted.reasons, strict=True))
 
@@ -91,13 +92,13 @@ class RowStage:
         assert isinstance(leaf, Payload), f"rows have no {leaf}"
         if leaf.names:
             return _encode_records(leaf.names, [self._leaf(column, events, extracted) for column in leaf.columns], count)
-        if self.payloads.csv_columns:
-            return _encode_records(self.payloads.csv_columns, [extracted.columns[field] for field in self._payload_fields()], count)
+        if csv_columns := self.fields.payloads.csv_columns:
+            return _encode_records(csv_columns, [extracted.columns[field] for field in self._payload_fields()], count)
         return extracted.columns[_PAYLOAD]
 
     def _payload_fields(self) -> list[Field]:
         """Return the fields of a payload as a record: the values of a CSV record, else the value at the empty path."""
-        return [Field((name,)) for name in self.payloads.csv_columns] or [_PAYLOAD]
+        return [Field((name,)) for name in self.fields.payloads.csv_columns] or [_PAYLOAD]
 
 
 _PAYLOAD = Field(())
@@ -107,8 +108,9 @@ def _encode_records(names: Sequence[str], values: Sequence[Variant], length: int
     return Variant.of(length, {Kind.RECORD: encode_objects(names, values, length).cast(pa.string())})
 
 
-def _filter_columns(leaves: dict[Expr, Variant], mask: Mask) -> dict[Expr, Variant]:
-    return leaves if mask.all() else {leaf: column.filter_rows(mask) for leaf, column in leaves.items()}
+def _alive_columns(leaves: dict[Expr, Variant], exprs: Sequence[Expr], mask: Mask) -> dict[Expr, Variant]:
+    """Return the leaves of *exprs* in some of the rows."""
+    return {leaf: leaves[leaf].filter_rows(mask) for expr in exprs for leaf in expr.leaves()}
 
 
 def _note_failures(reasons: dict[int, ReasonText], failures: Iterable[Failure], rows: Ints) -> None:

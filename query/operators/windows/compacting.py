@@ -5,7 +5,11 @@ A *cell* is the longest piece of time that no window start or end divides, so ro
 states make all aggregates (:mod:`query.operators.windows.aggregate_states`), these rows become one row at the end of the cell, with their
 states in place of their values.
 
-Law: states add up exactly, so no result depends on which rows were put together, or when.
+If all aggregates are TopOne or CollectTop, the rows of a group and cell that come first in their orders stand for all of them
+(:func:`keep_top_rows`).
+
+Law: states add up exactly, and the first rows of a window are among the first rows of its cells; so no result depends on which rows were
+put together or dropped, or when.
 """
 
 from __future__ import annotations
@@ -14,12 +18,16 @@ from collections.abc import Sequence
 from functools import reduce
 from math import gcd
 
+import numpy as np
 import pyarrow as pa
 
+from query.operators.rows.ranks import order_places
+from query.operators.rows.row_groups import group_numbers
 from query.operators.windows.framing import collect_states, number_groups
 from query.plan.row_tables import Ticks, ticks
 from query.plan.windows import AnyWindow, Window
 from tidegate.expressions.tree import Aggregate
+from tidegate.expressions.variant import from_columns
 
 # Fewer rows are not compacted: it is not worth the work.
 COMPACTED_FROM = 4_096
@@ -42,6 +50,29 @@ def compact_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggre
     if rows.num_rows < COMPACTED_FROM:
         return rows
     return merge_rows(rows, grid.pane_end(ticks(rows, "system_us")), keys, totals, numbers)
+
+
+def keep_top_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregate], values: Sequence[Sequence[int]]) -> pa.Table:
+    """
+    Return the rows of each group and cell of *grid* that TopOne or CollectTop of a window may pick, in their order.
+
+    *values* are the numbers of the values that each aggregate is made of: what it returns, then its ORDER BY.
+    """
+    if rows.num_rows < COMPACTED_FROM:
+        return rows
+    system_us = ticks(rows, "system_us")
+    cell = grid.pane_end(system_us)
+    group = group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{key}") for key in range(keys)])
+    is_kept = np.zeros(rows.num_rows, dtype=np.bool_)
+    for total, numbers in zip(totals, values, strict=True):
+        order = [from_columns(rows, f"v{number}") for number in numbers[len(numbers) - len(total.order) :]]
+        place = order_places(list(zip(order, (descending for _, descending in total.order), strict=True)))
+        # Among equals the earlier row comes first, as when windows are computed.
+        ordered = np.lexsort((system_us, place, cell, group))
+        begins = np.append(True, (np.diff(group[ordered]) != 0) | (np.diff(cell[ordered]) != 0))
+        rank = np.arange(rows.num_rows) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+        is_kept[ordered[rank < (1 if total.parameter is None else int(total.parameter))]] = True
+    return rows if is_kept.all() else rows.filter(pa.array(is_kept))
 
 
 def merge_rows(rows: pa.Table, cell: Ticks, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:

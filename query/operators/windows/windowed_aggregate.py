@@ -25,9 +25,10 @@ import pyarrow.compute as pc
 
 from ordering.columns.segments import sort_places
 from query.columns.encode import canonicalize, encode_keys, encode_over_keys
+from query.operators.rows.event_fields import EventFields
 from query.operators.rows.row_stage import RowStage
 from query.operators.windows.aggregate_states import finish_aggregate
-from query.operators.windows.compacting import cell_grid, compact_rows, merge_rows
+from query.operators.windows.compacting import cell_grid, compact_rows, keep_top_rows, merge_rows
 from query.operators.windows.framing import FramedWindows, Framing, needed_rows
 from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.plan.nodes import WindowedAggregate, predicates_of
@@ -40,10 +41,11 @@ from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Call, Expr, Key, Total, WindowEnd, WindowId
 from tidegate.expressions.variant import Variant, from_columns
-from tidegate.payloads.formats import JSON, PayloadFormat
 
 # Most results computed at once: bounds memory if windows have many hops.
 RESULTS_MAX = 2_000_000
+# The functions of aggregates that need only the first rows of a cell.
+_TOP_ROWS = {"topone"}, {"collecttop"}, {"topone", "collecttop"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class WindowAggregation(Operator):
     """The operator of a :class:`query.plan.nodes.WindowedAggregate`."""
 
     node: WindowedAggregate
-    payloads: PayloadFormat = JSON
+    fields: EventFields = field(default_factory=EventFields)
     results_max: int = RESULTS_MAX
     values: tuple[Expr, ...] = field(init=False)
 
@@ -68,7 +70,7 @@ class WindowAggregation(Operator):
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, sub, system_us, keys (``g0_s``, ...) and values (``v0_i``, ...) of the rows kept, and the bad rows."""
         keys = self.node.keys
-        kept, columns, bad = RowStage(predicates_of(self.node), (*keys, *self.values), self.payloads).apply(below)
+        kept, columns, bad = RowStage(predicates_of(self.node), (*keys, *self.values), self.fields).apply(below)
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
         for number, column in enumerate(columns[: len(keys)]):
             retained |= canonicalize(column).columns(f"g{number}")
@@ -127,6 +129,9 @@ class WindowAggregation(Operator):
     def compact(self, retained: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows of each cell as one; see :mod:`query.operators.windows.compacting`."""
         grid = cell_grid(windows_of(self.node.window))
+        if grid is not None and {total.function for total in self.node.totals} in _TOP_ROWS:
+            values = [[self.values.index(value) for value in total.parts] for total in self.node.totals]
+            return keep_top_rows(retained, grid, len(self.node.keys), self.node.totals, values)
         if grid is None or any(map(is_holistic, self.node.totals)):
             return retained
         numbers = [self._number_of(total) for total in self.node.totals]

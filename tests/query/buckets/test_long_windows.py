@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -340,9 +341,43 @@ def test_cells_divide_all_windows(windows: list[Window], step_us: int | None) ->
 
 
 def test_only_what_states_make_is_put_together() -> None:
-    """An aggregate that needs its rows keeps them."""
+    """An aggregate that needs all of its rows keeps them."""
     program = program_of(SQL["percentile"], [InputSchema("x")])
     ((_, rows),) = program.prepare("x", event_table(hourly(0)))[0]
     (step,) = program._steps
     with merging_everything():
         assert step.operator.compact(rows) is rows
+
+
+TOPS = (
+    "SELECT k, TopOne(i) OVER (ORDER BY v DESC) AS best, CollectTop(2, i) OVER (ORDER BY w, v DESC) AS two, "
+    "TopOne(i) OVER (ORDER BY w) AS low FROM x GROUP BY k, {}"
+)
+TWO_WINDOWS = "Windows(TumblingWindow(second, 6), TumblingWindow(second, 4))"
+VALUES = st.one_of(st.none(), st.integers(0, 2), st.just(1.0), st.just("x"))
+
+
+@given(
+    st.sampled_from(["TumblingWindow(second, 6)", "HoppingWindow(second, 6, 2)", TWO_WINDOWS]),
+    st.lists(st.tuples(st.sampled_from("ab"), VALUES, VALUES), min_size=10, max_size=30),
+    st.integers(0, 2**32),
+)
+def test_only_the_first_rows_of_a_cell_are_kept_for_tops(window: str, rows: list[tuple[Any, ...]], seed: int) -> None:
+    """Level 3: whichever rows are dropped when, with ties and values of several kinds; at most four rows of a group and cell are left."""
+    events = [Event(0, at // 2 * SECOND, {"k": k, "v": v, "w": w, "i": at}) for at, (k, v, w) in enumerate(rows)]
+    cells = {-(-event.system_us // (2 * SECOND)) for event in events}
+    found = []
+    for cuts in (None, random.Random(seed)):
+        program, retention = program_of(TOPS.format(window), [InputSchema("x")]), Retention()
+        with merging_everything():
+            for at, event in enumerate(events):
+                ((name, prepared),), _ = program.prepare("x", event_table([event], at))
+                retention.add(name, prepared)
+                if cuts is not None and cuts.random() < 0.5:
+                    retention.save(program.compact_rows)
+            kept = retention.rows(name)
+            assert kept is not None
+            assert program.compact_rows(name, kept).num_rows <= 4 * 2 * len(cells)
+            (table,) = program.finish(retention, slices({0: (0, 10**12)}, "from_us", "to_us"))
+        found.append(table["value"].to_pylist())
+    assert found[0] == found[1]

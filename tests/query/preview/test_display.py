@@ -62,6 +62,7 @@ def test_a_plan_is_shown_without_a_broker(tmp_path: Path) -> None:
     assert "look-back: 3h" in lines
     assert "keys: substreams of origin, partitions of origin, groups of origin" in lines
     assert "pace: every 1m" in lines
+    assert "fields of flights: origin" in lines
     assert "parallelism: one bucket for each partition of the ordered topic: time advances substream by substream" in lines
     assert "state: at most the events of 3h; how many that are is not known: no Kafka broker answers" in told
     assert lines[-1].startswith("warning TG-LINT-RETENTION: departures looks 3h back, flights keeps 30m; a start may need")
@@ -146,7 +147,7 @@ def test_retention_shorter_than_the_look_back_is_told_for_each_input() -> None:
 def shown(reading: PlannedRead | None, *kept: KeptRows) -> list[str]:
     """Show a plan with what brokers tell."""
     plans = plans_of("SELECT COUNT(*) AS n FROM a TIMESTAMP BY at GROUP BY TumblingWindow(hour, 1)")
-    return list(PlanReport(plans, "one bucket", {}, Forecast(1, kept, (), reading), "", ()).lines())[3:]
+    return list(PlanReport(plans, "one bucket", {}, Forecast(1, kept, (), reading), "", ()).lines())[4:]
 
 
 def test_what_is_kept_is_an_estimate() -> None:
