@@ -1,6 +1,6 @@
 # One door for everything: 'make help' lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-deep simulate faults planted fuzz lint format bench bench-kernel bank nexmark pictures lock clean
+.PHONY: help install demo check test test-deep simulate faults planted fuzz lint format bench bench-kernel bench-payloads bank nexmark pictures lock clean
 
 BIN := .venv/bin
 SEEDS ?= 0-9999
@@ -21,7 +21,7 @@ install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.loc
 	@scripts/install.sh
 	@touch $@
 
-$(NATIVE): tidegate/kafka/native.c $(wildcard tidegate/json_columns/*.c tidegate/payloads/*.c) hatch_build.py | .venv/installed
+$(NATIVE): tidegate/kafka/native.c $(wildcard tidegate/json_columns/*.[ch] tidegate/payloads/*.c) hatch_build.py | .venv/installed
 	@$(BIN)/python hatch_build.py || true
 
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
@@ -68,6 +68,9 @@ bench: install  ## measure everything on 2 cores (hours); ARGS='--only ingest --
 
 bench-kernel: install  ## measure the time model alone: rates on one core, memory of its state
 	@$(BIN)/python benchmarks/kernel.py $(ARGS)
+
+bench-payloads: install  ## measure the reading of payloads: CPU of each shape and format, as a multiple of flat JSON
+	@$(BIN)/python benchmarks/payloads.py $(ARGS)
 
 bank: install  ## a bank of 10 million transfers through Kafka and Spark: all balances sum to 0 at every instant; ARGS='--transfers 1000000'
 	@$(BIN)/python benchmarks/bank.py $(ARGS)

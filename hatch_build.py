@@ -1,5 +1,5 @@
 """
-Compiles the native parts when the project is built or installed: Kafka by whole columns, fields of plain JSON, rows into JSON,
+Compiles the native parts when the project is built or installed: Kafka by whole columns, fields of JSON, rows into JSON,
 the layout of Avro payloads.
 
 Law: a build never fails because of them. Without a C compiler the wheel is pure Python: everything works, only slower.
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent
 # Each source with what becomes of it.
 PARTS = {
     Path("tidegate/kafka/native.c"): Path("tidegate/kafka/_native.so"),
-    Path("tidegate/json_columns/plain_json.c"): Path("tidegate/json_columns/_plain_json.so"),
+    Path("tidegate/json_columns/json_fields.c"): Path("tidegate/json_columns/_json_fields.so"),
     Path("tidegate/json_columns/json_rows.c"): Path("tidegate/json_columns/_json_rows.so"),
     Path("tidegate/payloads/avro_layout.c"): Path("tidegate/payloads/_avro_layout.so"),
 }

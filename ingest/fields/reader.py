@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import pyarrow as pa
+
 from ingest.fields.columns import Fields, FieldSource, assemble_fields, over_name
-from ingest.fields.json_paths import JsonPaths, as_binary
+from ingest.fields.json_paths import single_chunk
+from ingest.fields.json_source import JsonSource
+from ingest.fields.values import ReaderSource
 from ordering.policies import Shape
 from tidegate.expressions.syntax.plain_path import listed_paths, plain_path
 from tidegate.expressions.tree import Expr, Field
@@ -50,6 +55,15 @@ class FieldReader:
         return assemble_fields(self._source.extract(as_binary(values)), self._format, self._shape)
 
 
+def as_binary(payloads: object) -> pa.Array:
+    """Return payloads, in any kind of column, as one binary array."""
+    if isinstance(payloads, pa.ChunkedArray):
+        return single_chunk(payloads)
+    if isinstance(payloads, pa.Array):
+        return payloads
+    return pa.array(np.asarray(payloads, dtype=object), type=pa.binary())
+
+
 def _event_time_expr(text: str, types: Mapping[str, str]) -> Expr:
     path = plain_path(text)
     if path is not None:
@@ -65,11 +79,7 @@ def _event_time_expr(text: str, types: Mapping[str, str]) -> Expr:
 
 
 def _choose_source(exprs: Mapping[str, Expr], payloads: PayloadFormat) -> FieldSource:
+    if payloads.name != "json":
+        return ReaderSource(reader_of(payloads), exprs)
     paths = {name: expr.path for name, expr in exprs.items() if isinstance(expr, Field)}
-    if payloads.name == "json" and len(paths) == len(exprs):
-        return JsonPaths(paths)
-    from ingest.fields.values import JsonExpressions, ReaderSource
-
-    if payloads.name == "json":
-        return JsonExpressions(JsonPaths(paths), reader_of(payloads), {"time": exprs["time"]})
-    return ReaderSource(reader_of(payloads), exprs)
+    return JsonSource(paths, {name: expr for name, expr in exprs.items() if name not in paths})

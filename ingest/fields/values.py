@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.fields.columns import Column, ExtractedFields, Mask, Ticks
-from ingest.fields.json_paths import JsonPaths
 from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
 from ordering.ticks import TICK_MAX, TICK_MIN
@@ -68,13 +67,18 @@ def _distinct(write: Callable[[object], bytes]) -> Callable[[pa.Array], pa.Array
     return keys
 
 
+def _digits(part: pa.Array) -> pa.Array:
+    encoded = part.dictionary_encode()
+    return encoded.dictionary.cast(pa.string()).cast(pa.binary()).take(encoded.indices)
+
+
 def _iso8601(part: pa.Array) -> pa.Array:
     return run("SELECT iso8601(v) AS v FROM input", input=pa.table({"v": part}))["v"].combine_chunks().cast(pa.binary())
 
 
 _KEYS: dict[Kind, Callable[[pa.Array], pa.Array]] = {
     Kind.NVARCHAR: lambda part: part.cast(pa.binary()),
-    Kind.BIGINT: lambda part: part.cast(pa.string()).cast(pa.binary()),
+    Kind.BIGINT: _digits,
     Kind.BIT: lambda part: part.cast(pa.string()).cast(pa.binary()),
     Kind.FLOAT: _distinct(lambda value: key_bytes(json.dumps(value))),
     Kind.DATETIME: _iso8601,
@@ -93,8 +97,6 @@ class ReaderSource:
     def extract(self, payloads: pa.Array) -> ExtractedFields:
         """Extract the fields; a row in which an expression fails has no value."""
         extracted = self._reader.extract(payloads, self._leaves)
-        leaves: dict[Expr, Variant] = {field: column for field, column in extracted.columns.items()}  # noqa: C416 - Expr, not Field
-        computed, _ = evaluate(tuple(self._exprs.values()), leaves, len(payloads))
         ok = np.ones(len(payloads), dtype=np.bool_)
         ok[extracted.bad_rows] = False
         reasons = {
@@ -102,16 +104,11 @@ class ReaderSource:
             for row, reason in zip(extracted.bad_rows.tolist(), extracted.reasons, strict=True)
             if reason in _REASON_WORDS
         }
-        return ExtractedFields(ok, {name: Values(variant) for name, variant in zip(self._exprs, computed, strict=True)}, reasons)
+        return ExtractedFields(ok, evaluate_by_name(self._exprs, extracted.columns, len(payloads)), reasons)
 
 
-class JsonExpressions:
-    """Extracts some fields from JSON payloads by *exprs*, in which names are matched ignoring case, and the other fields by their paths."""
-
-    def __init__(self, paths: JsonPaths, reader: PayloadReader, exprs: Mapping[str, Expr]) -> None:
-        self._paths, self._computed = paths, ReaderSource(reader, exprs)
-
-    def extract(self, payloads: pa.Array) -> ExtractedFields:
-        extracted = self._paths.extract(payloads)
-        columns: dict[str, Column] = {**extracted.columns, **self._computed.extract(payloads).columns}
-        return ExtractedFields(extracted.well_formed, columns)
+def evaluate_by_name(exprs: Mapping[str, Expr], fields: Mapping[Field, Variant], length: int) -> dict[str, Column]:
+    """Return the values of expressions over *fields*; a row in which an expression fails has no value."""
+    leaves: dict[Expr, Variant] = {field: column for field, column in fields.items()}  # noqa: C416 - Expr, not Field
+    computed, _ = evaluate(tuple(exprs.values()), leaves, length)
+    return {name: Values(variant) for name, variant in zip(exprs, computed, strict=True)}

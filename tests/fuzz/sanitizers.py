@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS_FOLDER = "TIDEGATE_FUZZ_PARTS"
 FLAGS = ["-g", "-O1", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fno-omit-frame-pointer"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-_PARTS = ("tidegate/json_columns/plain_json.c", "tidegate/json_columns/json_rows.c", "tidegate/payloads/avro_layout.c")
+_PARTS = ("tidegate/json_columns/json_fields.c", "tidegate/json_columns/json_rows.c", "tidegate/payloads/avro_layout.c")
 _KAFKA = "tests/fuzz/kafka_pieces.c"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from fuzz.sanitizers import PARTS_FOLDER
+from support import json_payloads
 
 from ingest.fields import FieldReader
 from ordering.errors import ProtocolError, QueryError
@@ -33,7 +34,8 @@ from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.field_columns import FieldColumns
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.tree import Field
-from tidegate.json_columns import json_rows, plain_json
+from tidegate.json_columns import json_fields, json_rows
+from tidegate.json_columns.json_fields import Wanted
 from tidegate.payloads import avro_layout
 from tidegate.payloads.avro_layout import AvroSchema
 from tidegate.payloads.avro_records import AvroReader
@@ -41,6 +43,15 @@ from tidegate.payloads.avro_schema import parse_avro_schema
 from tidegate.payloads.csv_records import CsvReader
 
 _FIELDS = [Field((name,)) for name in ("at", "k", "AT", "a.b")]
+_PATHS = (("at",), ("k",), ("AT", "k"), ("a.b",), ())
+_LETTERS = {
+    json_fields.BIGINT: "i",
+    json_fields.FLOAT: "f",
+    json_fields.TRUE: "b",
+    json_fields.TEXT: "s",
+    json_fields.RECORD: "r",
+    json_fields.ARRAY: "a",
+}
 _NEIGHBOUR = b'{"at":1,"k":"x"}'
 
 
@@ -90,20 +101,23 @@ def read_json(octets: bytes) -> str:
 
 
 def scan_json(octets: bytes) -> str:
-    """The compiled readers of plain objects alone: what they read is what Python reads, or they leave it to others."""
-    payloads, names = _column(octets), ["at", "k", "AT", "a.b"]
-    part = plain_json.library()
-    assert part is not None, "the part is compiled"
-    texts, values = plain_json.read_texts(part, payloads, names), plain_json.read_values(part, payloads, names)
-    told = []
-    if texts is not None and texts.is_plain[0]:
-        members = json.loads(octets)
-        for name, column in zip(names, texts.texts, strict=True):
-            text = column[0].as_py()
-            assert text is None if name not in members else json.loads(text) == members[name]
-            told.append(text is None)
-    kinds = [] if values is None or len(values.other_rows) else [int(column.kinds[0]) for column in values.columns]
-    return f"{told} {kinds}"
+    """The walk in C alone: what it reads is what Python reads, or it leaves the payload to others."""
+    found = json_fields.read_members(_column(octets), tuple(map(Wanted, _PATHS)))
+    assert found is not None, "the part is compiled"
+    if found.status[0] == json_fields.OTHER:
+        return "left"
+    value, told = json_payloads.read(octets), []
+    for path, parts in zip(_PATHS, found.columns, strict=True):
+        kinds = [kind for kind, part in parts.items() if part[0].is_valid]
+        expected = json_payloads.member_of(value, path)
+        assert len(kinds) == (expected is not None), (path, expected)
+        if expected is not None:
+            letter, member = expected
+            one = parts[kinds[0]][0].as_py()
+            assert letter == _LETTERS[kinds[0]]
+            assert json_payloads.same(json_payloads.read(one.encode()) if letter in "ra" else one, member), (path, expected)
+        told.append(kinds)
+    return f"{told} {found.status[0]}"
 
 
 def _json_verdict(payloads: pa.Array, row: int) -> tuple[tuple[bool, int, bytes], list[Any], str | None]:

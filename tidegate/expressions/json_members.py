@@ -7,8 +7,8 @@ other a float (NULL if not finite); true and false are bit; objects and arrays a
 infinities. A payload that is missing, not UTF-8, not JSON (:mod:`tidegate.expressions.json_texts`) or not an object is bad and is reported
 with a reason.
 
-:mod:`tidegate.json_columns.plain_json` reads plain objects if it was compiled. DuckDB parses all others in one call; only members spelled
-in another case are looked up in a second step.
+:mod:`tidegate.json_columns.json_fields` reads all members in one walk if it was compiled. DuckDB parses the payloads that it leaves in one
+call; only members spelled in another case are looked up in a second step.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import duckdb
 import numpy as np
@@ -24,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.protocol.keys import replace_non_numbers
-from tidegate import native_parts
 from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.duckdb_pool import quote, run
 from tidegate.expressions.field_columns import NO_PAYLOAD, FieldColumns, decode_texts
@@ -32,13 +32,20 @@ from tidegate.expressions.json_texts import too_deep
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant, finite, gather
-from tidegate.json_columns import plain_json
-from tidegate.json_columns.plain_json import PlainColumn
+from tidegate.json_columns import json_fields
+from tidegate.json_columns.json_fields import Wanted
 
 NOT_JSON = QueryReason.NOT_JSON.text()
 NOT_OBJECT = QueryReason.NOT_OBJECT.text()
 
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
+_KINDS = {
+    json_fields.BIGINT: Kind.BIGINT,
+    json_fields.FLOAT: Kind.FLOAT,
+    json_fields.TRUE: Kind.BIT,
+    json_fields.TEXT: Kind.NVARCHAR,
+    json_fields.RECORD: Kind.RECORD,
+    json_fields.ARRAY: Kind.ARRAY,
+}
 _INT64_DIGITS = 18  # every number of this many characters fits 64 bits
 _INT64_CHARACTERS = 20  # no number of more characters does: 19 digits and a sign
 _ROWS_ONE_BY_ONE_MAX = 64  # up to this many rows are checked one by one instead of by a regular expression
@@ -53,52 +60,43 @@ def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Fi
     length = len(payloads)
     if not fields or not length:
         return FieldColumns({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
-    return _extract_plain(payloads, fields) or _extract_parsed(payloads, fields)
-
-
-def _extract_plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns | None:
-    """
-    Extract fields by the native part, and by the parser from payloads that are not plain; None if it is not usable or most are not plain.
-    """
-    library = plain_json.library() if native_parts.is_enabled() else None
-    if library is None or isinstance(payloads, pa.ChunkedArray) or not all(map(_is_plain, fields)):
-        return None
-    length, plain = len(payloads), plain_json.read_values(library, payloads, [field.path[0] for field in fields])
-    if plain is None or len(plain.other_rows) > length // 2:
-        return None
-    columns = {field: _variant(column) for field, column in zip(fields, plain.columns, strict=True)}
-    reasons = dict.fromkeys(np.flatnonzero(plain.status == plain_json.MISSING).tolist(), NO_PAYLOAD)
-    if len(plain.other_rows):
-        rest = _extract_parsed(payloads.take(pa.array(plain.other_rows)), fields)
-        taken_rows = np.flatnonzero(plain.status)
-        columns = {
-            field: gather(length, [(taken_rows, column.take_rows(taken_rows)), (plain.other_rows, rest.columns[field])])
-            for field, column in columns.items()
-        }
-        reasons |= dict(zip(plain.other_rows[rest.bad_rows].tolist(), rest.reasons, strict=True))
+    walked = walk_members(payloads, tuple(Wanted(field.path) for field in fields))
+    if walked is None:
+        return extract_parsed(payloads, fields)
+    columns = dict(zip(fields, walked.columns, strict=True))
+    reasons = dict.fromkeys(np.flatnonzero(walked.missing).tolist(), NO_PAYLOAD)
+    if len(walked.other_rows):
+        rest = extract_parsed(payloads.take(pa.array(walked.other_rows)), fields)
+        columns = {field: walked.merge(column, rest.columns[field]) for field, column in columns.items()}
+        reasons |= dict(zip(walked.other_rows[rest.bad_rows].tolist(), rest.reasons, strict=True))
     return FieldColumns.of(columns, reasons)
 
 
-def _is_plain(field: Field) -> bool:
-    """Return whether a field is a member of the payload itself and its name has only one spelling in JSON."""
-    return len(field.path) == 1 and _PLAIN_NAME.fullmatch(field.path[0]) is not None
+@dataclass(frozen=True, slots=True)
+class WalkedMembers:
+    """The members of a column of payloads that C has read, NULL in all others: payloads that are *missing*, and those in *other_rows*."""
+
+    columns: list[Variant]
+    missing: Mask
+    other_rows: npt.NDArray[np.int64]
+
+    def merge(self, column: Variant, others: Variant) -> Variant:
+        """Return *column* with the values of the other rows."""
+        read_rows = np.delete(np.arange(column.length), self.other_rows)
+        return gather(column.length, [(read_rows, column.take_rows(read_rows)), (self.other_rows, others)])
 
 
-def _variant(column: PlainColumn) -> Variant:
-    kinds, length = column.kinds, len(column.kinds)
-    parts: dict[Kind, pa.Array] = {}
-    for kind, code in ((Kind.BIGINT, plain_json.BIGINT), (Kind.FLOAT, plain_json.FLOAT)):
-        mask = kinds == code
-        if mask.any():
-            valid = None if mask.all() else plain_json.valid_bits(mask)
-            parts[kind] = pa.Array.from_buffers(kind.arrow, length, [valid, pa.py_buffer(column.bits)])
-    truths = kinds >= plain_json.FALSE
-    if truths.any():
-        parts[Kind.BIT] = pa.array(kinds == plain_json.TRUE, mask=~truths)
-    return Variant.of(length, {**parts, Kind.NVARCHAR: column.text})
+def walk_members(payloads: pa.Array | pa.ChunkedArray, wanted: tuple[Wanted, ...]) -> WalkedMembers | None:
+    """Read members in one walk over each payload; None if the native part is not usable, or cannot read such members."""
+    read = json_fields.read_members(payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads, wanted)
+    if read is None:
+        return None
+    columns = [Variant.of(len(payloads), {_KINDS[kind]: part for kind, part in parts.items()}) for parts in read.columns]
+    return WalkedMembers(columns, read.status == json_fields.MISSING, read.other_rows)
 
 
-def _extract_parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns:
+def extract_parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns:
+    """Extract *fields* by the parser."""
     texts, reasons = decode_texts(payloads)
     deep = too_deep(texts)
     if deep.any():

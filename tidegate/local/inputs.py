@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.fields.columns import Column, drop_long_keys, over_name, substream_keys
-from ingest.fields.json_paths import JsonPaths
-from ingest.fields.values import JsonExpressions, ReaderSource, Values
+from ingest.fields.json_source import JsonSource
+from ingest.fields.values import ReaderSource, Values
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model, Step
 from ordering.policies import Policies, Shape
@@ -297,10 +297,10 @@ def _variant(column: Column) -> Variant:
     return column.variant
 
 
-def _reader(exprs: Mapping[str, Expr]) -> JsonExpressions:
+def _reader(exprs: Mapping[str, Expr]) -> JsonSource:
     """Return a reader that reads times and keys as ingest does; arrival and partition are matched ignoring case."""
     exact = {name: expr.path for name, expr in exprs.items() if isinstance(expr, Field) and name not in _WELL_KNOWN}
-    return JsonExpressions(JsonPaths(exact), reader_of(JSON), {name: expr for name, expr in exprs.items() if name not in exact})
+    return JsonSource(exact, {name: expr for name, expr in exprs.items() if name not in exact})
 
 
 def _read_first_names(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:

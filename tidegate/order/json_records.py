@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.columns.payload_columns import BYTES_MAX
-from tidegate import native_parts
 from tidegate.expressions.json_texts import is_too_deep
-from tidegate.json_columns import plain_json
+from tidegate.json_columns import json_fields
 from tidegate.order import blocks
 from tidegate.order.blocks import SHOWN_CHARACTERS, Block, Fault, as_json_text
 from tidegate.order.json_arrays import ArrayElements
@@ -131,9 +130,8 @@ def _split_lines(text: bytes) -> pa.Array:
 
 def _are_plain(payloads: pa.Array) -> bool:
     """Return whether all records are JSON objects that every parser reads alike."""
-    library = plain_json.library() if native_parts.is_enabled() else None
-    plain = plain_json.read_texts(library, payloads, ()) if library is not None else None
-    return plain is not None and not len(plain.other_rows)
+    read = json_fields.read_members(payloads, ())
+    return read is not None and not len(read.other_rows)
 
 
 def _add_records(block: Block, records: Sequence[tuple[int, bytes]]) -> None:

@@ -12,13 +12,14 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ordering.protocol.keys import first_members, replace_non_numbers
-from tidegate import native_parts
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.json_texts import is_too_deep
-from tidegate.json_columns import plain_json
+from tidegate.json_columns import json_fields
+from tidegate.json_columns.json_fields import Wanted
 from tidegate.order.blocks import Fault
 
 # Python refuses to read more digits, and no float has so many.
@@ -61,11 +62,9 @@ def _decode(line: bytes) -> str | None:
 
 def rows_with_repeated_names(payloads: pa.Array, names: Collection[str]) -> list[int]:
     """Return the rows of JSON objects (null: none) in which one of *names* may stand twice."""
-    plain_names = sorted(name for name in names if name.isascii() and name.isprintable() and not {'"', "\\"} & set(name))
-    library = plain_json.library() if native_parts.is_enabled() else None
-    plain = plain_json.read_texts(library, payloads, plain_names) if library is not None else None
-    # The scanner leaves objects that it cannot read alike by all parsers to others.
-    rows = range(len(payloads)) if plain is None or len(plain_names) < len(names) else plain.other_rows.tolist()
+    read = json_fields.read_members(payloads, tuple(Wanted((name,), is_exact=True) for name in sorted(names)))
+    # In a nested object a name may stand again, and of objects that C leaves nothing is known.
+    rows = range(len(payloads)) if read is None else np.flatnonzero(read.status != json_fields.READ).tolist()
     quoted = [json.dumps(name, ensure_ascii=False).encode(errors="replace") for name in names]
     escape = _ESCAPED_ASCII if all(map(str.isascii, names)) else _ESCAPED
     return [row for row in rows if payloads[row].is_valid and _may_repeat(payloads[row].as_buffer().to_pybytes(), quoted, escape)]

@@ -30,7 +30,7 @@ from ordering.policies import Policies, Shape
 from ordering.testing import Record
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli.order import order
-from tidegate.json_columns import plain_json
+from tidegate.json_columns import json_fields
 from tidegate.native_parts import NATIVE_SWITCH
 from tidegate.observe.console import report_errors
 from tidegate.order import blocks
@@ -288,7 +288,7 @@ def test_the_native_parts_can_be_switched_off_without_changing_a_byte(tmp_path: 
     log = written(tmp_path, "".join(json.dumps(row) + "\n" for row in toll_rows()))
     expected = run(log, "--timestamp-by", "at").raw
     monkeypatch.setenv(NATIVE_SWITCH, "off")
-    monkeypatch.setattr(plain_json, "library", lambda: pytest.fail("the scanner in C was asked for"))
+    monkeypatch.setattr(json_fields, "library", lambda: pytest.fail("the scanner in C was asked for"))
     assert run(log, "--timestamp-by", "at").raw == expected
 
 

@@ -1,0 +1,303 @@
+/*
+ * Fields out of JSON objects, a whole column of payloads in one walk over each of them.
+ *
+ * Law: a payload is read only if it is one object in strict JSON, and whatever is wanted of it means the same to every parser but for what
+ * is said here; of all others nothing is said, and whoever calls asks another parser. Of members with equal names the first counts. The
+ * member of that very name counts, else, unless the name is exact, the first one whose name differs in case only.
+ *
+ * It knows nothing of Python and is called through ctypes.
+ */
+
+#include "json_scan.h"
+#include "json_texts.h"
+
+/* What is known of a payload: OTHER alone, or READ with what else is true of it, or MISSING alone. */
+enum { OTHER = 0, READ = 1, MISSING = 2, NESTED = 4, REPEATED = 8 };
+/* What a value is; NONE is null as well. The texts of those from NUMERAL on stand in the payload; LOOSE ones are not written as they stand. */
+enum { NONE = 0, BIGINT = 1, FLOAT = 2, FALSE = 3, TRUE = 4, NUMERAL = 5, TEXT = 6, RECORD = 7, ARRAY = 8, LOOSE = 16 };
+/* How a member was found. */
+enum { BY_CASE = 1, BY_NAME = 2 };
+
+#define NAME_BYTES 256
+#define KELVIN "\xe2\x84\xaa" /* the only character beyond ASCII whose small letter is in ASCII: k */
+
+/* A wanted member with those wanted inside of it, which are nodes that lie together; node 0 is the payload itself. */
+typedef struct {
+    const char *name;
+    uint64_t tail; /* of the name: its last bytes with all letters small, to tell most names apart at once */
+    int32_t length;
+    int32_t is_exact;
+    int32_t is_foreign; /* whether the name has characters beyond ASCII */
+    int32_t has_twin;   /* whether a node beside it may be the same member */
+    int32_t first, last;
+    int32_t slot; /* where its value goes, -1 if nowhere */
+    int32_t first_slot, last_slot; /* of those inside of it */
+} node;
+
+typedef struct {
+    scanner s;
+    const node *nodes;
+    const uint8_t *bytes;
+    int64_t row;
+    uint8_t *const *kinds;
+    int64_t *const *values;
+    uint8_t *found; /* of each node how its member was found */
+    int32_t *next;  /* of each node the one inside of it that is likely to come next */
+    int is_repeated;
+} reader;
+
+static const uint8_t *walk(reader *r, const uint8_t *at, const node *object);
+
+static inline uint64_t tail_of(const uint8_t *name, int64_t length) {
+    uint64_t tail = 0;
+    if (length >= (int64_t)sizeof tail)
+        memcpy(&tail, name + length - sizeof tail, sizeof tail);
+    else
+        memcpy(&tail, name, length);
+    return tail | 0x2020202020202020;
+}
+
+static int is_same_by_case(const char *name, const uint8_t *other, int64_t length) {
+    for (int64_t at = 0; at < length; at++) {
+        uint8_t one = name[at], two = other[at];
+        if ((one >= 'A' && one <= 'Z' ? one | 0x20 : one) != (two >= 'A' && two <= 'Z' ? two | 0x20 : two))
+            return 0;
+    }
+    return 1;
+}
+
+static inline void put(reader *r, int32_t slot, int kind, int64_t value) {
+    r->kinds[slot][r->row] = (uint8_t)kind;
+    r->values[slot][r->row] = value;
+}
+
+static inline void put_text(reader *r, int32_t slot, int kind, const uint8_t *start, const uint8_t *end) {
+    put(r, slot, kind, (int64_t)(start - r->bytes) << 32 | (end - start));
+}
+
+static const uint8_t *take_number(reader *r, const uint8_t *at, const node *wanted) {
+    number found;
+    const uint8_t *end = scan_number(&r->s, at, &found);
+    /* Where names are exact, the very text of a number may count: a key may be an integer of any size. */
+    if (!end || (wanted->is_exact && (found.is_negative_zero || found.stored == INTEGER_TEXT)))
+        return NULL;
+    if (found.stored == INTEGER_BITS || found.stored == FLOAT_BITS)
+        put(r, wanted->slot, found.stored == INTEGER_BITS ? BIGINT : FLOAT, found.bits);
+    else
+        put_text(r, wanted->slot, NUMERAL, at, end);
+    return end;
+}
+
+static const uint8_t *take_container(reader *r, const uint8_t *at, const node *wanted) {
+    const uint8_t *start = at;
+    int32_t loose = r->s.loose, odd = r->s.odd;
+    int is_walked = *at == '{' && wanted->first < wanted->last;
+    r->s.nested += is_walked;
+    at = is_walked ? walk(r, at, wanted) : skip_value(&r->s, at);
+    if (!at || wanted->slot < 0)
+        return at;
+    if (r->s.odd > odd)
+        return NULL;
+    put_text(r, wanted->slot, (*start == '{' ? RECORD : ARRAY) | (r->s.loose > loose ? LOOSE : 0), start, at);
+    return at;
+}
+
+/* The value of a member, down to all that is wanted of it. */
+static inline const uint8_t *take(reader *r, const uint8_t *at, const node *wanted) {
+    if (at == r->s.end)
+        return NULL;
+    if (*at == '{' || *at == '[')
+        return take_container(r, at, wanted);
+    if (wanted->slot < 0)
+        return scan_scalar(&r->s, at);
+    if (*at == '"') {
+        const uint8_t *start = at + 1;
+        int traits = 0;
+        if (!(at = scan_string(&r->s, start, &traits)))
+            return NULL;
+        put_text(r, wanted->slot, traits & ESCAPES ? TEXT | LOOSE : TEXT, start, at);
+        return at + 1;
+    }
+    if (*at == '-' || is_digit(*at))
+        return take_number(r, at, wanted);
+    if ((at = scan_word(&r->s, at)) && at[-1] == 'e')
+        put(r, wanted->slot, at[-2] == 'u' ? TRUE : FALSE, 0);
+    return at;
+}
+
+/* Take a member again under the name that counts more: whatever was read under the other is void. */
+static void forget(reader *r, const node *wanted) {
+    for (int32_t slot = wanted->first_slot; slot < wanted->last_slot; slot++)
+        r->kinds[slot][r->row] = NONE;
+}
+
+/* How a name is that of a node, 0 if it is not. */
+static inline int name_matches(const node *wanted, const uint8_t *name, int64_t length, uint64_t tail) {
+    if (wanted->tail != tail || wanted->length != length)
+        return 0;
+    if (!memcmp(wanted->name, name, length))
+        return BY_NAME;
+    return !wanted->is_exact && is_same_by_case(wanted->name, name, length) ? BY_CASE : 0;
+}
+
+/* Take the value at *at* if it counts for the node; NULL if it cannot be read, *at* if nobody asked for it. */
+static inline const uint8_t *take_if_it_counts(reader *r, const uint8_t *at, const node *wanted, int match) {
+    uint8_t *found = r->found + (wanted - r->nodes);
+    r->is_repeated |= *found == BY_NAME && match == BY_NAME;
+    if (*found >= match)
+        return at;
+    if (*found)
+        forget(r, wanted);
+    *found = (uint8_t)match;
+    return take(r, at, wanted);
+}
+
+/* The value of a member of *object*; *is_known* tells whether its name can be that of one node only. */
+static inline const uint8_t *take_member(reader *r, const uint8_t *at, const node *object, const uint8_t *name, int64_t length,
+                                         int traits, int *is_known) {
+    uint64_t tail = tail_of(name, length);
+    int32_t *next = r->next + (object - r->nodes), expected = *next;
+    const uint8_t *end = at;
+    for (int32_t which = object->first - 1; which < object->last; which++) {
+        const node *wanted = r->nodes + (which < object->first ? expected : which);
+        int match = name_matches(wanted, name, length, tail);
+        if (!match || which == expected)
+            continue;
+        if (match == BY_CASE && traits & ESCAPES)
+            return NULL;
+        *is_known = !wanted->has_twin;
+        *next = wanted + 1 < r->nodes + object->last ? (int32_t)(wanted + 1 - r->nodes) : object->first;
+        const uint8_t *after = take_if_it_counts(r, at, wanted, match);
+        if (!after)
+            return NULL;
+        end = after > at ? after : end;
+        if (!wanted->has_twin)
+            break;
+    }
+    return end > at ? end : skip_value(&r->s, at);
+}
+
+/* Whether a name that no node has may still count for one, by rules of letters that are not known here. */
+static int may_count(const reader *r, const node *object, int foreign_names, int kelvins) {
+    for (const node *wanted = r->nodes + object->first; wanted < r->nodes + object->last; wanted++)
+        if (!wanted->is_exact && r->found[wanted - r->nodes] != BY_NAME && (kelvins || (wanted->is_foreign && foreign_names)))
+            return 1;
+    return 0;
+}
+
+/* An object of which members are wanted. */
+static const uint8_t *walk(reader *r, const uint8_t *at, const node *object) {
+    uint8_t unescaped[NAME_BYTES];
+    int foreign_names = 0, kelvins = 0;
+    memset(r->found + object->first, 0, object->last - object->first);
+    at = skip_space(&r->s, at + 1);
+    if (at < r->s.end && *at == '}')
+        return at + 1;
+    for (;;) {
+        const uint8_t *name;
+        int64_t length;
+        int traits = 0, is_known = 0;
+        if (!(at = scan_name(&r->s, at, &name, &length, &traits)))
+            return NULL;
+        if (traits & ESCAPES) {
+            if (length > NAME_BYTES)
+                return NULL;
+            length = unescape(unescaped, name, name + length) - unescaped;
+            name = unescaped;
+        }
+        if (!(at = take_member(r, at, object, name, length, traits, &is_known)))
+            return NULL;
+        if (traits && !is_known) {
+            foreign_names = 1;
+            kelvins |= memmem(name, length, KELVIN, 3) != NULL;
+        }
+        at = skip_space(&r->s, at);
+        if (at == r->s.end)
+            return NULL;
+        if (*at == '}')
+            break;
+        if (*at != ',')
+            return NULL;
+        at = skip_space(&r->s, at + 1);
+    }
+    return foreign_names && may_count(r, object, foreign_names, kelvins) ? NULL : at + 1;
+}
+
+/* A binary column: its *ends* of 64 bits if *wide*, *valid* a bitmap or NULL where nothing is null; it begins at *first*. */
+typedef struct {
+    const uint8_t *bytes;
+    const void *ends;
+    const uint8_t *valid;
+    int64_t first;
+    int64_t rows;
+    int32_t wide;
+} column;
+
+static int64_t end_of(const column *payloads, int64_t row) {
+    int64_t at = payloads->first + row + 1;
+    return payloads->wide ? ((const int64_t *)payloads->ends)[at] : ((const int32_t *)payloads->ends)[at];
+}
+
+static uint8_t read_payload(reader *r, const column *payloads) {
+    int64_t place = payloads->first + r->row;
+    if (payloads->valid && !(payloads->valid[place >> 3] >> (place & 7) & 1))
+        return MISSING;
+    const uint8_t *at = payloads->bytes + end_of(payloads, r->row - 1);
+    r->s.end = payloads->bytes + end_of(payloads, r->row);
+    r->s.loose = r->s.odd = r->is_repeated = 0;
+    r->s.nested = -1;
+    at = skip_space(&r->s, at);
+    if (at == r->s.end || *at != '{' || !(at = take_container(r, at, r->nodes)) || skip_space(&r->s, at) != r->s.end)
+        return OTHER;
+    return (uint8_t)(READ | (r->s.nested > 0 ? NESTED : 0) | (r->is_repeated ? REPEATED : 0));
+}
+
+/*
+ * Read what the *nodes* want of all payloads. For each slot and row, *kinds* (zeros so far) tells what the value is, *values* has the 64
+ * bits of a number, or, of a text, where it begins behind the first payload's start, and in the lower half its length. *found* and *next*
+ * are room for an entry a node. *status* tells of each payload what is known of it. Return how many are OTHER.
+ */
+int64_t tg_json_fields(const column *payloads, const node *nodes, uint8_t *const *kinds, int64_t *const *values, uint8_t *found,
+                       int32_t *next, uint8_t *status) {
+    const uint8_t *start = payloads->bytes + end_of(payloads, -1), *limit = payloads->bytes + end_of(payloads, payloads->rows - 1);
+    reader r = {{NULL, limit, 0, 0, 0}, nodes, start, 0, kinds, values, found, next, 0};
+    int64_t others = 0;
+    for (; r.row < payloads->rows; r.row++) {
+        status[r.row] = read_payload(&r, payloads);
+        if (status[r.row] == OTHER) {
+            others++;
+            forget(&r, nodes);
+        }
+    }
+    return others;
+}
+
+/* Count the kinds of a slot's values (*counts*, zeros so far, of kinds without LOOSE); return the bytes of its texts at most. */
+int64_t tg_json_kinds(const uint8_t *kinds, const int64_t *values, int64_t rows, int64_t *counts) {
+    int64_t bytes = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        int kind = kinds[row] & ~LOOSE;
+        counts[kind]++;
+        bytes += kind >= NUMERAL ? values[row] & UINT32_MAX : 0;
+    }
+    return bytes;
+}
+
+/* Write the texts of a slot of the payloads from *start* on, and their ends (rows + 1 of them). */
+void tg_json_texts(const uint8_t *start, const uint8_t *kinds, const int64_t *values, int64_t rows, uint8_t *texts, int32_t *ends) {
+    uint8_t *to = texts;
+    ends[0] = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        int kind = kinds[row] & ~LOOSE;
+        if (kind >= NUMERAL) {
+            const uint8_t *at = start + (values[row] >> 32), *end = at + (values[row] & UINT32_MAX);
+            if (kinds[row] & LOOSE) {
+                to = kind == TEXT ? unescape(to, at, end) : compact(to, at, end);
+            } else {
+                memcpy(to, at, end - at);
+                to += end - at;
+            }
+        }
+        ends[row + 1] = (int32_t)(to - texts);
+    }
+}

@@ -1,0 +1,215 @@
+"""
+Fields of JSON payloads, a whole column in one walk over each payload, by ``json_fields.c``.
+
+Law: what is read of a payload is what DuckDB's parser reads; a payload of which C cannot say that is only reported as other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidegate import native_parts
+
+# What is known of a payload: of others nothing, of a missing one that it is; the rest has been read, in bits that may stand together.
+OTHER, READ, MISSING, NESTED, REPEATED = 0, 1, 2, 4, 8
+# Kinds of values; 0 is a missing or null value.
+BIGINT, FLOAT, FALSE, TRUE, NUMERAL, TEXT, RECORD, ARRAY = range(1, 9)
+_KINDS, _KIND_BITS = 16, 15
+_BYTES_MAX = 2**31 - 1
+_TAIL_BYTES, _SMALL_LETTERS = 8, 0x2020202020202020
+# The walk follows a path by calling itself.
+_PATH_NAMES_MAX = 32
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A member by its path; unless *is_exact*, one whose names differ in case only counts where there is none of those very names."""
+
+    path: tuple[str, ...]
+    is_exact: bool = False
+
+
+class _Node(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("tail", ctypes.c_uint64),
+        *((name, ctypes.c_int32) for name in ("length", "is_exact", "is_foreign", "has_twin")),
+        *((name, ctypes.c_int32) for name in ("first", "last", "slot", "first_slot", "last_slot")),
+    )
+
+
+class _Column(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("bytes", "ends", "valid")),
+        *((name, ctypes.c_int64) for name in ("first", "rows")),
+        ("wide", ctypes.c_int32),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTree:
+    """Wanted members as C takes them: equal beginnings of their paths are one. ``slots`` has the place of each one's value."""
+
+    nodes: ctypes.Array[_Node]
+    slots: tuple[int, ...]
+    slot_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFields:
+    """
+    The fields of a column of payloads. *status* of a payload: see ``READ``; *other_rows* have not been read. Of each field *columns* has an
+    array of all rows for each kind that occurs, true and false under ``TRUE``; no float is a negative zero.
+    """
+
+    status: Bytes
+    other_rows: NDArray[np.int64]
+    columns: list[dict[int, pa.Array]]
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return ``json_fields.c``, or None if it is not compiled or cannot be loaded."""
+    part = native_parts.open_part(Path(__file__).parent, "_json_fields")
+    if part is None:
+        return None
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    pointers = ctypes.POINTER(pointer)
+    part.tg_json_fields.restype = number
+    part.tg_json_fields.argtypes = [ctypes.POINTER(_Column), ctypes.POINTER(_Node), pointers, pointers, pointer, pointer, pointer]
+    part.tg_json_kinds.restype, part.tg_json_kinds.argtypes = number, [pointer, pointer, number, pointer]
+    part.tg_json_texts.restype, part.tg_json_texts.argtypes = None, [pointer, pointer, pointer, number, pointer, pointer]
+    return part
+
+
+@lru_cache(maxsize=256)
+def field_tree(wanted: tuple[Wanted, ...]) -> FieldTree | None:
+    """Return members as :func:`read_members` takes them; None if it cannot read one of them."""
+    if not all(_is_readable(name) for one in wanted for name in one.path) or any(len(one.path) > _PATH_NAMES_MAX for one in wanted):
+        return None
+    root = _Branch()
+    for one in wanted:
+        branch = root
+        for name in one.path:
+            branch = branch.inside.setdefault((name, one.is_exact), _Branch())
+        branch.wanted = True
+    slot_count = root.number_slots(0)
+    # A node's inner nodes lie together: each is written once those before it are.
+    order: list[tuple[_Branch, tuple[str, bool], bool]] = [(root, ("", True), False)]
+    nodes = []
+    for branch, (name, is_exact), has_twin in order:
+        first = len(order)
+        folded = [key[0].lower() for key in branch.inside]
+        order += [(inner, key, folded.count(key[0].lower()) > 1) for key, inner in branch.inside.items()]
+        octets = name.encode()
+        tail = int.from_bytes(octets[-_TAIL_BYTES:].ljust(_TAIL_BYTES, b"\0"), sys.byteorder) | _SMALL_LETTERS
+        slots = branch.slot if branch.wanted else -1, branch.slot, branch.slots_end
+        nodes.append(_Node(octets, tail, len(octets), is_exact, not name.isascii(), has_twin, first, len(order), *slots))
+    return FieldTree((_Node * len(nodes))(*nodes), tuple(root.slot_at(one) for one in wanted), slot_count)
+
+
+class _Branch:
+    def __init__(self) -> None:
+        self.inside: dict[tuple[str, bool], _Branch] = {}
+        self.wanted, self.slot, self.slots_end = False, 0, 0
+
+    def number_slots(self, first: int) -> int:
+        """Number the slots from here on, so that those inside of a branch lie together; return the next number."""
+        self.slot, self.slots_end = first, first + self.wanted
+        for branch in self.inside.values():
+            self.slots_end = branch.number_slots(self.slots_end)
+        return self.slots_end
+
+    def slot_at(self, wanted: Wanted) -> int:
+        branch = self
+        for name in wanted.path:
+            branch = branch.inside[name, wanted.is_exact]
+        return branch.slot
+
+
+def _is_readable(name: str) -> bool:
+    # DuckDB's JSON paths cannot express an empty name or a star; a name that is ASCII only in small letters may be that of any member.
+    odd = '"\\*'
+    return name.isprintable() and name != "" and not any(sign in name for sign in odd) and (name.isascii() or not name.lower().isascii())
+
+
+def read_members(payloads: pa.Array, wanted: tuple[Wanted, ...]) -> JsonFields | None:
+    """Read members of a binary or large_binary column; return None if C is not to be used, or cannot read these."""
+    part = library() if native_parts.is_enabled() else None
+    tree = field_tree(wanted) if part is not None else None
+    return None if part is None or tree is None else _read(part, payloads, tree)
+
+
+def _read(part: ctypes.CDLL, payloads: pa.Array, tree: FieldTree) -> JsonFields | None:
+    rows, wide = len(payloads), pa.types.is_large_binary(payloads.type)
+    valid, ends, octets = payloads.buffers()
+    if not rows or octets is None:
+        return None
+    edges = np.frombuffer(ends, dtype=np.int64 if wide else np.int32)[[payloads.offset, payloads.offset + rows]]
+    if edges[1] - edges[0] > _BYTES_MAX:
+        return None
+    column = _Column(octets.address, ends.address, valid.address if valid is not None and payloads.null_count else None)
+    column.first, column.rows, column.wide = payloads.offset, rows, wide
+    kinds = [np.zeros(rows, dtype=np.uint8) for _ in range(tree.slot_count)]
+    values = [np.zeros(rows, dtype=np.int64) for _ in range(tree.slot_count)]
+    # C numbers nodes and bytes: an entry a node is more than enough.
+    found, following = np.zeros(len(tree.nodes), dtype=np.uint8), np.array([node.first for node in tree.nodes], dtype=np.int32)
+    status = np.empty(rows, dtype=np.uint8)
+    others = part.tg_json_fields(
+        column, tree.nodes, _addresses(kinds), _addresses(values), found.ctypes.data, following.ctypes.data, status.ctypes.data
+    )
+    start = octets.address + int(edges[0])
+    columns = [_column(part, start, *slot) for slot in zip(kinds, values, strict=True)]
+    other_rows = np.flatnonzero(status == OTHER) if others else np.empty(0, dtype=np.int64)
+    return JsonFields(status, other_rows, [columns[slot] for slot in tree.slots])
+
+
+def _column(part: ctypes.CDLL, start: int, kinds: Bytes, values: NDArray[np.int64]) -> dict[int, pa.Array]:
+    rows, counts = len(kinds), np.zeros(_KINDS, dtype=np.int64)
+    size = part.tg_json_kinds(kinds.ctypes.data, values.ctypes.data, rows, counts.ctypes.data)
+    parts: dict[int, pa.Array] = {}
+    if counts[NUMERAL:].any():
+        texts, ends = np.empty(max(size, 1), dtype=np.uint8), np.empty(rows + 1, dtype=np.int32)
+        part.tg_json_texts(start, kinds.ctypes.data, values.ctypes.data, rows, texts.ctypes.data, ends.ctypes.data)
+        kinds &= _KIND_BITS
+        buffers = pa.py_buffer(ends), pa.py_buffer(texts[: int(ends[-1])])
+        parts = {
+            kind: pa.Array.from_buffers(pa.string(), rows, [_valid_bits(kinds, kind, counts), *buffers])
+            for kind in (NUMERAL, TEXT, RECORD, ARRAY)
+            if counts[kind]
+        }
+        if NUMERAL in parts:
+            _read_numerals(parts.pop(NUMERAL), kinds, values)
+            counts[FLOAT] += counts[NUMERAL]
+    for kind, arrow in ((BIGINT, pa.int64()), (FLOAT, pa.float64())):
+        if counts[kind]:
+            parts[kind] = pa.Array.from_buffers(arrow, rows, [_valid_bits(kinds, kind, counts), pa.py_buffer(values)])
+    if counts[FALSE] + counts[TRUE]:
+        parts[TRUE] = pa.array(kinds == TRUE, mask=(kinds != FALSE) & (kinds != TRUE))
+    return parts
+
+
+def _read_numerals(texts: pa.Array, kinds: Bytes, values: NDArray[np.int64]) -> None:
+    """Make floats of numbers that C has left as *texts*."""
+    rows = np.flatnonzero(kinds == NUMERAL)
+    floats = texts.drop_null().cast(pa.float64()).to_numpy() + 0.0
+    kinds[rows], values[rows] = FLOAT, floats.view(np.int64)
+
+
+def _valid_bits(kinds: Bytes, kind: int, counts: NDArray[np.int64]) -> pa.Buffer | None:
+    return None if counts[kind] == len(kinds) else pa.py_buffer(np.packbits(kinds == kind, bitorder="little"))
+
+
+def _addresses(arrays: Sequence[NDArray[Any]]) -> Any:
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
