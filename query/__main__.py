@@ -36,6 +36,7 @@ def query(
     from query.reference.forgetting import LookupFloor
     from query.start.read_positions import finished_positions
     from query.start.survey import FINISHED_FILE
+    from sinks.copying.beside import SinksBeside
     from tidegate.checkpoint.batch_cost import BatchCostWriter
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.observe import logs
@@ -82,7 +83,8 @@ def query(
     )
     cluster = Cluster(settings, folder, lambda: spark)
     watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log, {"Spark": cluster.waiting})
-    with stop_on_signal() as stop, live_line(terminal, f"query {name}") as show, publisher, watch:
+    sinks = SinksBeside(settings, {output.name: each.columns for output, each in zip(plan.outputs, plan.plans, strict=True)})
+    with stop_on_signal() as stop, live_line(terminal, f"query {name}") as show, publisher, watch, sinks:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.accept_reports(reports)
@@ -105,7 +107,8 @@ def query(
             behind = watch.poll()
             show(f"{progress.line()}  {behind}".rstrip() if progress.batches else behind)
             metrics.set_query_lags(name, watch.catch_up.lags)
-            metrics.set_jobs({f"query {name}": (watch.state, watch.waits_for) if cluster.is_ready() else ("starting", "")})
+            own = (watch.state, watch.waits_for) if cluster.is_ready() else ("starting", "")
+            metrics.set_jobs({f"query {name}": own, **sinks.poll(metrics)})
             metrics.set_executors(cluster.executors_wanted, cluster.executors_held)
             progress.check_gaps()
 
@@ -114,6 +117,8 @@ def query(
         try:
             driven = DrivenQuery(name, lambda: job.start(spark, settings, plan, on_reports), folder)
             drive([driven], stop, on_tick, is_ready=cluster.is_ready)
+            if progress.is_finished:
+                sinks.finish(on_tick)
         finally:
             end_session(spark)
     if progress.is_finished:
@@ -146,6 +151,7 @@ def plan(
     from query.preview.display import PlanReport
     from query.preview.forecast import GLANCE_S, forecast, retention_warnings
     from query.start.bucket_layout import describe_parallelism
+    from sinks.stores.checking import check_stores
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.kafka.admin import Admin
     from tidegate.observe.console import print_json
@@ -169,7 +175,8 @@ def plan(
         unknown = error.what
     warnings = known_forecast.warnings if known_forecast else retention_warnings(plans, settings.retentions_us())
     references = [settings.references[name] for name in sorted({name for script_plan in plans for name in script_plan.references})]
-    shown = PlanReport(plans, describe_parallelism(settings, plans), paces, known_forecast, unknown, warnings, references)
+    stores = [error for each in plans if each.output in outputs for error in check_stores(settings.outputs[each.output], each.columns)]
+    shown = PlanReport(plans, describe_parallelism(settings, plans), paces, known_forecast, unknown, warnings, references, stores)
     if format is Format.JSON:
         print_json(shown.as_dict())
     else:

@@ -43,7 +43,7 @@ tidegate.checkpoint
 
 sinks  sinks.base  sinks.parquet_columns
 sinks.console  sinks.files  sinks.plain_topic  sinks.stores
-sinks.registry
+sinks.registry  sinks.copying
 
 ingest  ingest.offsets  ingest.skips
 ingest.progress

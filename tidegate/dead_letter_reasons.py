@@ -62,3 +62,9 @@ class QueryReason(StrEnum):
 def with_place(reason: ReasonText, expression: object) -> ReasonText:
     """Return *reason* with the expression in which it came up."""
     return ReasonText(f"{reason}: {expression}")
+
+
+class StoreReason(StrEnum):
+    """Why a result does not get into a store, in words; ``{}`` stands for the store's own."""
+
+    REFUSED = "the store refuses it: {}"

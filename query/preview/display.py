@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ordering.errors import TidegateError
 from ordering.ticks import NEVER, format_duration, format_tick
 from query.absent_columns import CODE
 from query.plan.columns_read import fields_extracted
@@ -34,6 +35,8 @@ class PlanReport:
     warnings: Sequence[str]
     # The tables of reference data that it looks rows up in.
     references: Sequence[ReferenceSettings] = ()
+    # Why stores of its outputs do not fit, or that they do not answer.
+    stores: Sequence[TidegateError] = ()
 
     def lines(self) -> Iterator[str]:
         for plan in self.plans:
@@ -52,7 +55,8 @@ class PlanReport:
 
     def _warnings(self) -> list[tuple[str, str, str]]:
         absent = self.forecast.absent if self.forecast else ()
-        return [(RETENTION, what, KEEP_LONGER) for what in self.warnings] + [(CODE, *warning) for warning in absent]
+        stores = [(error.code, error.what, error.fix) for error in self.stores]
+        return [(RETENTION, what, KEEP_LONGER) for what in self.warnings] + [(CODE, *warning) for warning in absent] + stores
 
     def _state(self) -> list[str]:
         if self.forecast is not None:

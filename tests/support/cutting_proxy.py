@@ -34,7 +34,11 @@ class CuttingProxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._port_behind))
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._port_behind))
+                except OSError:
+                    client.close()
+                    continue
                 for source, target, towards in ((client, server, "server"), (server, client, "client")):
                     threading.Thread(target=self._pass_on, args=(source, target, towards), daemon=True).start()
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,18 +20,17 @@ _START_S = 30.0
 class PostgresServer:
     """A PostgreSQL of this test run, superuser ``postgres``; it may be killed and started again with its data."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, *options: str) -> None:
         self._options, self.port = options, free_port()
         self._programs = _find_programs()
-        # PostgreSQL does not run as root; its own user may not look into the folders of others.
+        # PostgreSQL does not run as root, and its own user may not look into the folders of pytest.
         self._user = "postgres" if os.geteuid() == 0 else None
-        self.data = folder / "postgres-data"
-        self.data.mkdir(parents=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="tidegate-postgres-"))
+        self.data = self._folder / "data"
+        self.data.mkdir()
         if self._user:
-            shutil.chown(self.data, self._user)
-            for above in self.data.parents:
-                if above.stat().st_mode & 0o001 == 0:
-                    above.chmod(above.stat().st_mode | 0o011)
+            for each in (self._folder, self.data):
+                shutil.chown(each, self._user)
         initdb = [self._programs / "initdb", "--pgdata", self.data, "--auth", "trust", "--username", "postgres", "--encoding", "UTF8"]
         subprocess.run(
             [*map(str, initdb), "--no-locale", "--no-sync"],
@@ -48,12 +48,12 @@ class PostgresServer:
         command = [str(self._programs / "postgres"), "-D", str(self.data)]
         command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command += [part for option in self._options for part in ("-c", option)]
-        log = (self.data.parent / "postgres.log").open("ab")
+        log = (self._folder / "postgres.log").open("ab")
         self.process = subprocess.Popen(command, user=self._user, cwd="/", stdout=log, stderr=log, env=_environment())
         log.close()
         until_s = time.monotonic() + _START_S
         while not self._answers():
-            assert self.process.poll() is None, f"PostgreSQL has ended: {(self.data.parent / 'postgres.log').read_text()[-2000:]}"
+            assert self.process.poll() is None, f"PostgreSQL has ended: {(self._folder / 'postgres.log').read_text()[-2000:]}"
             assert time.monotonic() < until_s, "PostgreSQL does not answer"
             time.sleep(0.1)
 
@@ -72,9 +72,10 @@ class PostgresServer:
         self._wait_for_children()
 
     def stop(self) -> None:
-        """End the server; clients are cut off."""
+        """End the server, and delete its data; clients are cut off."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(_START_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"

@@ -45,6 +45,7 @@ def lint(
     if config is not None and not any(finding.is_error for finding in findings):
         absent, unread = _absent_columns(script, config, into)
         findings += absent
+        findings += _store_findings(script, config, into)
     if format is Format.JSON:
         told = {"records_unread": unread} if unread else {}
         print_text(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings], **told}) + "\n")
@@ -69,6 +70,22 @@ def _absent_columns(script: Path, config: Path, into: str | None) -> tuple[list[
     except TidegateError as error:
         return [], error.what
     return [Finding(CODE, str(script), what, fix) for what, fix in absent], ""
+
+
+def _store_findings(script: Path, config: Path, into: str | None) -> list[Finding]:
+    """Return where the stores of the script's outputs do not fit; one that does not answer is a warning."""
+    from ordering.errors import UnreachableError
+    from query.job import read_plans
+    from query.lint import Finding
+    from sinks.stores.checking import check_stores
+    from tidegate.settings.load import load
+
+    settings = load(config)
+    if not any(table.stores for table in settings.outputs.values()):
+        return []
+    plans = [plan for plan in read_plans(settings, script, into) if plan.output in settings.outputs]
+    errors = [error for plan in plans for error in check_stores(settings.outputs[plan.output], plan.columns)]
+    return [Finding(error.code, error.where, error.what, error.fix, is_error=not isinstance(error, UnreachableError)) for error in errors]
 
 
 def _surroundings(config: Path | None, references: list[str], into: str | None) -> LintContext:

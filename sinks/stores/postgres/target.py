@@ -69,9 +69,7 @@ class TableName(NamedTuple):
 
 def parse_name(text: str, schema: str) -> TableName:
     """Return the table that a setting names, in *schema* unless it names one; without quotes a name is in lower case, as in SQL."""
-    parts = [
-        part.strip('"').replace('""', '"') if part.startswith('"') else part.lower() for part in re.findall(r'"(?:[^"]|"")+"|[^.]+', text)
-    ]
+    parts = [part[1:-1].replace('""', '"') if part.startswith('"') else part.lower() for part in re.findall(r'"(?:[^"]|"")+"|[^.]+', text)]
     return TableName(*parts) if len(parts) == 2 else TableName(schema, parts[0])
 
 

@@ -19,8 +19,8 @@ from tidegate.settings.tables.stores.postgres import PostgresSettings
 class PostgresBench:
     """PostgreSQL in one of its modes."""
 
-    def __init__(self, folder: Path, mode: str, server: PostgresServer | None = None) -> None:
-        self.server = server or PostgresServer(folder)
+    def __init__(self, mode: str) -> None:
+        self.server = PostgresServer()
         self._keyed = {} if mode == "append" else {"primary_key": KEY}
         self._mode = mode
 
@@ -31,17 +31,26 @@ class PostgresBench:
     def make(self, target: str, stream: Stream, port: int | None = None) -> Store:
         return make_store("postgres", self.settings(target, port), StoreContext("results", stream, COLUMNS))
 
-    def table(self, target: str) -> str:
+    def table(self, target: str, port: int | None = None) -> str:
         keyed = "".join(f"{name} = {list(columns)}\n" for name, columns in self._keyed.items())
-        return f'[outputs.results.postgres]\nurl = "{self.server.url()}"\ntable = "kit.{target}"\nmode = "{self._mode}"\n{keyed}'
+        url = self.server.url().replace(str(self.server.port), str(port or self.server.port))
+        return f'[outputs.results.postgres]\nurl = "{url}"\ntable = "kit.{target}"\nmode = "{self._mode}"\n{keyed}'
 
     def read(self, target: str) -> list[dict[str, Any]]:
         with psycopg.connect(self.server.url(), row_factory=dict_row) as connection:
+            if connection.execute("SELECT to_regclass(%s) AS made", [f"kit.{target}"]).fetchone() == {"made": None}:
+                return []
             return connection.execute(f"SELECT * FROM kit.{target}".encode()).fetchall()
 
     @property
     def port(self) -> int | None:
         return self.server.port
+
+    def kill(self) -> None:
+        self.server.kill()
+
+    def start(self) -> None:
+        self.server.start()
 
     def close(self) -> None:
         self.server.stop()
@@ -49,7 +58,7 @@ class PostgresBench:
 
 # By name: makes the bench with its server in a folder.
 BENCHES: Mapping[str, Callable[[Path], Bench]] = {
-    "postgres append": lambda folder: PostgresBench(folder, "append"),
-    "postgres insert": lambda folder: PostgresBench(folder, "insert"),
-    "postgres upsert": lambda folder: PostgresBench(folder, "upsert"),
+    "postgres append": lambda _: PostgresBench("append"),
+    "postgres insert": lambda _: PostgresBench("insert"),
+    "postgres upsert": lambda _: PostgresBench("upsert"),
 }

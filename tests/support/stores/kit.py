@@ -42,8 +42,8 @@ class Bench(Protocol):
     def make(self, target: str, stream: Stream, port: int | None = None) -> Store:
         """Return a store for :data:`COLUMNS`, keyed by :data:`KEY` if it has keys; reached through another loopback *port* if given."""
 
-    def table(self, target: str) -> str:
-        """Return the tables of ``tidegate.toml`` that make it a store of the output ``results``."""
+    def table(self, target: str, port: int | None = None) -> str:
+        """Return the tables of ``tidegate.toml`` that make it a store of the output ``results``; the last table has room for more."""
 
     def read(self, target: str) -> list[dict[str, Any]]:
         """Return the rows that stand, as a reader who knows nothing of us finds them: at least their partition, number and name."""
@@ -51,6 +51,12 @@ class Bench(Protocol):
     @property
     def port(self) -> int | None:
         """The loopback port of the server; None if it has none."""
+
+    def kill(self) -> None:
+        """End the server as a power cut would; do nothing if there is none."""
+
+    def start(self) -> None:
+        """Bring the server back with what it had."""
 
     def close(self) -> None:
         """Stop the server."""

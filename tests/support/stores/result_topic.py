@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 from support.stores import kit
 
 from ordering.model.events import Released
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY
+from sinks.stores.base import Rows
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer
 
@@ -31,8 +34,17 @@ class ResultTopic:
 
     def write(self, partition: int, start: int, end: int, *, is_final: bool = False) -> None:
         """Write the results with ``start <= number < end`` and the CTI that follows them; to be repeated, or begun beyond a gap."""
-        rows = kit.rows_of(partition, start, end)
-        count = end - start
+        self._write(partition, kit.rows_of(partition, start, end))
+        self._promise(partition, end, is_final=is_final)
+
+    def write_values(self, partition: int, start: int, values: Sequence[bytes]) -> None:
+        """Write results with values of their own, and the CTI that follows them."""
+        rows = kit.rows_of(partition, start, start + len(values))
+        self._write(partition, replace(rows, value=pa.array(values, pa.binary())))
+        self._promise(partition, start + len(values))
+
+    def _write(self, partition: int, rows: Rows) -> None:
+        count = len(rows)
         self._writer.write_events(
             Released(
                 partition,
@@ -48,6 +60,8 @@ class ResultTopic:
             )
         )
         self._producer.flush(self.name)
+
+    def _promise(self, partition: int, end: int, *, is_final: bool = False) -> None:
         c, largest_us = INFINITY if is_final else 1_000_000 * end, 1_000_000 * max(end - 1, 1)
         roster = Roster(1, self.partitions, Spread.ONE, False)
         self._writer.write_ctis([Cti(partition, partition, c, end, 0, 0, 0, largest_us, roster, Cause.EVENT)])

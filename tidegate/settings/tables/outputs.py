@@ -63,6 +63,9 @@ class OutputSettings(Table):
     query: Annotated[str | None, Kind("path of a .sql file; default: none")] = Field(
         default=None, description="The script that writes this output: tidegate sink learns from it the columns of the results."
     )
+    sink_in_job: bool = Field(
+        default=False, description="Whether tidegate query copies the results into the stores itself, or leaves it to tidegate sink."
+    )
     columns: Annotated[dict[str, FieldType], Kind("table of types; default: those of query")] = Field(
         default_factory=dict, description="Instead of query: the type of each column."
     )
@@ -87,6 +90,8 @@ class OutputSettings(Table):
         if self.topic is None and self.stores:
             kind = next(iter(self.stores))
             conflicts.append((kind, f"{kind} gets the results of a topic, and there is none", f'add topic = "{self.name or "results"}"'))
+        if self.sink_in_job and not self.stores:
+            conflicts.append(("sink_in_job", "there is no store to copy the results into", "add one, such as [outputs.NAME.postgres]"))
         if self.query is not None and self.columns:
             conflicts.append(("columns", "query and columns say the same thing twice", "give one of them"))
         if self.file_span_us < MILLISECOND_US:

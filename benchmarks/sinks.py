@@ -1,0 +1,182 @@
+"""
+How fast a result topic gets into a store, beside the store's own bulk load of the same rows: python benchmarks/sinks.py [--rows 1000000]
+
+Each figure is a ratio within one run: the rows of ``tidegate sink`` a second, read from Kafka, typed and written with their progress in
+batches, divided by those of the load alone, whose rows lie ready in memory in the form that the store reads. For PostgreSQL the load is
+one COPY into the table (append); COPY into a temporary table and INSERT ... ON CONFLICT DO UPDATE, batch by batch (upsert).
+
+Law: after each run the table has exactly the rows of the topic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from psycopg import sql
+
+from ordering.model.events import Released
+from sinks.copying.job import SinkJob, prepare
+from sinks.parquet_columns import Column
+from sinks.stores.base import Rows
+from sinks.stores.typed_rows import make_typed_table
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.writer import ChannelWriter, GaplessProducer
+from tidegate.settings.load import Settings
+from tidegate.stack.embedded import EmbeddedStack
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.postgres_server import PostgresServer
+
+COLUMNS: tuple[Column, ...] = (
+    ("number", "bigint"),
+    ("car", "nvarchar(max)"),
+    ("minute_end", "datetime"),
+    ("fixes", "bigint"),
+    ("speed", "float"),
+    ("is_slow", "bit"),
+)
+_PIECE = 100_000
+_BATCH = 50_000
+_MADE = "number bigint, car text, minute_end timestamptz, fixes bigint, speed double precision, is_slow boolean"
+
+
+def rows_of(start: int, count: int) -> Rows:
+    """Return results of 110 bytes of JSON: 1,000 cars, a minute each."""
+    number = np.arange(start, start + count)
+    text = {name: pa.array(values).cast(pa.string()) for name, values in (("n", number), ("c", number % 1_000), ("f", number % 97))}
+    minute = pc.strftime(pa.array(number // 1_000 * 60, pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
+    speed = pa.array(number % 9_973 / 7.0).cast(pa.string())
+    slow = pc.if_else(pa.array(number % 3 == 0), "true", "false")
+    parts = ['{"number":', text["n"], ',"car":"car-', text["c"], '","minute_end":"', minute, '","fixes":', text["f"], ',"speed":', speed]
+    value = pc.binary_join_element_wise(*parts, ',"is_slow":', slow, "}", "").cast(pa.binary())
+    return Rows(number, number, number * 1_000, text["c"].cast(pa.binary()), value)
+
+
+def fill(bootstrap: str, topic: str, rows: int) -> None:
+    """Have a result topic of one partition hold the rows."""
+    unlimited = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
+    Admin({"bootstrap.servers": bootstrap}).create(topic, 1, {"retention.ms": "-1", **unlimited})
+    producer = GaplessProducer({"bootstrap.servers": bootstrap})
+    writer = ChannelWriter(producer, topic)
+    for start in range(0, rows, _PIECE):
+        made = rows_of(start, min(_PIECE, rows - start))
+        times, zeros = made.system_us, np.zeros(len(made), dtype=np.int64)
+        partition, flags = zeros.astype(np.int32), zeros.astype(np.uint16)
+        writer.write_events(Released(0, partition, made.position, times, times, times, zeros, flags, made.key, made.value))
+    producer.flush(topic)
+    producer.discard()
+
+
+def copied(settings: Settings, output: str) -> tuple[float, list[int]]:
+    """Run the sink to the topic's end; return how many seconds it took, and the process's memory in bytes after each fifth of it."""
+    rows = settings.output(output).topic
+    job = SinkJob(prepare(settings, output, COLUMNS, until_end=True))
+    own, memory, began_s = psutil.Process(), list[int](), time.perf_counter()
+    assert rows is not None
+    with job:
+        while not job.is_done:
+            job.poll()
+            memory.append(own.memory_info().rss)
+            time.sleep(0.05)
+    return time.perf_counter() - began_s, [memory[len(memory) * fifth // 5] for fifth in range(5)]
+
+
+def ready_texts(rows: int) -> list[memoryview]:
+    """Return the rows as COPY reads them, a batch each."""
+    texts = []
+    for start in range(0, rows, _BATCH):
+        text = pa.BufferOutputStream()
+        options = pa.csv.WriteOptions(include_header=False)
+        pa.csv.write_csv(make_typed_table(rows_of(start, min(_BATCH, rows - start)), COLUMNS), text, options)
+        texts.append(memoryview(text.getvalue()))
+    return texts
+
+
+def load_plain(connection: psycopg.Connection[Any], texts: list[memoryview]) -> float:
+    """COPY all rows into a new table at once."""
+    connection.execute(f"CREATE TABLE plain ({_MADE})".encode())
+    connection.commit()
+    began_s = time.perf_counter()
+    with connection.cursor() as cursor, cursor.copy("COPY plain FROM STDIN (FORMAT csv)") as copy:
+        for text in texts:
+            copy.write(text)
+    connection.commit()
+    return time.perf_counter() - began_s
+
+
+def load_merged(connection: psycopg.Connection[Any], texts: list[memoryview]) -> float:
+    """COPY each batch into a temporary table, and insert or update from there."""
+    connection.execute(f"CREATE TABLE merged ({_MADE}, PRIMARY KEY (number))".encode())
+    connection.execute("CREATE TEMP TABLE batch ON COMMIT DELETE ROWS AS SELECT * FROM merged WITH NO DATA")
+    connection.commit()
+    names = [name for name, _ in COLUMNS if name != "number"]
+    changes = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in names)
+    merge = sql.SQL("INSERT INTO merged SELECT * FROM batch ON CONFLICT (number) DO UPDATE SET {}").format(changes)
+    began_s = time.perf_counter()
+    for text in texts:
+        with connection.cursor() as cursor, cursor.copy("COPY batch FROM STDIN (FORMAT csv)") as copy:
+            copy.write(text)
+        connection.execute(merge)
+        connection.commit()
+    return time.perf_counter() - began_s
+
+
+def measure(rows: int, folder: Path) -> dict[str, Any]:
+    """Measure both modes on servers of their own."""
+    figures: dict[str, Any] = {"rows": rows, "cores": os.cpu_count()}
+    texts = ready_texts(rows)
+    loads: dict[str, Callable[[psycopg.Connection[Any], list[memoryview]], float]] = {"append": load_plain, "upsert": load_merged}
+    with EmbeddedStack(folder / "stack") as stack:
+        fill(stack.bootstrap, "rides", rows)
+        server = PostgresServer()
+        try:
+            for mode, load in loads.items():
+                store = {"url": server.url(), "table": mode, "mode": mode, **({"primary_key": ["number"]} if mode == "upsert" else {})}
+                outputs = {"rides": {"topic": "rides", "postgres": store}}
+                settings = Settings(kafka={"bootstrap": stack.bootstrap}, redis={"url": stack.redis_url}, outputs=outputs)  # type: ignore[arg-type]
+                sink_s, memory = copied(settings, "rides")
+                with psycopg.connect(server.url()) as connection:
+                    load_s = load(connection, texts)
+                    plain = {"append": "plain", "upsert": "merged"}[mode]
+                    for left, right in ((mode, plain), (plain, mode)):
+                        differing = connection.execute(
+                            f"SELECT count(*) FROM (TABLE {left} EXCEPT ALL TABLE {right}) x".encode()
+                        ).fetchone()
+                        assert differing == (0,), f"{mode}: the table has other rows than the load"
+                figures[mode] = {
+                    "sink_rows_per_s": round(rows / sink_s),
+                    "load_rows_per_s": round(rows / load_s),
+                    "ratio": round(load_s / sink_s, 2),
+                    "memory_mib": [octets >> 20 for octets in memory],
+                }
+        finally:
+            server.stop()
+        stack.stop(wipe=True)
+    return figures
+
+
+def main() -> None:
+    """Measure and print one JSON object."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0].strip())
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(measure(arguments.rows, Path(folder)), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,305 @@
+"""
+Copies some partitions of a result topic into one store, in a thread of its own.
+
+Law: what is written follows the store's progress, never the copier's memory: a copier that begins, or whose store or broker did not
+answer, asks the store how far it is and reads on from there. So it may be killed at any moment, and several may copy the same partitions.
+A result that the store refuses is in the dead-letter topic before the progress passes it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
+
+from ordering.errors import RefusedError, TidegateError, UnreachableError
+from sinks.copying.feed import PartitionFeed
+from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, Store, Stream
+from tidegate.checkpoint.binding import check_same_topics
+from tidegate.dead_letter_reasons import StoreReason
+from tidegate.fault_points import pause_at
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.dead_letters import DeadLetter, DeadLetterWriter
+from tidegate.observe.logs import get_logger
+from tidegate.settings.tables.stores.base import StoreSettings
+
+# How long a copier that has read everything waits before it asks for more, seconds.
+_IDLE_S = 0.1
+_RETRY_S, _RETRY_MAX_S = 0.25, 10.0
+# Most bytes of results kept for one batch, about.
+_BATCH_BYTES = 32 * 2**20
+# The store's words in a dead letter are cut to this length.
+_REASON_LENGTH_MAX = 500
+
+_log = get_logger("sink")
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """
+    What the copiers of one store have in common.
+
+    Args:
+        kafka: librdkafka properties, secrets included.
+        admin: Asks for starts and ends of the topic.
+        letters: Makes the writer of the dead-letter topic; None: a refused row stops the job.
+        until: Stop once these ends have been written, by partition; None: go on for ever.
+    """
+
+    kafka: Mapping[str, str] = field(repr=False)
+    stream: Stream
+    settings: StoreSettings
+    admin: Admin
+    letters: Callable[[], DeadLetterWriter] | None = None
+    until: Mapping[int, int] | None = None
+
+    def starts(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Return the first log offset of each partition that retention has left."""
+        return {partition: start for (_, partition), start in self.admin.starts(self._places(partitions)).items()}
+
+    def ends(self, partitions: Sequence[int]) -> Mapping[int, int]:
+        """Return the log offset of each partition up to which there is something to copy."""
+        if self.until is not None:
+            return self.until
+        return {partition: end for (_, partition), end in self.admin.ends(self._places(partitions)).items()}
+
+    def _places(self, partitions: Sequence[int]) -> list[tuple[str, int]]:
+        return [(self.stream.name, partition) for partition in partitions]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The results of one partition that are read and not written: at most a batch and a piece more."""
+
+    parts: list[Rows] = field(default_factory=list)
+    since_s: float = 0.0
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def first_offset(self) -> int:
+        return int(self.parts[0].offset[0])
+
+    def add(self, rows: Rows) -> None:
+        if not self.parts:
+            self.since_s = time.monotonic()
+        self.parts.append(rows)
+
+    def cut(self, count: int) -> Rows:
+        """Remove and return the first *count* rows."""
+        whole = Rows.concat(self.parts)
+        rest = whole.slice(count, len(whole))
+        self.parts = [rest] if len(rest) else []
+        self.since_s = time.monotonic()
+        return whole.slice(0, count)
+
+
+class Copier(threading.Thread):
+    """
+    Copies *partitions* into *store*; :meth:`ask_to_stop` ends it after the batch under way. Others read ``positions`` (next log offset by
+    partition), ``counts``, ``waits_for`` (for whom, since when; empty if it works) and ``failure``.
+    """
+
+    def __init__(self, plan: CopyPlan, store: Store, partitions: Sequence[int]) -> None:
+        super().__init__(name=f"copier-{partitions[0]}", daemon=True)
+        self._plan, self._store, self._partitions = plan, store, partitions
+        self._feeds = {partition: PartitionFeed(plan.kafka, plan.stream, partition) for partition in partitions}
+        self._pending = {partition: _Pending() for partition in partitions}
+        # The exact end of the batch to repeat, where the store asks for one.
+        self._exact_ends: dict[int, int] = {}
+        self._letters: DeadLetterWriter | None = None
+        self._stopping = threading.Event()
+        self.positions: Mapping[int, int] = dict.fromkeys(partitions, 0)
+        self.counts = {"rows": 0, "batches": 0, "refused": 0, "retries": 0}
+        self.waits_for = ""
+        self.failure: TidegateError | None = None
+        self.is_done = False
+
+    def ask_to_stop(self) -> None:
+        """End after the batch under way."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Copy until asked to stop, until the end asked for, or until something fails that repeating does not mend."""
+        try:
+            self._run()
+            self.is_done = True
+        except TidegateError as error:
+            self.failure = error
+        except Exception as error:
+            _log.exception("the copier has failed")
+            self.failure = TidegateError(f"the copier has failed: {type(error).__name__}: {error}", code="TG-STORE", where=self._store.name)
+        finally:
+            self._close()
+
+    def _run(self) -> None:
+        knows_progress, failures = False, 0
+        while not self._stopping.is_set():
+            try:
+                if not knows_progress:
+                    self._seek()
+                knows_progress = True
+                is_idle = self._copy()
+                failures, self.waits_for = 0, ""
+                if self._is_finished():
+                    return
+                if is_idle:
+                    self._stopping.wait(_IDLE_S)
+            except (UnreachableError, KafkaException) as error:
+                # Leaders move, brokers and stores restart: whatever was read is read again from where the store stands.
+                failures += 1
+                knows_progress = False
+                self._wait(error, failures)
+
+    def _seek(self) -> None:
+        """Ask the store how far it is, and read on from there."""
+        known = self._store.progress(self._partitions)
+        starts = self._plan.starts(self._partitions)
+        for partition, start in starts.items():
+            progress = known.get(partition, Progress(self._plan.stream.id, 0, 0))
+            self._follow(partition, progress)
+            if progress.offset < start:
+                what = f"retention has deleted results from number {progress.position} on that the store does not have"
+                fix = "give the topic a longer retention_time; to have the others without them, copy into another store from a new topic"
+                where = f"{self._plan.stream.name}-{partition}@{progress.offset}"
+                raise RefusedError(what, code="TG-RETENTION", where=where, fix=fix)
+
+    def _follow(self, partition: int, progress: Progress) -> None:
+        """Go on where the store stands, which must be in this topic."""
+        name, fix = self._plan.stream.name, "name another table; or delete what this one has of the old topic, and its progress"
+        check_same_topics({name: progress.stream_id}, {name: self._plan.stream.id}, self._store.name, fix)
+        self._pending[partition] = _Pending()
+        self._exact_ends.pop(partition, None)
+        if progress.end is not None:
+            self._exact_ends[partition] = progress.end
+        self._feeds[partition].seek(progress)
+        self._note_position(partition)
+
+    def _copy(self) -> bool:
+        """Read what there is and write what is due, for each partition once; return whether there was nothing to do."""
+        ends = self._plan.ends(self._partitions)
+        is_idle = True
+        for partition, feed in self._feeds.items():
+            if self._stopping.is_set():
+                return False
+            pending = self._pending[partition]
+            if feed.offset < ends[partition]:
+                is_idle = False
+                for rows in feed.read(ends[partition], self._plan.settings.batch_rows):
+                    pending.add(rows)
+                    if self._stopping.is_set() or not self._write_due(partition, feed):
+                        break
+            self._write_due(partition, feed)
+            self._note_position(partition)
+        return is_idle
+
+    def _write_due(self, partition: int, feed: PartitionFeed) -> bool:
+        """Write full batches, and a smaller one if it is due; return whether the feed may go on where it is."""
+        settings = self._plan.settings
+        while True:
+            pending = self._pending[partition]
+            waiting, exact = len(pending), self._exact_ends.get(partition)
+            if not waiting:
+                return True
+            if exact is not None:
+                count = exact - int(pending.parts[0].position[0])
+                is_due = waiting >= count
+            else:
+                count = min(waiting, settings.batch_rows)
+                is_old = time.monotonic() - pending.since_s >= settings.flush_interval_us / 1e6
+                is_last = self._plan.until is not None and feed.offset >= self._plan.until[partition]
+                is_due = count == settings.batch_rows or pending.nbytes >= _BATCH_BYTES or is_old or is_last or feed.is_finished
+            if not is_due:
+                return True
+            if not self._write(partition, pending.cut(count)):
+                return False
+
+    def _write(self, partition: int, rows: Rows) -> bool:
+        """Write one batch; return whether the store stands at its end. If it does not, the feed follows the store."""
+        start, end = int(rows.position[0]), int(rows.position[-1]) + 1
+        batch = Batch(self._plan.stream.id, partition, start, end, int(rows.offset[-1]) + 1, rows)
+        pause_at("batch cut")
+        progress, written = self._write_accepted(batch)
+        pause_at("batch written")
+        self._exact_ends.pop(partition, None)
+        if progress.position == end:
+            self.counts["rows"] += written
+            self.counts["batches"] += 1
+            self._note_position(partition)
+            return True
+        _log.info("another job writes into this store too", store=self._store.name, partition=partition, position=progress.position)
+        self._follow(partition, progress)
+        return False
+
+    def _write_accepted(self, batch: Batch) -> tuple[Progress, int]:
+        """Write the rows that the store takes, and return how many; the others become dead letters, or stop the job."""
+        while True:
+            try:
+                return self._store.write(batch), len(batch.rows)
+            except RowsRefused as refused:
+                self._refuse(batch, refused.refusals)
+                batch = batch.without({refusal.position for refusal in refused.refusals})
+
+    def _refuse(self, batch: Batch, refusals: Sequence[Refusal]) -> None:
+        place = {int(position): row for row, position in enumerate(batch.rows.position)}
+        first, name = refusals[0], f"{self._plan.stream.name}-{batch.partition}"
+        row = place[first.position]
+        if self._plan.letters is None:
+            raise RefusedError(
+                f"{self._store.name} does not take a result: {first.reason}",
+                code="TG-STORE-ROW",
+                where=f"{name}@{batch.rows.offset[row]}",
+                fix='change the table or the query, or set on_error = "dead_letter": such results then go to the dead-letter topic',
+            )
+        self._letters = self._letters or self._plan.letters()
+        for refusal in refusals:
+            row = place[refusal.position]
+            reason = StoreReason.REFUSED.format(refusal.reason[:_REASON_LENGTH_MAX])
+            origin = f"{name}@{batch.rows.offset[row]}"
+            self._letters.send(DeadLetter(reason, origin, batch.rows.key[row].as_py(), batch.rows.value[row].as_py()))
+        self._letters.flush()
+        self.counts["refused"] += len(refusals)
+        _log.warning(
+            "the store does not take results: they are dead letters", store=self._store.name, rows=len(refusals), first=first.reason
+        )
+
+    def _note_position(self, partition: int) -> None:
+        pending, feed = self._pending[partition], self._feeds[partition]
+        # Others iterate over the mapping: it is replaced, never changed.
+        self.positions = {**self.positions, partition: pending.first_offset if pending.parts else feed.offset}
+
+    def _is_finished(self) -> bool:
+        if any(pending.parts for pending in self._pending.values()):
+            return False
+        until = self._plan.until
+        return all(feed.is_finished or (until is not None and feed.offset >= until[feed.partition]) for feed in self._feeds.values())
+
+    def _wait(self, error: UnreachableError | KafkaException, failures: int) -> None:
+        limit = self._plan.settings.max_retries
+        if not isinstance(error, UnreachableError):
+            error = UnreachableError(f"Kafka does not answer: {error}", code="TG-KAFKA-UNREACHABLE", where=self._plan.stream.name)
+        if limit is not None and failures > limit:
+            raise error
+        self.counts["retries"] += 1
+        if failures == 1:
+            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self.waits_for = f"waiting since {since}: {error.what} ({error.where})"
+        self._store.close()
+        for feed in self._feeds.values():
+            feed.close()
+        self._stopping.wait(min(_RETRY_S * 2 ** min(failures - 1, 10), _RETRY_MAX_S))
+
+    def _close(self) -> None:
+        for feed in self._feeds.values():
+            feed.close()
+        if self._letters is not None:
+            self._letters.close()
+        self._store.close()

@@ -1,0 +1,99 @@
+"""
+One partition of a result topic, read from a store's progress on.
+
+Law: after :meth:`PartitionFeed.seek` the feed yields exactly the results that a reader of the topic accepts
+(:mod:`ordering.protocol.reader`) from that position on, each once, in the order of their positions. Results are final, so they need not
+wait for a CTI.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordering.errors import RefusedError
+from ordering.protocol.reader import PartitionReader, gap_error
+from ordering.protocol.wire import EVENT_HEADER_BYTES
+from sinks.stores.base import Progress, Rows, Stream
+from tidegate.kafka.channel_promises import log_of
+from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
+
+# How long a CTI may promise results that are not there (spec section 4).
+GAP_WAIT_S = 60.0
+# A silence after which somebody should look whether the job is to stop, or whether the brokers answer.
+_SILENCE_MAX_S = 5.0
+
+
+class PartitionFeed:
+    """Reads one partition of *stream*; ``offset`` is where it goes on, ``position`` the next result."""
+
+    def __init__(self, kafka: Mapping[str, str], stream: Stream, partition: int, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._kafka, self._stream, self.partition, self._now_s = kafka, stream, partition, now_s
+        self._source: RangeReader | None = None
+        self._gap_since_s: float | None = None
+        self.seek(Progress(stream.id, 0, 0))
+
+    def seek(self, progress: Progress) -> None:
+        """Go on with the results from a store's progress on."""
+        self.offset, last = progress.offset, progress.position - 1
+        self._reader = PartitionReader.in_channel(self.partition, self._stream.partitions, self.partition, last)
+
+    @property
+    def position(self) -> int:
+        return self._reader.last(self.partition) + 1
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the final CTI of the partition has been read."""
+        return self._reader.finished
+
+    def read(self, end: int, rows_max: int = CHUNK_EVENTS) -> Iterator[Rows]:
+        """
+        Yield the results below the log offset *end* in pieces of at most *rows_max*. Raises UnreachableError: the brokers are silent, and
+        the call may be repeated; RefusedError: retention has deleted results that are needed; GapError: results are missing in the log.
+        """
+        if self._source is None:
+            self._source = RangeReader(self._kafka, self._stream.name, self.partition, headers=True)
+        for records in self._source.read(self.offset, end, chunk=min(rows_max, CHUNK_EVENTS), silence_max_s=_SILENCE_MAX_S):
+            rows = self._accept(records)
+            self.offset = int(records.offset[-1]) + 1
+            if len(rows):
+                yield rows
+        self.offset = max(self.offset, end)
+        self._check_gap()
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _accept(self, records: Records) -> Rows:
+        log = log_of(records, self._stream.name, self.partition)
+        foreign = np.flatnonzero(log.number != self.partition)
+        if len(foreign):
+            what = "a record belongs to a channel that no query writes: this is no result topic"
+            where = f"{self._stream.name}-{self.partition}@{log.log_offset[foreign[0]]}"
+            raise RefusedError(what, code="TG-STORE-TOPIC", where=where, fix="name an output whose topic a query writes")
+        accepted = self._reader.accept(log)
+        assert records.header is not None, "log_of has checked it"
+        is_event = pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES
+        chosen = np.flatnonzero(is_event)[accepted.rows]
+        key, value = records.key, records.value
+        if len(chosen) < len(records):
+            places = pa.array(chosen)
+            key, value = key.take(places), value.take(places)
+        return Rows(log.seq[accepted.rows], records.offset[chosen], log.system_us[accepted.rows], key, value)
+
+    def _check_gap(self) -> None:
+        """Raise GapError if results that a CTI promises have been missing for a minute."""
+        blocked = self._reader.blocked_channels()
+        if not blocked:
+            self._gap_since_s = None
+            return
+        self._gap_since_s = self._gap_since_s or self._now_s()
+        if self._now_s() - self._gap_since_s > GAP_WAIT_S:
+            raise gap_error(self._stream.name, self.partition, *blocked[0])

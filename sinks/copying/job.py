@@ -1,0 +1,206 @@
+"""
+Copies the result topic of an output into its stores: what ``tidegate sink`` runs, and a query job beside its query.
+
+::
+
+    result topic --feed--> accepted results --copier--> batches --store--> rows and progress
+                           one thread for each connection to each store
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ordering.errors import RefusedError, UnreachableError
+from sinks.copying.copier import Copier, CopyPlan
+from sinks.parquet_columns import Column
+from sinks.stores.base import StoreContext, Stream
+from sinks.stores.registry import make_store
+from tidegate.access_rights import sink_rights
+from tidegate.checkpoint.known_topics import KnownTopics
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.dead_letters import DeadLetterWriter, ensure_dead_letter_topic
+from tidegate.observe.logs import get_logger
+from tidegate.observe.progress_store import ProgressPublisher, sink_key
+from tidegate.observe.recovery_report import Positions, Recovery, RecoveryKind
+from tidegate.observe.recovery_watch import RecoveryWatch
+from tidegate.settings.load import Settings
+from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.settings.tables.redis import RedisSettings
+
+# How long a running job waits for the brokers' answers.
+ANSWER_S = 5.0
+# How long an ending job waits for the batch under way.
+_END_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What the job does: one :class:`~sinks.copying.copier.CopyPlan` for each store, by the name of its table, and where it begins."""
+
+    output: str
+    redis: RedisSettings
+    kafka: Mapping[str, str] = field(repr=False)
+    context: StoreContext
+    copies: Mapping[str, CopyPlan]
+    recovery: Recovery
+
+
+def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until_end: bool = False) -> SinkPlan:
+    """
+    Check topic and stores, and find out where to begin; *until_end* ends the job once it has written what is in the topic now. Raises
+    RefusedError: there is nothing to copy, or the topic is gone; StoreError: a store does not fit; UnreachableError: Kafka does not answer.
+    A store that does not answer is no error: the job waits for it.
+    """
+    table = settings.output(output)
+    if table.topic is None or not table.stores:
+        fix = f'add a table such as [outputs.{output}.postgres] with url = "env:DATABASE_URL"'
+        what = f"output {output} has no store into which its topic could be copied"
+        raise RefusedError(what, code="TG-STORE-NONE", where=f"outputs.{output}", fix=fix)
+    kafka = settings.kafka.client_properties()
+    admin = Admin.connect(settings.kafka)
+    topic = admin.require(table.topic, fix=f"start the query that writes output {output}: it makes the topic")
+    stream = Stream(topic.name, topic.topic_id, topic.partitions)
+    letters = _prepare_dead_letters(admin, table, kafka)
+    places = [(topic.name, partition) for partition in range(topic.partitions)]
+    ends = admin.ends(places)
+    until = {partition: end for (_, partition), end in ends.items()} if until_end else None
+    context = StoreContext(output, stream, tuple(columns))
+    answering = Admin(kafka, ANSWER_S)
+    copies = {
+        kind: CopyPlan(kafka, stream, store, answering, letters if store.on_error == "dead_letter" else None, until)
+        for kind, store in table.stores.items()
+    }
+    recovery = Recovery(RecoveryKind.STORE, _first_positions(copies, context, admin.starts(places)), ends)
+    return SinkPlan(output, settings.redis, kafka, context, copies, recovery)
+
+
+def _prepare_dead_letters(admin: Admin, output: OutputSettings, kafka: Mapping[str, str]) -> partial[DeadLetterWriter] | None:
+    """Check the rights at the brokers; return the maker of a writer of dead letters if a store of the output needs one."""
+    topic = f"{output.topic}.dead" if any(store.on_error == "dead_letter" for store in output.stores.values()) else None
+    bytes_max = 0
+    if topic is not None:
+        retention_us, letter_bytes_max = output.dead_letter_retention_us, output.dead_letter_bytes_max
+        bytes_max = ensure_dead_letter_topic(admin, topic, retention_us, letter_bytes_max, output.replication_factor)
+    admin.check_rights(sink_rights(str(output.topic), topic))
+    return None if topic is None else partial(DeadLetterWriter, kafka, topic, bytes_max)
+
+
+def _first_positions(copies: Mapping[str, CopyPlan], context: StoreContext, starts: Positions) -> Positions:
+    """Return where the slowest store goes on, by partition; one that does not answer counts as one that has nothing."""
+    partitions = range(context.stream.partitions)
+    offsets: list[Mapping[int, int]] = []
+    for kind, copy in copies.items():
+        store = make_store(kind, copy.settings, context)
+        try:
+            store.prepare()
+            offsets.append({partition: progress.offset for partition, progress in store.progress(partitions).items()})
+        except UnreachableError:
+            offsets.append({})
+        finally:
+            store.close()
+    return {place: max(start, min(known.get(place[1], 0) for known in offsets)) for place, start in starts.items()}
+
+
+class SinkJob:
+    """The running job, as a context manager: it has begun inside, and has ended after."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self._plan, stream = plan, plan.context.stream
+        self._copiers = {kind: list(_make_copiers(kind, copy, plan.context)) for kind, copy in plan.copies.items()}
+        self._log = get_logger("sink", output=plan.output)
+        self._admin = Admin(plan.kafka, ANSWER_S)
+        self._topics = KnownTopics({stream.name: stream.id}, plan.output, "start the sink again: it says what can be done")
+        self._publisher = ProgressPublisher(
+            plan.redis, sink_key(plan.output), output=plan.output, reads=stream.name, stores=sorted(plan.copies)
+        )
+        self._watch = RecoveryWatch(plan.recovery, self._find_ends, self._publisher, self._log, {"its stores": self._waits_for})
+
+    def __enter__(self) -> SinkJob:
+        stream = self._plan.context.stream
+        self._log.info("sink starts", reads=stream.name, partitions=stream.partitions, stores=", ".join(self._plan.copies))
+        self._publisher.__enter__()
+        self._watch.__enter__()
+        for copier in self._all:
+            copier.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for copier in self._all:
+            copier.ask_to_stop()
+        for copier in self._all:
+            copier.join(_END_S)
+        self._watch.advance(self._positions())
+        self._watch.__exit__(*error)
+        self._publisher.__exit__(*error)
+
+    @property
+    def _all(self) -> list[Copier]:
+        return [copier for copiers in self._copiers.values() for copier in copiers]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all stores have what they were to get: the topic has ended, or the end asked for is reached."""
+        return all(copier.is_done for copier in self._all)
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """The state of the job, and what it waits for."""
+        return self._watch.state, self._watch.waits_for
+
+    @property
+    def lags(self) -> Positions:
+        """How many records of each partition the slowest store lacks."""
+        return self._watch.catch_up.lags
+
+    def poll(self) -> str:
+        """Publish the progress; return in a few words how far it is. Raises TidegateError: a store or the topic cannot go on."""
+        for copier in self._all:
+            if copier.failure is not None:
+                raise copier.failure
+        self._watch.advance(self._positions())
+        behind = self._watch.poll()
+        counts = self.counts()
+        rows = sum(count["rows"] for count in counts.values())
+        refused = sum(count["refused"] for count in counts.values())
+        return f"{rows:,} results written{f', {refused:,} refused' if refused else ''}  {behind}".rstrip()
+
+    def counts(self) -> dict[str, Counter[str]]:
+        """Return by store how many results it has got since the job began, in how many batches, and how many it has refused."""
+        return {kind: sum((Counter(copier.counts) for copier in copiers), Counter()) for kind, copiers in self._copiers.items()}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the state of the job for programs."""
+        stores = {
+            kind: {name: counts[name] for name in ("rows", "batches", "refused", "retries")} for kind, counts in self.counts().items()
+        }
+        waits = {"waits_for": self._watch.waits_for} if self._watch.waits_for else {}
+        return {"output": self._plan.output, "stores": stores, **waits, "recovery": self._watch.catch_up.as_dict()}
+
+    def _positions(self) -> Positions:
+        name = self._plan.context.stream.name
+        known = self._plan.recovery.starts
+        positions: dict[tuple[str, int], int] = {}
+        for copiers in self._copiers.values():
+            for partition, offset in (item for copier in copiers for item in copier.positions.items()):
+                positions[name, partition] = min(positions.get((name, partition), offset), offset)
+        # A copier that has not begun, since its store does not answer, stands where the job began.
+        return {place: max(offset, known[place]) for place, offset in positions.items()}
+
+    def _waits_for(self) -> str:
+        return "; ".join(dict.fromkeys(copier.waits_for for copier in self._all if copier.waits_for))
+
+    def _find_ends(self, places: Sequence[tuple[str, int]]) -> Positions:
+        self._topics.check(self._admin)
+        return self._admin.ends(places)
+
+
+def _make_copiers(kind: str, copy: CopyPlan, context: StoreContext) -> list[Copier]:
+    shares = min(copy.settings.connections, context.stream.partitions)
+    return [
+        Copier(copy, make_store(kind, copy.settings, context), range(share, context.stream.partitions, shares)) for share in range(shares)
+    ]

@@ -1,0 +1,215 @@
+"""The table that gets the results: what is made, what is taken as it is, and what is refused with the statement that mends it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pytest
+from support.postgres_server import PostgresServer
+
+from ordering.errors import UnreachableError
+from sinks.stores.base import Batch, Rows, RowsRefused, Store, StoreContext, StoreError, Stream
+from sinks.stores.postgres.target import TableName, parse_name
+from sinks.stores.registry import make_store
+from tidegate.settings.tables.stores.postgres import PostgresSettings
+
+pytestmark = pytest.mark.heavy
+COLUMNS = (("Car", "nvarchar(max)"), ("fixes", "bigint"), ("at", "datetime"), ("more", "record"))
+STREAM = Stream("rides", "id", 1)
+UPSERT = {"mode": "upsert", "primary_key": ["Car"]}
+_number = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """One server for this file."""
+    made = PostgresServer()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def database(server: PostgresServer) -> str:
+    """The URL of an empty database."""
+    return server.make_database(f"d{next(_number)}")
+
+
+def store_of(url: str, columns: Any = COLUMNS, **settings: Any) -> Store:
+    """Return a store of the output ``rides``."""
+    return make_store("postgres", PostgresSettings.model_validate({"url": url, **settings}), StoreContext("rides", STREAM, columns))
+
+
+def execute(url: str, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements as their user would; return the rows of the last."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def batch(start: int, *values: dict[str, Any]) -> Batch:
+    """Return these results as the batch that begins at *start*."""
+    place = np.arange(start, start + len(values))
+    texts = pa.array([json.dumps(value).encode() for value in values], pa.binary())
+    return Batch(
+        "id", 0, start, start + len(values), start + len(values), Rows(place, place, place, pa.nulls(len(values), pa.binary()), texts)
+    )
+
+
+def refusal_of(store: Store) -> StoreError:
+    """Return the error with which a check ends; preparing ends with the same."""
+    with pytest.raises(StoreError) as checked:
+        store.check()
+    with pytest.raises(StoreError) as prepared:
+        store.prepare()
+    store.close()
+    assert checked.value.as_dict() == prepared.value.as_dict()
+    return checked.value
+
+
+def test_names_are_read_as_sql_reads_them() -> None:
+    """Without quotes in lower case, with quotes as written; the schema is the session's unless it is named."""
+    assert parse_name("Rides", "public") == TableName("public", "rides")
+    assert parse_name('Analytics."Rides ""2"".x"', "public") == TableName("analytics", 'Rides "2".x')
+
+
+def test_a_table_is_made_with_the_types_of_the_query(database: str) -> None:
+    """Schema, table, primary key and the table of progress."""
+    store = store_of(database, table='new_schema."My Rides"', mode="upsert", primary_key=["Car", "at"])
+    store.prepare()
+    store.write(batch(0, {"Car": "a", "fixes": 1, "at": "2001-01-01T00:00:00Z", "more": {"x": [1]}}))
+    store.write(batch(1, {"Car": "a", "fixes": 2, "at": "2001-01-01T00:00:00Z"}, {"Car": "a", "fixes": 3, "at": "2001-01-01T00:00:00Z"}))
+    store.close()
+    types = execute(
+        database, "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'My Rides' ORDER BY ordinal_position"
+    )
+    assert types == [("Car", "text"), ("fixes", "bigint"), ("at", "timestamp with time zone"), ("more", "jsonb")]
+    assert execute(database, 'SELECT "Car", fixes, more FROM new_schema."My Rides"') == [("a", 3, None)], "the last result of the key"
+    assert execute(database, "SELECT table_name, topic, partition, position FROM new_schema.tidegate_progress") == [
+        ("My Rides", "rides", 0, 3)
+    ]
+
+
+def test_a_table_keeps_its_own_types_names_and_columns(database: str) -> None:
+    """Smaller numbers, dates, text for JSON, names in lower case, and columns that the query knows nothing of."""
+    execute(
+        database, "CREATE TABLE rides (id serial PRIMARY KEY, car varchar(5), fixes smallint, at date, more text, note text DEFAULT 'new')"
+    )
+    store = store_of(database)
+    store.prepare()
+    store.write(batch(0, {"Car": "a", "fixes": 7, "at": "2001-01-02T03:04:05Z", "more": {"x": 1.50}}))
+    assert execute(database, "SELECT id, car, fixes, at::text, more, note FROM rides") == [(1, "a", 7, "2001-01-02", '{"x": 1.5}', "new")]
+    with pytest.raises(RowsRefused) as refused:
+        store.write(batch(1, {"Car": "b"}, {"Car": "too long"}, {"fixes": 99_999}, {"Car": "c"}))
+    assert [(refusal.position, refusal.reason) for refusal in refused.value.refusals] == [
+        (2, "value too long for type character varying(5)"),
+        (3, 'value "99999" is out of range for type smallint'),
+    ]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "settings", "what", "fix"),
+    [
+        ("Car text, at timestamptz, more json", {}, "has no column for fixes", 'ADD COLUMN "fixes" bigint'),
+        ("Car text, fixes text, at timestamptz, more json", {}, "has column fixes of type text, and the query's is bigint", "CAST"),
+        ("Car text, fixes int, at timestamptz, more json, no int NOT NULL", {}, "needs a value in column no", "a default"),
+        ("Car text, fixes int GENERATED ALWAYS AS (1) STORED, at date, more json", {}, "computes its column fixes", "another name"),
+        ("Car text, fixes int, at date, more json", UPSERT, "has no unique index on just", "CREATE UNIQUE"),
+        ("Car text UNIQUE, fixes int, at date, more json", UPSERT, "takes any number of rows whose car", "NOT NULL"),
+    ],
+)  # fmt: skip
+def test_a_table_that_does_not_fit_is_refused_before_anything_starts(
+    database: str, table: str, settings: dict[str, Any], what: str, fix: str
+) -> None:
+    """Each misfit by its own words, with what mends it; nothing is changed."""
+    execute(database, f"CREATE TABLE rides ({table})")
+    error = refusal_of(store_of(database, **settings))
+    assert error.code == "TG-STORE-COLUMN"
+    assert what in error.what
+    assert fix in error.fix
+
+
+def test_schema_evolution_adds_columns(database: str) -> None:
+    """Columns of the query that the table lacks are added at its end; rows of before have NULL there."""
+    execute(database, "CREATE TABLE rides (car text)", "INSERT INTO rides VALUES ('old')")
+    store = store_of(database, schema_evolution="add")
+    store.check()
+    assert len(execute(database, "SELECT * FROM rides")[0]) == 1, "a check changes nothing"
+    store.prepare()
+    store.write(batch(0, {"Car": "new", "fixes": 1}))
+    store.close()
+    assert execute(database, "SELECT car, fixes, at, more FROM rides") == [("old", None, None, None), ("new", 1, None, None)]
+
+
+def test_a_table_that_was_dropped_is_not_made_again(database: str) -> None:
+    """Its progress would pass over what it had; without the progress it is filled anew."""
+    store = store_of(database)
+    store.prepare()
+    store.write(batch(0, {"Car": "a"}))
+    store.close()
+    execute(database, "DROP TABLE rides")
+    with pytest.raises(StoreError) as lost:
+        store.prepare()
+    assert lost.value.code == "TG-STORE-LOST"
+    execute(database, lost.value.fix.rpartition(": ")[2])
+    store.prepare()
+    assert store.progress([0]) == {}
+    store.close()
+
+
+def test_constraints_are_told_row_by_row(database: str) -> None:
+    """Also those that wait for the commit, and keys that are twice in one batch; insert keeps or refuses the second."""
+    execute(database, "CREATE TABLE cars (name text PRIMARY KEY)", "INSERT INTO cars VALUES ('a'), ('b')")
+    execute(
+        database, "CREATE TABLE rides (car text REFERENCES cars DEFERRABLE INITIALLY DEFERRED, fixes int PRIMARY KEY, at date, more json)"
+    )
+    store = store_of(database, mode="insert", primary_key=["fixes"])
+    store.prepare()
+    rows = [("a", 1), ("x", 2), ("b", 1), ("b", 3)]
+    first = batch(0, *({"Car": car, "fixes": fixes} for car, fixes in rows))
+    with pytest.raises(RowsRefused) as refused:
+        store.write(first)
+    assert [refusal.position for refusal in refused.value.refusals] == [1, 2]
+    assert "violates foreign key constraint" in refused.value.refusals[0].reason
+    assert "duplicate key value" in refused.value.refusals[1].reason
+    assert store.write(first.without({1, 2})).position == 4
+    store.close()
+    keeping = store_of(database, mode="insert", primary_key=["fixes"], on_conflict="keep")
+    keeping.write(batch(4, {"Car": "b", "fixes": 1}, {"Car": "b", "fixes": 5}))
+    keeping.close()
+    assert execute(database, "SELECT car, fixes FROM rides ORDER BY fixes") == [("a", 1), ("b", 3), ("b", 5)]
+
+
+def test_a_stopped_writer_holds_nobody_up_for_ever(database: str) -> None:
+    """A lock that another session holds is waited for; the store answers as one that does not."""
+    store = store_of(database)
+    store.prepare()
+    store.write(batch(0, {"Car": "a"}))
+    with psycopg.connect(database) as other:
+        other.execute("SELECT * FROM tidegate_progress FOR UPDATE")
+        with pytest.raises(UnreachableError) as waiting:
+            store.write(batch(1, {"Car": "b"}))
+    assert "lock timeout" in waiting.value.what
+    assert store.write(batch(1, {"Car": "b"})).position == 2
+    store.close()
+
+
+def test_wrong_users_and_rights_end_the_job(server: PostgresServer, database: str) -> None:
+    """Repeating does not help them; a server that is not there may come."""
+    execute(database, "CREATE USER reader LOGIN", "CREATE TABLE rides (car text, fixes int, at date, more json)")
+    denied = store_of(database.replace("postgres@", "reader@"))
+    with pytest.raises(StoreError) as refused:
+        denied.prepare()
+    assert (refused.value.code, "permission denied" in refused.value.what) == ("TG-STORE-REFUSED", True)
+    denied.close()
+    with pytest.raises(StoreError):
+        store_of(server.url("nowhere")).check()
+    with pytest.raises(UnreachableError):
+        store_of("postgresql://postgres@127.0.0.1:1/x").check()

@@ -1,0 +1,72 @@
+"""Results as typed columns: the fast way and the slow way give the same table, and refuse the same rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks.parquet_columns import make_table
+from sinks.stores.base import Refusal, Rows, RowsRefused, find_refusals
+from sinks.stores.typed_rows import make_typed_table
+
+COLUMNS = (("n", "bigint"), ("f", "float"), ("t", "nvarchar(max)"), ("at", "datetime"), ("b", "bit"))
+_MEMBERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "n": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "f": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        "t": st.none() | st.text(max_size=8),
+        "at": st.none() | st.datetimes().map(lambda at: at.isoformat(timespec="microseconds") + "Z"),
+        "b": st.none() | st.booleans(),
+    },
+)
+
+
+def rows_of(values: list[bytes]) -> Rows:
+    """Return results with these values, numbered from 10 on."""
+    place = np.arange(10, 10 + len(values))
+    return Rows(place, place, place, pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()))
+
+
+@given(st.lists(_MEMBERS, max_size=6), st.booleans())
+def test_the_fast_way_reads_what_the_slow_way_reads(members: list[dict[str, object]], is_ascii: bool) -> None:
+    """Whatever results there are, in whatever columns: one table."""
+    values = [json.dumps(each, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass") for each in members]
+    assert make_typed_table(rows_of(values), COLUMNS).equals(make_table(values, COLUMNS))
+
+
+def test_columns_without_a_type_of_their_own_are_json() -> None:
+    """A record, an array, and a value of any type keep their JSON text."""
+    value = b'{"r":{"a":[1,2.50]},"x":7,"y":"7"}'
+    table = make_typed_table(rows_of([value]), (("r", "record"), ("x", "any"), ("y", "any")))
+    assert table.to_pylist() == [{"r": '{"a":[1,2.50]}', "x": "7", "y": '"7"'}]
+
+
+def test_exactly_the_rows_that_do_not_fit_are_refused() -> None:
+    """A wrong type, a column too many, a time that is none: each by its position, the others by none."""
+    values = [b'{"n":1}', b'{"n":"x"}', b'{"n":2,"new":1}', b'{"at":"yesterday"}', b'{"n":3}']
+    with pytest.raises(RowsRefused) as refused:
+        make_typed_table(rows_of(values), COLUMNS)
+    assert [refusal.position for refusal in refused.value.refusals] == [11, 12, 13]
+    assert refused.value.refusals[1].reason == "there is no column new"
+
+
+@given(st.sets(st.integers(0, 40)), st.integers(1, 41))
+def test_halving_finds_every_row_and_keeps_the_order_of_the_others(bad: set[int], count: int) -> None:
+    """Rows that are taken are taken once, in order; the others are returned."""
+    taken: list[int] = []
+
+    def attempt(part: Rows) -> str | None:
+        if any(place - 10 in bad for place in part.position.tolist()):
+            return "no"
+        taken.extend(part.position.tolist())
+        return None
+
+    found = find_refusals(rows_of([b"{}"] * count), attempt)
+    assert found == [Refusal(place, "no") for place in range(10, 10 + count) if place - 10 in bad]
+    assert taken == [place for place in range(10, 10 + count) if place - 10 not in bad]

@@ -1,0 +1,91 @@
+"""
+The command ``tidegate sink``: copies the result topic of an output into its stores, without Spark.
+
+Law: it may be stopped, killed and started at any moment, and run twice: each result stands in each store once
+(:mod:`sinks.stores.base`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.observe.console import Format
+
+if TYPE_CHECKING:
+    from sinks.parquet_columns import Column
+    from tidegate.settings.load import Settings
+
+_TURN_S = 0.25
+
+
+def sink(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which [outputs.NAME] to copy into its stores.")],
+    query: Annotated[
+        Path | None, typer.Option(help="The script that writes the output, for its columns; default: outputs.NAME.query.")
+    ] = None,
+    until_end: Annotated[bool, typer.Option("--until-end", help="Copy up to the present end of the topic, then stop.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
+) -> None:
+    """Copy the results of an output from its topic into its stores, each once."""
+    import time
+
+    from sinks.copying.job import SinkJob, prepare
+    from tidegate.observe import logs
+    from tidegate.observe.console import end_line, live_line, print_json
+    from tidegate.observe.metrics import Metrics
+    from tidegate.observe.stopping import stop_on_signal
+    from tidegate.observe.terminal import standard_error
+    from tidegate.settings.load import load_assigned
+
+    settings = load_assigned(config, assign)
+    logs.configure(settings.logging.format, settings.logging.level)
+    job = SinkJob(prepare(settings, name, columns_of(settings, name, query), until_end=until_end))
+    metrics = Metrics(settings.metrics.port, settings.metrics.host)
+    terminal = standard_error()
+    with stop_on_signal() as stop, live_line(terminal, f"sink {name}") as show, job:
+        turn = 0
+        while not (stop.is_asked or job.is_done):
+            line = job.poll()
+            show(line)
+            metrics.set_jobs({f"sink {name}": job.state})
+            metrics.set_sink(name, job.counts(), job.lags)
+            if format is Format.JSON and turn % 4 == 0:
+                print_json({"event": "progress", **job.summary()})
+            turn += 1
+            time.sleep(_TURN_S)
+        line = job.poll()
+    if format is Format.JSON:
+        print_json({"event": "end", **job.summary()})
+    else:
+        end_line(terminal, f"sink {name}", line)
+
+
+def columns_of(settings: Settings, output: str, script: Path | None) -> Sequence[Column]:
+    """
+    Return the columns of an output: those that its settings declare, or those of the script that writes it. Raises RefusedError: neither
+    is given, or the script does not say which columns there are.
+    """
+    from ordering.errors import RefusedError
+    from query import job
+    from sinks.parquet_columns import are_known
+
+    table = settings.output(output)
+    if table.columns and script is None:
+        return tuple(table.columns.items())
+    named = script or (Path(table.query) if table.query else None)
+    fix = f'name the script with --query, or as outputs.{output}.query = "{output}.sql"; or give outputs.{output}.columns'
+    if named is None:
+        what = f"nothing says which columns the results of {output} have"
+        raise RefusedError(what, code="TG-STORE-COLUMNS", where=f"outputs.{output}", fix=fix)
+    plans = {plan.output: plan for plan in job.read_plans(settings, named, output)}
+    columns: Sequence[Column] = plans[output].columns if output in plans else ()
+    if not are_known(columns):
+        what = f"{named} does not say which columns the results of {output} have"
+        raise RefusedError(what, code="TG-STORE-COLUMNS", where=str(named), fix=f"write them in its SELECT instead of *, or {fix}")
+    return columns
