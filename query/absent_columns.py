@@ -105,12 +105,12 @@ def first_records_warning(input: str, column: str) -> tuple[str, str]:
 
 def absent_in_topics(layout: QueryPlan, admin: Admin) -> list[tuple[str, str]]:
     """Return (warning, fix) for each field without a value in the newest records of the topics that a query reads."""
-    found: list[tuple[str, str]] = []
+    warnings: list[tuple[str, str]] = []
     for feed in layout.feeds:
         # A topic that cannot be read is told by what has to read it.
         with suppress(TidegateError):
-            found += absent_columns(layout.plans, feed.input, _newest_payloads(layout, feed, admin), feed.payloads)
-    return found
+            warnings += absent_columns(layout.plans, feed.input, _newest_payloads(layout, feed, admin), feed.payloads)
+    return warnings
 
 
 def _newest_payloads(layout: QueryPlan, feed: Feed, admin: Admin) -> pa.Array:

@@ -61,12 +61,12 @@ def median_distances(batch: Batch, policies: Policies, frontier_us: int) -> dict
     kept = np.flatnonzero(usable & ~is_early)[:_SAMPLE_ROWS]
     own_us = time_us[kept] if policies.late_us is None else np.maximum(time_us[kept], arrival_us[kept] - policies.late_us)
     behind_us = _behind_largest(own_us, None if batch.substream is None else _timeline_codes(batch.substream)[kept])
-    found = {
+    distances_by_policy = {
         "early": (time_us - arrival_us)[is_early],
         "late": (arrival_us - time_us)[is_late],
         "out_of_order": behind_us[behind_us > max(policies.reorder_us, 0)],
     }
-    return {policy: int(np.median(distances_us)) for policy, distances_us in found.items() if len(distances_us)}
+    return {policy: int(np.median(distances_us)) for policy, distances_us in distances_by_policy.items() if len(distances_us)}
 
 
 def _behind_largest(own_us: Ints, codes: Ints | None) -> Ints:

@@ -388,9 +388,9 @@ def _may_be_over(key: Expr, relations: Sequence[Relation], over: Expr) -> bool:
     """Return whether *key*, over one relation of a join, can be the key of OVER: it is no other field of the events."""
     inner = key.args[0] if isinstance(key, Call) and key.name == "fold" else key
     indexes = _relations_of(inner)
-    found = origins(relations[min(indexes)].rows, over_own_rows(inner)) if len(indexes) == 1 else (None,)
+    key_origins = origins(relations[min(indexes)].rows, over_own_rows(inner)) if len(indexes) == 1 else (None,)
     # What an expression or a member of a whole row is remains open.
-    return any(origin is None or origin.expr == over or not isinstance(_field_of(origin.expr), Field) for origin in found)
+    return any(origin is None or origin.expr == over or not isinstance(_field_of(origin.expr), Field) for origin in key_origins)
 
 
 def _field_of(expr: Expr) -> Expr:

@@ -116,16 +116,16 @@ def read_split(kafka: Mapping[str, str], admin: Admin, topic: Topic) -> int | No
     starts, ends = admin.starts(partitions), admin.ends(partitions)
     for (name, number), end in ends.items():
         first = max(end - TAIL_RECORDS, starts[name, number])
-        found = None
+        split = None
         with RangeReader(kafka, name, number, headers=True) as reader:
-            while found is None and end > starts[name, number]:
+            while split is None and end > starts[name, number]:
                 for records in reader.read(first, end):
                     facts = pc.drop_null(records.facts).to_pylist() if records.facts is not None else []
                     splits = [fact.value for header in facts for fact in decode_facts(header, name) if fact.kind == SPLIT]
-                    found = splits[-1] if splits else found
+                    split = splits[-1] if splits else split
                 first, end = max(first - TAIL_RECORDS, starts[name, number]), first
-        if found is not None:
-            return found
+        if split is not None:
+            return split
     return None
 
 

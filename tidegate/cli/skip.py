@@ -110,14 +110,14 @@ def _undo(book: SkipBook, settings: Settings, plan: IngestPlan, partition: Parti
 
     known = book.read()
     place = f"{partition[0]}-{partition[1]}@{offset}"
-    found = next((skip for skip in (*known.in_force, *known.asked) if skip.place == place), None)
-    if found is None:
+    undone = next((skip for skip in (*known.in_force, *known.asked) if skip.place == place), None)
+    if undone is None:
         raise SettingError(f"no skip begins at {place}", code="TG-SETTING-PLACE", where="PLACE", fix="tidegate skip INPUT lists them")
-    if found in known.in_force:
-        if found.start < passed[partition]:
-            raise passed_error(found, passed[partition], plan.settings.name)
+    if undone in known.in_force:
+        if undone.start < passed[partition]:
+            raise passed_error(undone, passed[partition], plan.settings.name)
         _refuse_running(settings, plan)
-    book.undo(found)
+    book.undo(undone)
 
 
 def _refuse_running(settings: Settings, plan: IngestPlan) -> None:

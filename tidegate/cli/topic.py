@@ -42,15 +42,15 @@ def topic(
 
     settings = load_assigned(config, assign)
     admin = Admin.connect(settings.kafka)
-    found = admin.find(name)
+    present = admin.find(name)
     wanted = {"message.timestamp.type": "LogAppendTime" if log_append_time else "CreateTime"}
-    made = found or admin.create(name, partitions, wanted, replication_factor)
-    if made.partitions != partitions or made.uses_log_append_time != log_append_time:
-        clock = made.config.get("message.timestamp.type", "?")
-        what = f"topic {name} is there already, with {made.partitions} partitions and {clock}"
+    topic_used = present or admin.create(name, partitions, wanted, replication_factor)
+    if topic_used.partitions != partitions or topic_used.uses_log_append_time != log_append_time:
+        clock = topic_used.config.get("message.timestamp.type", "?")
+        what = f"topic {name} is there already, with {topic_used.partitions} partitions and {clock}"
         raise RefusedError(what, code="TG-TOPIC-PARTITIONS", where=name, fix="use it as it is, or name another topic")
     if format is Format.JSON:
-        print_json({"topic": name, "partitions": partitions, "timestamps": wanted["message.timestamp.type"], "created": found is None})
+        print_json({"topic": name, "partitions": partitions, "timestamps": wanted["message.timestamp.type"], "created": present is None})
     else:
         stamped = "the broker stamps records" if log_append_time else "producers stamp records"
-        print_lines([f"{'created' if found is None else 'there already:'} {name} (partitions: {partitions}; {stamped})"])
+        print_lines([f"{'created' if present is None else 'there already:'} {name} (partitions: {partitions}; {stamped})"])

@@ -46,8 +46,8 @@ def find_unreadable_batch(properties: Mapping[str, str], topic: str, partition: 
         outcome = subprocess.run(command, input=place, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         return None
-    found = json.loads(outcome.stdout) if outcome.returncode == 0 else None
-    return UnreadableBatch(found["end"], found["reason"]) if found else None
+    batch = json.loads(outcome.stdout) if outcome.returncode == 0 else None
+    return UnreadableBatch(batch["end"], batch["reason"]) if batch else None
 
 
 class _Probe:
@@ -79,8 +79,8 @@ def _main() -> None:
     place = json.load(sys.stdin)
     probe = _Probe(place["properties"], place["topic"], place["partition"])
     reason = probe.reason_unreadable(place["offset"])
-    found = None if reason is None else {"end": next_readable(probe.is_readable, place["offset"]), "reason": reason}
-    sys.stdout.write(json.dumps(found))
+    batch = None if reason is None else {"end": next_readable(probe.is_readable, place["offset"]), "reason": reason}
+    sys.stdout.write(json.dumps(batch))
     sys.stdout.flush()
     os._exit(0)
 

@@ -135,15 +135,15 @@ def _looks(mark: Path, token: str, task: int, within_s: float) -> Iterator[str]:
     until_s = time.monotonic() + within_s
     while True:
         try:
-            found = mark.read_text()
-            own = mark.with_name(f"{mark.name}.{task}")
-            own.write_text(token)
+            token_read = mark.read_text()
+            answer = mark.with_name(f"{mark.name}.{task}")
+            answer.write_text(token)
         except OSError as error:
             yield str(error)
         else:
             with suppress(OSError):
-                own.unlink()
-            yield "" if found == token else "another file"
+                answer.unlink()
+            yield "" if token_read == token else "another file"
             return
         if time.monotonic() >= until_s:
             return

@@ -90,8 +90,8 @@ def _misspellings(text: str, offset: int) -> Iterator[tuple[int, str, str]]:
     words = list(re.finditer(r"[^\W\d]\w*", visible[statement:]))
     stop = next((number for number, match in enumerate(words) if statement + match.start() >= offset), len(words))
     near = [*range(stop, max(stop - _WORDS_BEFORE, 0) - 1, -1), 0]
-    found = [hit for number in near if number < len(words) for hit in [_find_resemblance(words, number)] if hit]
-    for _, number, count, keyword in sorted(found, key=lambda hit: -hit[0]):
+    hits = [hit for number in near if number < len(words) for hit in [_find_resemblance(words, number)] if hit]
+    for _, number, count, keyword in sorted(hits, key=lambda hit: -hit[0]):
         start, end = words[number].start() + statement, words[number + count - 1].end() + statement
         yield start, text[start:end], keyword
 
