@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.columns.events import Ints
+from query.plan.row_tables import between
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ClosingSteps:
             halves = closing.filter(is_first), closing.filter(pc.invert(is_first))
         else:
             middle_us = self._middle(low_us, high_us)
-            halves = _between(closing, low_us, middle_us), _between(closing, middle_us, high_us)
+            halves = between(closing, low_us, middle_us), between(closing, middle_us, high_us)
         for half in halves:
             yield from self._of_record(half)
 
@@ -69,9 +69,3 @@ class ClosingSteps:
             return low_us + (high_us - low_us) // 2
         middle_us = int(within[len(within) // 2])
         return middle_us if middle_us > low_us else middle_us + 1
-
-
-def _between(closing: pa.Table, from_us: int, to_us: int) -> pa.Table:
-    sub, low_us, high_us = (closing[name].to_numpy() for name in ("sub", "from_us", "to_us"))
-    low_us, high_us = np.maximum(low_us, from_us), np.minimum(high_us, to_us)
-    return pa.table({"sub": sub, "from_us": low_us, "to_us": high_us}).filter(pa.array(low_us < high_us))

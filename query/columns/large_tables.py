@@ -6,16 +6,22 @@ How much is due at once cannot be chosen: gigabytes may wait for one silent part
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.columns.payload_columns import BYTES_MAX, Ints, concat_columns, to_arrow
+from tidegate.expressions.evaluation.value_sizes import TOO_MUCH, TooMuchAtOnce
+from tidegate.expressions.variant import Variant
 
 # This many bytes of payload are evaluated at once; more than a whole batch of small events has.
 AT_ONCE_BYTES = 2**28
+# This many bytes of text are repeated at once, in a column of results that share what they repeat: a result has several copies on its way.
+REPEATED_BYTES = 2**26
+Result = TypeVar("Result")
 _WIDE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
@@ -48,10 +54,51 @@ def take_rows_in_parts(table: pa.Table, rows: Ints, bytes_max: int) -> Iterator[
         yield source.take(pa.array(part)).cast(table.schema)
 
 
+def in_parts(rows: Ints, compute: Callable[[Ints], Result]) -> Iterator[Result]:
+    """Yield what *compute* makes of rows in their order: of all at once, or of parts if it says that they are too much."""
+    try:
+        result = compute(rows)
+    except TOO_MUCH:
+        if len(rows) < 2:
+            raise
+        middle = len(rows) // 2
+        yield from in_parts(rows[:middle], compute)
+        yield from in_parts(rows[middle:], compute)
+        return
+    yield result
+
+
+def check_repeated(values: pa.Array | pa.ChunkedArray, rows: Ints) -> None:
+    """
+    Check that a column with the values in these rows, which may repeat, fits into memory; that of one row does.
+
+    Raises:
+        TooMuchAtOnce: It would have more than ``REPEATED_BYTES`` of text.
+    """
+    # The bytes of all values are more than those of the longest, and known at once.
+    if len(rows) < 2 or values.type not in _WIDE or values.nbytes * len(rows) <= REPEATED_BYTES:
+        return
+    if value_bytes(values)[rows].sum() > REPEATED_BYTES:
+        raise TooMuchAtOnce
+
+
+def repeat_rows(column: Variant, rows: Ints) -> Variant:
+    """Return the values in these rows, which may repeat. Raises TooMuchAtOnce: see :func:`check_repeated`."""
+    for part in column.parts.values():
+        check_repeated(part, rows)
+    return column.take_rows(rows)
+
+
+def value_bytes(values: pa.Array | pa.ChunkedArray) -> Ints:
+    """Return how many bytes each binary or text has, 0 for null."""
+    sizes: Ints = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
+    return sizes
+
+
 def text_bytes(table: pa.Table) -> Ints:
     """Return how many bytes the binaries and texts of each row have."""
     texts = [name for name in table.column_names if table.schema.field(name).type in _WIDE]
-    sizes = (pc.fill_null(pc.binary_length(table[name]), 0).to_numpy() for name in texts)
+    sizes = (value_bytes(table[name]) for name in texts)
     total: Ints = sum(sizes, np.zeros(table.num_rows, dtype=np.int64))
     return total
 

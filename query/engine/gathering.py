@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from query.columns.key_hashes import KeyHashes
 from query.engine.retention import Piece, Retention, SpanOf
 from query.plan.operator import Operator
-from query.plan.row_tables import concat_rows
+from query.plan.row_tables import concat_rows, in_steps
 
 # More rows than these are passed in portions. A portion's number is one byte.
 ROWS_AT_ONCE = 4_000_000
@@ -108,7 +108,8 @@ def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing:
     """Yield an operator's results in *closing*, from the pieces of each side, in tables that follow one another."""
     count = -(-sum(piece.num_rows for side in pieces for piece in side) // ROWS_AT_ONCE)
     if count > 1 and operator.can_take_portions:
-        yield operator.rows_of_portions(_split_into_portions(operator, pieces[0], min(count, _PORTIONS_MAX)), closing)
+        portions = partial(_split_into_portions, operator, pieces[0], min(count, _PORTIONS_MAX))
+        yield from in_steps(closing, lambda step: operator.rows_of_portions(portions(), step))
     elif operator.can_look_up:
         yield from operator.slices(_select_by_keys(operator, pieces, closing), closing)
     else:

@@ -146,7 +146,12 @@ class Operator(ABC):
         raise NotImplementedError
 
     def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
-        """Return what :meth:`rows` would return for the rows of all portions together."""
+        """
+        Return what :meth:`rows` would return for the rows of all portions together.
+
+        Raises:
+            TooMuchTimeAtOnce: Less time must be asked for; never if it is one instant.
+        """
         raise NotImplementedError
 
     # Two sides that meet by key: an old row matters only if an asking row of the other side has its key.

@@ -9,7 +9,7 @@ failed rows go no further (:func:`split_failed`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from query.columns.encode import encode_objects
 from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes
+from tidegate.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.variant import Variant, from_columns
 
@@ -115,6 +116,41 @@ def in_slice(subs: Ticks, system_us: Ticks, closing: pa.Table) -> Mask:
     mask: Mask = system_us >= by_substream(subs, closing, "from_us")
     mask &= system_us < by_substream(subs, closing, "to_us")
     return mask
+
+
+def between(closing: pa.Table, from_us: int, to_us: int) -> pa.Table:
+    """Return the part of slices of time (``sub``, ``from_us``, ``to_us``) in [from_us, to_us)."""
+    sub, low_us, high_us = (closing[name].to_numpy() for name in ("sub", "from_us", "to_us"))
+    low_us, high_us = np.maximum(low_us, from_us), np.minimum(high_us, to_us)
+    return pa.table({"sub": sub, "from_us": low_us, "to_us": high_us}).filter(pa.array(low_us < high_us))
+
+
+def is_one_instant(closing: pa.Table) -> bool:
+    """Return whether slices of time lie in one microsecond, so that they cannot be divided."""
+    return int(ticks(closing, "to_us").max()) - int(ticks(closing, "from_us").min()) < 2
+
+
+class TooMuchTimeAtOnce(TooMuchAtOnce):
+    """The results of a slice of time are too large together; *instants_us* are some of their instants."""
+
+    def __init__(self, instants_us: Ints) -> None:
+        super().__init__()
+        self.instants_us = instants_us
+
+
+def in_steps(closing: pa.Table, compute: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
+    """Yield what *compute* makes of slices of time, or of their halves if it says that all of it is too much."""
+    try:
+        rows = compute(closing)
+    except TooMuchTimeAtOnce as error:
+        low_us, high_us = int(ticks(closing, "from_us").min()), int(ticks(closing, "to_us").max())
+        instants_us = np.unique(error.instants_us)
+        middle_us = max(int(instants_us[len(instants_us) // 2]), low_us + 1)
+        for half in (between(closing, low_us, middle_us), between(closing, middle_us, high_us)):
+            if half.num_rows:
+                yield from in_steps(half, compute)
+        return
+    yield rows
 
 
 def ticks(table: pa.Table, column: str) -> Ticks:

@@ -12,12 +12,13 @@ Rows that have had their results are kept as long as later rows can see them: fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from query.columns.large_tables import in_parts, take_rows
 from query.operators.analytic.function_columns import ROW_COUNT, AnalyticColumns, state_name
 from query.operators.rows.row_groups import Candidates, Groups, group_numbers, interval_ends, take_or_null
 from query.operators.windows import compacting
@@ -46,16 +47,24 @@ class Analysis(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us and a column for each function, in the order of rows."""
+        return concat_rows([*self.slices(retained, closing)])
+
+    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
         seen = only_side(retained)
         subs, system_us = ticks(seen, "sub"), ticks(seen, "system_us")
         due = system_us < by_substream(subs, closing, "to_us")
         if not due.all():
             seen, subs, system_us = seen.filter(pa.array(due)), subs[due], system_us[due]
         fresh = np.flatnonzero(system_us >= by_substream(subs, closing, "from_us"))
-        results = seen.select(self._columns.input_columns(seen)).take(pa.array(fresh))
+        candidates_of = dict(self._shared_candidates(seen)) if len(fresh) else {}
+        # Many rows may see one long text.
+        yield from in_parts(fresh, lambda rows: self._results(seen, candidates_of, rows))
+
+    def _results(self, seen: pa.Table, candidates_of: Mapping[_Shared, Candidates], fresh: Ints) -> pa.Table:
+        """Return the rows *fresh* with the values of all functions."""
+        results = take_rows(seen.select(self._columns.input_columns(seen)), fresh)
         if not len(fresh):
             return results
-        candidates_of = dict(self._shared_candidates(seen))
         width = len(self.node.child.columns)
         failures: list[Failure] = []
         for number, analytic in enumerate(self.node.analytics, start=width):

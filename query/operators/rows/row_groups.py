@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ordering.columns.segments import first_above, group_order
 from query.columns.encode import canonicalize
+from query.columns.large_tables import check_repeated
 from query.plan.row_tables import Ints, Mask
 from tidegate.expressions.variant import Variant, valid_mask
 
@@ -138,6 +139,8 @@ def interval_ends(system_us: Ints, interval_us: int) -> Ints:
 
 
 def take_or_null(column: Variant, rows: Ints, exists: Mask) -> Variant:
-    """Return the values in some rows, NULL if *exists* is false."""
+    """Return the values in some rows, NULL if *exists* is false. Raises TooMuchAtOnce: the texts are too large together."""
+    for part in column.parts.values():
+        check_repeated(part, rows[exists])
     indices = pa.array(rows, mask=~exists)
     return Variant.of(len(rows), {kind: part.take(indices) for kind, part in column.parts.items()})

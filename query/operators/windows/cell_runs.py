@@ -42,6 +42,9 @@ class Runs:
     last: Ints
     end_us: Ints
 
+    def __getitem__(self, numbers: Ints) -> Runs:
+        return Runs(self.first[numbers], self.last[numbers], self.end_us[numbers])
+
 
 def hopping_runs(cells: Cells, window: Window, low: int, high: int) -> Runs:
     """Return the windows with cells, panes of *window*, whose end lies in [low, high) and is asked for; low is an end."""

@@ -8,19 +8,21 @@ rows of a window get the rows, sorted as the cells are, and the numbers of each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from ordering.columns.segments import sort_places
+from query.columns.large_tables import take_rows
 from query.operators.rows.row_groups import group_numbers
 from query.operators.windows.aggregate_states import AggregateStates, State, add_float_pieces
-from query.operators.windows.cell_runs import Cells, hopping_runs, sliding_runs
+from query.operators.windows.cell_runs import Cells, Runs, hopping_runs, sliding_runs
 from query.operators.windows.merged_cells import add_row_numbers, merge_cells
 from query.operators.windows.sessions import session_ends
-from query.plan.row_tables import Mask, Ticks, by_substream, ticks
+from query.plan.row_tables import Ints, Mask, Ticks, by_substream, ticks
 from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.tree import Aggregate
@@ -31,8 +33,12 @@ from tidegate.expressions.variant import from_columns
 class FramedWindows:
     """Windows, their groups, and the rows if aggregates need them."""
 
-    # Per window and group: ``system_us``, the number of the ``group``, the states, ``first_row`` and ``last_row``.
-    windows: pa.Table
+    # For each window and group: the end, and the number of the group.
+    end_us: Ticks
+    group: Ints
+    # Returns the windows with these numbers: ``system_us``, the number of the ``group``, the states, ``first_row`` and ``last_row``.
+    # Windows that overlap repeat the texts of their rows, so all of them together may be too large (TooMuchAtOnce).
+    merge: Callable[[Ints], pa.Table]
     # The sub and the keys of each group.
     groups: pa.Table
     # The numbered rows, sorted by group, in their order within; None if no aggregate needs them.
@@ -66,9 +72,9 @@ class Framing:
         if self.needs_rows:
             cells = add_row_numbers(cells)
         ordered = _sort_by_group(rows, group) if self.needs_rows else None
-        for windows in self._frames(cells, states, ticks(groups, "sub"), closing):
-            if windows.num_rows:
-                yield FramedWindows(windows, groups, ordered)
+        for end_us, numbers, merge in self._frames(cells, states, ticks(groups, "sub"), closing):
+            if len(end_us):
+                yield FramedWindows(end_us, numbers, merge, groups, ordered)
 
     @property
     def _disjoint(self) -> bool:
@@ -91,19 +97,22 @@ class Framing:
 
     # Cells -> windows
 
-    def _frames(self, table: pa.Table, states: Sequence[State], subs: Ticks, closing: pa.Table) -> Iterator[pa.Table]:
-        """Yield windows: group, system_us, the states; *subs* holds the substream of each group."""
+    def _frames(
+        self, table: pa.Table, states: Sequence[State], subs: Ticks, closing: pa.Table
+    ) -> Iterator[tuple[Ticks, Ints, Callable[[Ints], pa.Table]]]:
+        """Yield windows as in FramedWindows: ends, groups, and what merges their states; *subs* holds the substream of each group."""
         if self._disjoint:
-            yield table.rename_columns(["system_us" if name == "cell" else name for name in table.column_names])
+            windows = table.rename_columns(["system_us" if name == "cell" else name for name in table.column_names])
+            yield ticks(windows, "system_us"), ticks(windows, "group"), partial(take_rows, windows)
             return
         cells = Cells.of(table, subs, closing)
         if isinstance(self.window, Sliding):
-            yield merge_cells(table, ["group"], states, sliding_runs(cells, self.window))
+            yield _merging(table, states, sliding_runs(cells, self.window))
         elif isinstance(self.window, Window):
             for low, high in self._chunks(np.sort(cells.instant), self.window, closing):
                 is_near = (cells.instant < high) & (cells.instant > low - self.window.size_us)
                 near_cells = table if is_near.all() else table.filter(pa.array(is_near))
-                yield merge_cells(near_cells, ["group"], states, hopping_runs(Cells.of(near_cells, subs, closing), self.window, low, high))
+                yield _merging(near_cells, states, hopping_runs(Cells.of(near_cells, subs, closing), self.window, low, high))
 
     def _chunks(self, panes: Ticks, window: Window, closing: pa.Table) -> Iterator[tuple[int, int]]:
         """Yield ranges [low, high) of window ends, each with at most *results_max* results (or of one end)."""
@@ -125,6 +134,10 @@ class Framing:
                 return
             # Windows without cells give nothing: go on at the next cell.
             low = max(low, int(window.first_end(panes[following : following + 1])[0]))
+
+
+def _merging(cells: pa.Table, states: Sequence[State], runs: Runs) -> tuple[Ticks, Ints, Callable[[Ints], pa.Table]]:
+    return runs.end_us, ticks(cells, "group")[runs.first], lambda numbers: merge_cells(cells, ["group"], states, runs[numbers])
 
 
 def number_groups(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:

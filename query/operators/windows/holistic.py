@@ -20,11 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from query.columns import large_tables
 from query.columns.encode import json_values
+from query.columns.large_tables import check_repeated, repeat_rows, value_bytes
 from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
 from query.operators.windows.variance import variances
 from query.plan.row_tables import Ints, Mask
-from tidegate.dead_letter_reasons import with_place
+from tidegate.dead_letter_reasons import QueryReason, with_place
+from tidegate.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.expressions.functions import extension_aggregates
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
@@ -33,6 +36,8 @@ from tidegate.expressions.variant import Variant, finite, gather
 
 # Most rows expanded at once, unless one window has more.
 ROWS_MAX = 4_000_000
+# The longest array that COLLECT and CollectTop make, in bytes: as long as an event. A window that needs more fails.
+ARRAY_BYTES_MAX = 2**26
 
 
 def is_holistic(aggregate: Aggregate) -> bool:
@@ -44,7 +49,13 @@ def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: In
     """Compute a holistic aggregate, Tidegate's own or a package's; return a value per window, and the windows for which it failed."""
     extension = extension_aggregates.REGISTERED.get(aggregate.function)
     if extension is None:
-        return compute_holistic(aggregate, values, first, last), []
+        column = compute_holistic(aggregate, values, first, last)
+        if aggregate.function not in ("collect", "collecttop"):
+            return column, []
+        # Only an array that is too long is NULL: over no rows it is empty.
+        too_long = np.flatnonzero(~column.valid_mask()).astype(np.int64)
+        reason = with_place(QueryReason.VALUE_TOO_LARGE.text(f"more than {ARRAY_BYTES_MAX} bytes"), aggregate)
+        return column, [Failure(too_long, reason)] if len(too_long) else []
     # A package's function is not called for windows without rows.
     some = np.flatnonzero(last >= first)
     arguments = [value.of_kind(kind) for value, kind in zip(values, extension.argument_kinds, strict=True)]
@@ -59,11 +70,19 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
 
     *values* are the columns of its parts (its value, then its ORDER BY), of rows sorted by (sub, group, system_us, position); *first* and
     *last* are the numbers of each window's first and last row (inclusive), last = first - 1 for a window without rows.
+
+    Raises:
+        TooMuchAtOnce: The values of several windows are too large together.
     """
     if aggregate.function in ("stdev", "stdevp", "var", "varp"):
         return _deviation_or_variance(aggregate.function, values[0], first, last)
     compute = _FUNCTIONS[aggregate.function](aggregate, values)
-    pieces = [(np.arange(low, high), compute(_Runs.of(first[low:high], last[low:high]))) for low, high in _chunks(first, last, rows_max)]
+    pieces, size = [], 0
+    for low, high in _chunks(first, last, rows_max):
+        pieces.append((np.arange(low, high), compute(_Runs.of(first[low:high], last[low:high]))))
+        size += sum(part.nbytes for part in pieces[-1][1].parts.values())
+        if size > large_tables.REPEATED_BYTES and len(first) > 1:
+            raise TooMuchAtOnce
     return gather(len(first), pieces)
 
 
@@ -93,6 +112,14 @@ class _Runs:
         chosen = kept[self.rows]
         counts = np.bincount(self.owners[chosen], minlength=len(self.first))
         return _Runs(self.first, _starts(counts), self.rows[chosen])
+
+    def sums(self, amounts: Ints) -> Ints:
+        """Return the sum over each window's rows of *amounts*, which has all rows there are."""
+        return np.diff(_starts(amounts[self.rows])[self.starts])
+
+    def without_rows_of(self, windows: Mask) -> _Runs:
+        """Return the runs, those of some windows empty."""
+        return _Runs(self.first, _starts(np.where(windows, 0, np.diff(self.starts))), self.rows[~windows[self.owners]])
 
     def ordered(self, place: Ints) -> _Runs:
         """Return the runs with each window's rows in the order of *place*, which has all rows there are; equal rows keep their order."""
@@ -141,21 +168,38 @@ def _distinct(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
 
 def _collect(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     texts = json_values(values[0])
-    return lambda runs: _arrays(texts.take(pa.array(runs.rows)), runs.starts)
+    sizes = value_bytes(texts) + 1
+
+    def compute(runs: _Runs) -> Variant:
+        is_too_long = runs.sums(sizes) >= ARRAY_BYTES_MAX
+        fitting = runs.without_rows_of(is_too_long) if is_too_long.any() else runs
+        if len(fitting.first) > 1:
+            check_repeated(texts, fitting.rows)
+        return _arrays(texts.take(pa.array(fitting.rows)), fitting.starts, is_too_long)
+
+    return compute
 
 
 def _collect_top(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     place = _places(aggregate, values)
     assert aggregate.parameter is not None
     count = int(aggregate.parameter)
+    texts = json_values(values[0])
+    # Beside its value an element has {"rank":N,"value":} and a comma.
+    sizes = value_bytes(texts) + len('{"rank":,"value":},') + len(str(count))
 
     def compute(runs: _Runs) -> Variant:
         top = runs.ordered(place).top(count)
+        is_too_long = top.sums(sizes) >= ARRAY_BYTES_MAX
+        top = top.without_rows_of(is_too_long) if is_too_long.any() else top
+        if len(top.first) > 1:
+            check_repeated(texts, top.rows)
         ranks = np.arange(1, len(top.rows) + 1) - np.repeat(top.starts[:-1], np.diff(top.starts))
-        texts = json_values(values[0].take_rows(top.rows))
-        numbers = pa.array(ranks).cast(pa.string())
-        elements = pc.binary_join_element_wise(pa.scalar('{"rank":'), numbers, pa.scalar(',"value":'), texts, pa.scalar("}"), pa.scalar(""))
-        return _arrays(elements, top.starts)
+        numbers, chosen = pa.array(ranks).cast(pa.string()), texts.take(pa.array(top.rows))
+        elements = pc.binary_join_element_wise(
+            pa.scalar('{"rank":'), numbers, pa.scalar(',"value":'), chosen, pa.scalar("}"), pa.scalar("")
+        )
+        return _arrays(elements, top.starts, is_too_long)
 
     return compute
 
@@ -165,7 +209,7 @@ def _top_one(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
 
     def compute(runs: _Runs) -> Variant:
         top = runs.ordered(place).top(1)
-        return gather(len(runs.first), [(np.flatnonzero(np.diff(top.starts)), values[0].take_rows(top.rows))])
+        return gather(len(runs.first), [(np.flatnonzero(np.diff(top.starts)), repeat_rows(values[0], top.rows))])
 
     return compute
 
@@ -212,7 +256,7 @@ def _percentile_disc(values: Variant, runs: _Runs, part: Decimal) -> Variant:
     distinct, which = np.unique(counts, return_inverse=True)
     steps = [max(-(-above * int(count) // below) - 1, 0) for count in distinct]
     place = runs.starts[:-1][some] + np.array(steps, dtype=np.int64)[which]
-    return gather(len(runs.first), [(some, values.take_rows(runs.rows[place]))])
+    return gather(len(runs.first), [(some, repeat_rows(values, runs.rows[place]))])
 
 
 def _nonempty_windows(runs: _Runs) -> tuple[Ints, Ints]:
@@ -222,10 +266,10 @@ def _nonempty_windows(runs: _Runs) -> tuple[Ints, Ints]:
     return some, counts[some]
 
 
-def _arrays(texts: pa.Array, starts: Ints) -> Variant:
+def _arrays(texts: pa.Array, starts: Ints, is_too_long: Mask) -> Variant:
     lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), texts)
     joined = pc.binary_join_element_wise(pa.scalar("["), pc.binary_join(lists, ","), pa.scalar("]"), pa.scalar(""))
-    return Variant.of(len(lists), {Kind.ARRAY: joined})
+    return Variant.of(len(lists), {Kind.ARRAY: pc.if_else(pa.array(is_too_long), None, joined) if is_too_long.any() else joined})
 
 
 _FUNCTIONS: dict[str, Callable[[Aggregate, Sequence[Variant]], _Compute]] = {

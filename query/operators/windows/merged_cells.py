@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from query.columns.large_tables import check_repeated
 from query.operators.windows.aggregate_states import State
 from query.operators.windows.cell_runs import Runs
 from query.plan.row_tables import Ints, ticks
@@ -24,6 +25,9 @@ def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State],
     Return for each run system_us, the groups, the states, and if cells have them the numbers of the first and the last row.
 
     *cells* have the columns *groups* and the states, and are sorted by group, then time; *runs* are the windows.
+
+    Raises:
+        TooMuchAtOnce: The texts of all states together are too large: merge fewer runs.
     """
     first = pa.array(runs.first)
     columns = {"system_us": pa.array(runs.end_us), **{name: cells[name].take(first) for name in groups}}
@@ -69,6 +73,7 @@ def _extreme_of_runs(column: pa.ChunkedArray, runs: Runs, function: str) -> pa.A
     best = np.abs(_least_of_runs(ranks, runs)[has_value])
     chosen = np.zeros(len(has_value), dtype=np.int64)
     chosen[has_value] = cell_of_rank[best]
+    check_repeated(values, chosen[has_value])
     return values.take(pa.array(chosen, mask=~has_value))
 
 

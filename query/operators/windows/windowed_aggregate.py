@@ -14,7 +14,7 @@ the bigint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -24,7 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.columns.segments import sort_places
+from query.columns import large_tables
 from query.columns.encode import canonicalize, encode_keys, encode_over_keys
+from query.columns.large_tables import check_repeated, in_parts, repeat_rows, take_rows
 from query.operators.rows.event_fields import EventFields
 from query.operators.rows.row_stage import RowStage
 from query.operators.windows.aggregate_states import finish_aggregate
@@ -33,7 +35,19 @@ from query.operators.windows.framing import FramedWindows, Framing, needed_rows
 from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.plan.nodes import WindowedAggregate, predicates_of
 from query.plan.operator import Operator
-from query.plan.row_tables import Retained, concat_rows, no_rows, only_side, rows_table, ticks, with_reasons
+from query.plan.row_tables import (
+    Ints,
+    Retained,
+    TooMuchTimeAtOnce,
+    concat_rows,
+    in_steps,
+    is_one_instant,
+    no_rows,
+    only_side,
+    rows_table,
+    ticks,
+    with_reasons,
+)
 from query.plan.windows import AnyWindow, Session, Sliding, Window, WindowSet, window_id, windows_of
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.evaluation.evaluate import evaluate
@@ -80,19 +94,32 @@ class WindowAggregation(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return one row per window and group, ordered by (system_us, key bytes, keys, number of the window, sub)."""
-        if isinstance(self.node.window, WindowSet):
-            return self.rows_of_portions([only_side(retained)], closing)
-        framing = self._framing(self.node.window)
-        results = [self._results(framed, 0)[0] for framed in framing.frame_windows(only_side(retained), closing)]
+        results = [*self.slices(retained, closing)]
         return concat_rows(results) if results else no_rows()
 
+    def slices(self, retained: Retained, closing: pa.Table) -> Iterator[pa.Table]:
+        rows = only_side(retained)
+        if isinstance(self.node.window, WindowSet):
+            yield from in_steps(closing, lambda step: self.rows_of_portions([rows], step))
+            return
+        for framed in self._framing(self.node.window).frame_windows(rows, closing):
+            for results, _, _ in self._results(framed, 0):
+                yield results
+
     def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
-        results = [
-            _with_sort_columns(*self._results(framed, number), number)
+        parts = (
+            (_with_sort_columns(*part, number), framed.end_us)
             for rows in portions
             for number, window in enumerate(windows_of(self.node.window))
             for framed in self._framing(window).frame_windows(rows, closing)
-        ]
+            for part in self._results(framed, number)
+        )
+        results, size = [], 0
+        for part, instants_us in parts:
+            results.append(part)
+            size += part.nbytes
+            if size > large_tables.AT_ONCE_BYTES and not is_one_instant(closing):
+                raise TooMuchTimeAtOnce(instants_us)
         return _merge_results(results) if results else no_rows()
 
     @property
@@ -160,16 +187,26 @@ class WindowAggregation(Operator):
 
     # Windows -> results
 
-    def _results(self, framed: FramedWindows, number: int) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
-        """Return the results of window *number* of the query, in order; the groups; and the number of each result's group."""
+    def _results(self, framed: FramedWindows, number: int) -> Iterator[tuple[pa.Table, pa.Table, pa.ChunkedArray]]:
+        """
+        Yield the results of window *number* of the query, in order, in parts that fit into memory: windows that overlap repeat keys, texts
+        and arrays. With each part come the groups, and the number of each result's group.
+        """
         keys = [from_columns(framed.groups, f"g{key}") for key in range(len(self.node.keys))]
         count, over = framed.groups.num_rows, self.node.over_key
         key = encode_keys(keys, count) if over is None else encode_over_keys([keys[number] for number in over], count)
         groups = framed.groups.append_column("key", key)
-        ordered = FramedWindows(_sort_windows(framed.windows, groups), groups, framed.rows)
-        leaves, aggregate_failures = self._leaves(ordered, number)
-        kept, group_failures = self._apply_having(leaves, aggregate_failures, ordered.windows.num_rows)
-        kept_leaves, windows = {leaf: column.filter_rows(kept) for leaf, column in leaves.items()}, ordered.windows.filter(pa.array(kept))
+        yield from in_parts(
+            _window_order(framed, groups), lambda windows: self._results_of(framed.merge(windows), groups, framed.rows, number)
+        )
+
+    def _results_of(
+        self, windows: pa.Table, groups: pa.Table, rows: pa.Table | None, number: int
+    ) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
+        check_repeated(groups["key"], ticks(windows, "group"))
+        leaves, aggregate_failures = self._leaves(windows, groups, rows, number)
+        kept, group_failures = self._apply_having(leaves, aggregate_failures, windows.num_rows)
+        kept_leaves, windows = {leaf: column.filter_rows(kept) for leaf, column in leaves.items()}, windows.filter(pa.array(kept))
         columns, failures = evaluate([column.expr for column in self.node.columns], kept_leaves, windows.num_rows)
         group = windows["group"]
         results = rows_table(groups["sub"].take(group), windows["system_us"], groups["key"].take(group), columns)
@@ -190,29 +227,28 @@ class WindowAggregation(Operator):
         number = np.cumsum(kept) - 1
         return kept, [Failure(number[failure.rows], failure.reason) for failure in failures]
 
-    def _leaves(self, framed: FramedWindows, number: int) -> tuple[dict[Expr, Variant], list[Failure]]:
+    def _leaves(self, windows: pa.Table, groups: pa.Table, rows: pa.Table | None, number: int) -> tuple[dict[Expr, Variant], list[Failure]]:
         """Return the columns from which results are computed, and the results for which an aggregate failed."""
-        windows, count = framed.windows, framed.windows.num_rows
+        count = windows.num_rows
         leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(count, {Kind.DATETIME: windows["system_us"]})}
         name = window_id(self.node.window, number)
         leaves[WindowId()] = Variant.of(count, {} if name is None else {Kind.NVARCHAR: pa.array([name] * count, pa.string())})
         exprs = [column.expr for column in self.node.columns] + ([self.node.having] if self.node.having is not None else [])
         for leaf in dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves()):
             if isinstance(leaf, Key):
-                leaves[leaf] = from_columns(framed.groups, f"g{leaf.index}").take_rows(ticks(windows, "group"))
+                leaves[leaf] = repeat_rows(from_columns(groups, f"g{leaf.index}"), ticks(windows, "group"))
         failing: list[Failure] = []
         for index, total in enumerate(self.node.totals):
-            leaves[Total(index, "", None)], failures = self._total(framed, total)
+            leaves[Total(index, "", None)], failures = self._total(windows, rows, total)
             failing += failures
         return leaves, failing
 
-    def _total(self, framed: FramedWindows, total: Aggregate) -> tuple[Variant, list[Failure]]:
+    def _total(self, windows: pa.Table, rows: pa.Table | None, total: Aggregate) -> tuple[Variant, list[Failure]]:
         if not is_holistic(total):
-            return finish_aggregate(framed.windows, total, self._number_of(total)), []
-        assert framed.rows is not None, "rows are framed if an aggregate needs them"
-        values = [from_columns(framed.rows, f"v{self.values.index(value)}") for value in total.parts]
-        first, last = ticks(framed.windows, "first_row"), ticks(framed.windows, "last_row")
-        return compute_aggregate(total, values, first, last)
+            return finish_aggregate(windows, total, self._number_of(total)), []
+        assert rows is not None, "rows are framed if an aggregate needs them"
+        values = [from_columns(rows, f"v{self.values.index(value)}") for value in total.parts]
+        return compute_aggregate(total, values, ticks(windows, "first_row"), ticks(windows, "last_row"))
 
     def _number_of(self, total: Aggregate) -> int | None:
         argument = _argument(total)
@@ -237,20 +273,20 @@ def _key_columns(groups: pa.Table) -> list[str]:
     return sorted(name for name in groups.column_names if name.startswith("g"))
 
 
-def _sort_windows(windows: pa.Table, groups: pa.Table) -> pa.Table:
-    # Order: (system_us, key bytes, keys, sub).
+def _window_order(framed: FramedWindows, groups: pa.Table) -> Ints:
+    """Return the numbers of the windows in the order (system_us, key bytes, keys, sub)."""
     places = _sort_indices(groups, ["key", *_key_columns(groups), "sub"]).to_numpy()
     rank = np.empty(len(places), dtype=np.int64)
     rank[places] = np.arange(len(places))
-    count = windows.num_rows
-    return windows.take(pa.array(sort_places(ticks(windows, "system_us"), rank[ticks(windows, "group")], np.arange(count), count)))
+    count = len(framed.end_us)
+    return sort_places(framed.end_us, rank[framed.group], np.arange(count), count)
 
 
 def _merge_results(results: list[pa.Table]) -> pa.Table:
     """Return the results of several windows or portions, ordered by (system_us, key bytes, keys, number of the window, sub)."""
     merged = concat_rows(results)
     keys = _key_columns(merged)
-    ordered = merged.take(_sort_indices(merged, ["system_us", "key", *keys, "window", "sub"]))
+    ordered = take_rows(merged, _sort_indices(merged, ["system_us", "key", *keys, "window", "sub"]).to_numpy())
     return ordered.drop_columns([*keys, "window"])
 
 

@@ -1,0 +1,80 @@
+"""Results that repeat the texts of their rows leave in parts that fit into memory, however few bytes the rows have."""
+
+from __future__ import annotations
+
+import json
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from support.query_oracle import Event
+from support.query_runs import SECOND, event_table, slices
+from support.script_runs import program_of
+
+from query.columns import large_tables
+from query.engine import gathering
+from query.engine.program import Program
+from query.engine.retention import Retention
+from query.operators.windows import holistic
+from tidegate.expressions.binding.input_schema import InputSchema
+
+EVENTS, LONG = 40, 2_000
+AT_ONCE = 15 * LONG
+REPEATING = {
+    "arrays of sliding windows": "SELECT COLLECT(note) AS c FROM a GROUP BY SlidingWindow(second, 10)",
+    "arrays of hopping windows": "SELECT COLLECT() AS c FROM a GROUP BY HoppingWindow(second, 10, 1)",
+    "the best of each window": "SELECT CollectTop(2, note) OVER (ORDER BY n) AS c FROM a GROUP BY SlidingWindow(second, 10)",
+    "one row of each window": "SELECT TopOne() OVER (ORDER BY n) AS c FROM a GROUP BY SlidingWindow(second, 10)",
+    "extremes of texts": "SELECT MAX(note) AS c, MIN(note) AS d FROM a GROUP BY HoppingWindow(second, 10, 1)",
+    "keys of many windows": "SELECT note, COUNT(*) AS n FROM a WHERE n < 5 GROUP BY note, HoppingWindow(second, 200, 1)",
+    "keys that are not selected": "SELECT COUNT(*) AS n FROM a WHERE n < 5 GROUP BY note, HoppingWindow(second, 200, 1)",
+    "several windows": "SELECT COLLECT(note) AS c FROM a "
+    "GROUP BY Windows(Window('a', SlidingWindow(second, 10)), Window('b', HoppingWindow(second, 10, 1)))",
+    "a text that all later rows see": "SELECT n, LAST(note) OVER (LIMIT DURATION(hour, 1) WHEN n = 0) AS c FROM a",
+    "the greatest text so far": "SELECT n, MAX(note) OVER (LIMIT DURATION(hour, 1)) AS c FROM a",
+    "arrays of what came before": "SELECT n, COLLECT(note) OVER (LIMIT DURATION(second, 10)) AS c FROM a",
+}
+
+
+def prepared(sql: str, events: list[Event]) -> tuple[Program, Retention]:
+    """Return a query, and what it retains of the events."""
+    program, retention = program_of(sql, [InputSchema("a")]), Retention()
+    for name, rows in program.prepare("a", event_table(events))[0]:
+        retention.add(name, rows)
+    return program, retention
+
+
+def finish(sql: str, events: list[Event]) -> list[pa.Table]:
+    """Return the tables in which the results of all time leave."""
+    program, retention = prepared(sql, events)
+    found = program.finish_in_slices(retention, slices({0: (0, 10_000 * SECOND)}, "from_us", "to_us"))
+    return [table for (table,) in found if table.num_rows]
+
+
+@pytest.mark.parametrize("sql", REPEATING.values(), ids=REPEATING)
+@pytest.mark.parametrize("portions", [False, True])
+def test_results_leave_in_parts(sql: str, portions: bool) -> None:
+    """80 kB of events; no part has much more than what may be repeated at once, and all parts are the whole."""
+    events = [Event(0, (number + 1) * SECOND, {"n": number, "note": f"{number:03}" + "x" * LONG}) for number in range(EVENTS)]
+    (whole,) = finish(sql, events)
+    few_rows = patch.object(gathering, "ROWS_AT_ONCE", 25 if portions else gathering.ROWS_AT_ONCE)
+    with patch.multiple(large_tables, REPEATED_BYTES=AT_ONCE, AT_ONCE_BYTES=AT_ONCE), few_rows:
+        parts = finish(sql, events)
+    assert pa.concat_tables(parts).combine_chunks() == whole.combine_chunks()
+    # Two columns may repeat texts.
+    assert max(part.nbytes for part in parts) < 2.2 * AT_ONCE < whole.nbytes
+    assert len(parts) > 2
+
+
+@pytest.mark.parametrize("function", ["COLLECT(note)", "CollectTop(100, note) OVER (ORDER BY n)"])
+def test_an_array_that_is_too_long_fails_its_window_alone(function: str) -> None:
+    """Windows of one and of two rows fit, the one of three does not: it is a dead letter, and the others are as they are without it."""
+    sql = f"SELECT COUNT(*) AS n, {function} AS c FROM a GROUP BY TumblingWindow(second, 10)"
+    events = [Event(0, at * SECOND, {"n": at, "note": "x" * LONG}) for at in (1, 11, 12, 21, 22, 23, 31)]
+    with patch.object(holistic, "ARRAY_BYTES_MAX", 2 * LONG + 100):
+        program, retention = prepared(sql, events)
+        (found,) = program.finish(retention, slices({0: (0, 100 * SECOND)}, "from_us", "to_us"))
+    results = [json.loads(value) for value in found["value"].to_pylist()]
+    assert [(result["n"], len(result["c"])) for result in results] == [(1, 1), (2, 2), (1, 1)]
+    ((system_us, _, reason),) = program.bad
+    assert (system_us, reason.partition(":")[0]) == (30 * SECOND, "value too large")
