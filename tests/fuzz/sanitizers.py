@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))
+import hatch_build  # noqa: E402  # the list of parts
+
 # In the environment of a process that is to load the sanitized parts: their folder.
 PARTS_FOLDER = "TIDEGATE_FUZZ_PARTS"
 FLAGS = ["-g", "-O1", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fno-omit-frame-pointer"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-_PARTS = ("tidegate/json_columns/json_fields.c", "tidegate/json_columns/json_rows.c", "tidegate/payloads/avro_layout.c")
+# All parts that Python calls with payloads. That of Kafka has a program of its own.
+PARTS = tuple(source for source in hatch_build.PARTS if source.parts[1] != "kafka")
 _KAFKA = "tests/fuzz/kafka_pieces.c"
 
 
@@ -30,8 +35,8 @@ def has_compiler() -> bool:
 def compile_parts(folder: Path) -> None:
     """Compile the parts that Python calls, and the program ``kafka_pieces``, into *folder*."""
     folder.mkdir(parents=True, exist_ok=True)
-    for source in _PARTS:
-        target = folder / f"_{Path(source).stem}.so"
+    for source in PARTS:
+        target = folder / hatch_build.PARTS[source].name
         _compile([*SANITIZE, "-fPIC", "-shared", str(ROOT / source), "-o", str(target), "-lm"])
     _compile([*SANITIZE, str(ROOT / _KAFKA), "-o", str(folder / "kafka_pieces"), "-ldl"])
 

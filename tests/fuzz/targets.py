@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,11 @@ _NEIGHBOUR = b'{"at":1,"k":"x"}'
 
 
 def load_sanitized_parts() -> None:
-    """Make this process use the sanitized parts, if its environment names their folder."""
+    """Make this process use the sanitized parts, if its environment names their folder. Call it before any part is used."""
     folder = os.environ.get(PARTS_FOLDER)
     if folder:
-        native_parts.open_part = lambda _, name: ctypes.CDLL(str(Path(folder) / f"{name}.so"))
+        # Below open_part, which modules may have imported by its name.
+        native_parts.ctypes = SimpleNamespace(CDLL=lambda path: ctypes.CDLL(str(Path(folder) / Path(path).name)))
 
 
 @contextmanager

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from fuzz import hunt, run, sanitizers, targets
 from fuzz.hunt import read_corpus
 from fuzz.mutations import BYTES_MAX, mutate
+from fuzz.sanitizers import hatch_build
+
+from tidegate import native_parts
+from tidegate.json_columns import json_fields, json_rows
+from tidegate.payloads import avro_layout
 
 
 @pytest.mark.parametrize("target", targets.TARGETS)
@@ -44,6 +53,77 @@ def test_what_breaks_a_law_is_saved_and_repeated(
     assert "repeat it: python tests/fuzz/run.py --repeat " in capfd.readouterr().out
     assert run.repeat(saved, None) == 0, "nothing is wrong with it"
     assert saved.read_bytes() == b"abc"
+
+
+class CalledPart:
+    """A compiled part that notes which of its functions are called."""
+
+    called: ClassVar[set[str]] = set()
+
+    def __init__(self, path: str) -> None:
+        self._part = ctypes.CDLL(path)
+
+    def __getattr__(self, name: str) -> CalledFunction:
+        self.__dict__[name] = CalledFunction(getattr(self._part, name))
+        return self.__dict__[name]
+
+
+class CalledFunction:
+    """One of its functions."""
+
+    def __init__(self, function: Any) -> None:
+        self.__dict__["_function"] = function
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._function, name, value)
+
+    def __call__(self, *arguments: Any) -> Any:
+        CalledPart.called.add(self._function.__name__)
+        return self._function(*arguments)
+
+
+def test_every_function_in_c_is_fuzzed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new function that Python calls with payloads fails here until a target calls it."""
+    exported = {
+        name
+        for part in sanitizers.PARTS
+        for name in re.findall(r"^\w[\w ]* \**(tg_\w+)\(", (sanitizers.ROOT / part).read_text(), re.MULTILINE)
+    }
+    libraries = [json_rows.library, json_fields.library, avro_layout.library]
+    monkeypatch.setattr(native_parts, "ctypes", SimpleNamespace(CDLL=CalledPart))
+    for library in libraries:
+        library.cache_clear()
+    for target in targets.TARGETS:
+        for octets in read_corpus(hunt._CORPUS_OF.get(target, target)):
+            targets.TARGETS[target](octets)
+    for library in libraries:
+        library.cache_clear()
+    assert exported
+    assert exported == CalledPart.called
+
+
+@pytest.mark.heavy
+def test_a_hunt_loads_the_sanitized_parts_and_no_others(tmp_path: Path) -> None:
+    """Whatever way a module has imported what opens them."""
+    sanitizers.compile_parts(tmp_path)
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "from fuzz import run, targets; from fuzz.hunt import _CORPUS_OF, read_corpus\n"
+        "targets.load_sanitized_parts()\n"
+        "for name in run._IN_C:\n"
+        "    for octets in read_corpus(_CORPUS_OF.get(name, name)): targets.TARGETS[name](octets)\n"
+        "print(*{line.split()[-1] for line in open('/proc/self/maps') if line.rstrip().endswith('.so')}, sep='\\n')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(sanitizers.ROOT), str(sanitizers.ROOT / "tests")],
+        env=sanitizers.environment(tmp_path),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    names = {target.name for source, target in hatch_build.PARTS.items() if source in sanitizers.PARTS}
+    loaded = {Path(line) for line in done.stdout.splitlines() if Path(line).name in names}
+    assert loaded == {tmp_path / name for name in names}
 
 
 @pytest.mark.heavy
