@@ -32,7 +32,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -200,6 +200,15 @@ class Bucket(ABC):
 
     def accept_records(self, log: int, decoded: DecodedRange) -> list[Released]:
         """Accept the next range of a log; return, for each output, the results that became final, numbered."""
+        parts = [self._no_results(), *self._accept(log, decoded)]
+        return self._release([pa.concat_tables(tables) for tables in zip(*parts, strict=True)])
+
+    def accept_in_parts(self, log: int, decoded: DecodedRange) -> Iterator[list[Released]]:
+        """Do the same; yield the results in parts that fit into memory, however many have become final at once."""
+        for tables in self._accept(log, decoded):
+            yield self._release(tables)
+
+    def _accept(self, log: int, decoded: DecodedRange) -> Iterator[list[pa.Table]]:
         reader, source_index = self.readers[log], self._source_of[log]
         accepted = reader.accept(decoded.log)
         self._next_offset[log] = decoded.next_offset
@@ -213,7 +222,7 @@ class Bucket(ABC):
         self._count("withheld_ctis", len(accepted.progress) - len(progress))
         events = self._select_own(events, accepted)
         self._count("events", events.num_rows)
-        return self._release(self._accept_events(source_index, events, replace(accepted, progress=progress)))
+        yield from self._accept_events(source_index, events, replace(accepted, progress=progress))
 
     def settle(self) -> list[Released]:
         """
@@ -255,8 +264,8 @@ class Bucket(ABC):
         return events
 
     @abstractmethod
-    def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> list[pa.Table] | None:
-        """Accept events; return each output's results in emission order, if any are final."""
+    def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> Iterable[list[pa.Table]]:
+        """Accept events; return each output's results in emission order, part after part."""
 
     @abstractmethod
     def _close_due(self) -> list[pa.Table] | None:

@@ -1,5 +1,5 @@
 """
-Steps of a query with OVER: what has become final is closed in parts, if a join would make more pairs of it than fit in memory.
+Steps of a query with OVER: what has become final is closed in parts, if its results do not fit in memory together.
 
 Results leave in the order (record, s, key), so a slice of time (``sub``, ``from_us``, ``to_us``) is divided by the records that made its
 parts final, that of one record by instants, and that of one instant by keys; one key at one instant has a limit of its own. Law: the

@@ -7,12 +7,12 @@ its results are those of the one bucket of :mod:`query.buckets.merged` over the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from ordering.model.step import Released
 from ordering.protocol.reader import Accepted
 from query.buckets.bucket import BucketConfig
 from query.buckets.merged import MergedBucket
@@ -33,16 +33,15 @@ class ExchangedBucket(MergedBucket):
     def route(self, log: int, decoded: DecodedRange) -> DecodedRange:
         return decoded if decoded.buckets is not None else replace(decoded, buckets=self._route(log, decoded.events))
 
-    def accept_records(self, log: int, decoded: DecodedRange) -> list[Released]:
+    def _accept(self, log: int, decoded: DecodedRange) -> Iterator[list[pa.Table]]:
         buckets = self.route(log, decoded).buckets
         assert buckets is not None
         carried = self._carried[log]
         self._buckets = np.concatenate([self._route(log, carried), buckets]) if carried.num_rows else buckets
-        released = super().accept_records(log, decoded)
+        yield from super()._accept(log, decoded)
         if self._number:
             # All buckets see the same CTIs; one reports how many it withheld.
             self.totals.pop("withheld_ctis", None)
-        return released
 
     def _route(self, log: int, events: pa.Table) -> Ints:
         return self._router.buckets_of(self._sources[self._source_of[log]].input, events)

@@ -16,7 +16,7 @@ offset).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,6 @@ from query.columns.large_tables import combine_column
 from query.engine.exchange import key_bytes
 from query.engine.program import Program
 from query.engine.retention import Retained
-from query.operators.joins import matching
 from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.tree import Expr, keys_of
 
@@ -117,12 +116,13 @@ class KeyedBucket(Bucket):
         """Whether each source has announced its channels."""
         return {source for (source, _), member in self._members.items() if self._is_joined[member]} == set(range(len(self._sources)))
 
-    def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> None:
+    def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> Iterable[list[pa.Table]]:
         events, accepted = self._drop_foreign_keys(source_index, events, accepted)
         clock = self._walked[source_index].accept_range(events, accepted)
         if events.num_rows:
             pending = events.append_column("clock", pa.array(clock)).append_column("position", pa.array(accepted.position))
             self._retention.add(Retained.PENDING.of(source_index), pending)
+        return ()
 
     def _drop_foreign_keys(self, source_index: int, events: pa.Table, accepted: Accepted) -> tuple[pa.Table, Accepted]:
         """Return the events of a source whose record has the key of their substream; the others become dead letters."""
@@ -232,10 +232,10 @@ class KeyedBucket(Bucket):
         closing = self._subs.slices_since(walked.progress, first_us)
         assert closing is not None
 
-        def divide(count: Callable[[pa.Table], int]) -> Iterator[pa.Table]:
+        def divide(is_too_much: Callable[[pa.Table], bool]) -> Iterator[pa.Table]:
             steps = ClosingSteps(
                 lambda since, until: self._subs.slices_since(since, first_us, until),
-                lambda part: count(part) > matching.PAIRS_MAX,
+                is_too_much,
                 lambda place: self._progress_before(walked, place, first_us),
                 np.unique(np.concatenate(instants)),
                 self._subs.names.__getitem__,

@@ -8,7 +8,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,9 @@ class MergedBucket(Bucket):
         # The results below that instant that have not been returned yet.
         self._slices: Iterator[list[pa.Table]] | None = None
 
-    def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> None:
+    def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> Iterable[list[pa.Table]]:
         self._retention.add(Retained.PENDING.of(source_index), events)
+        return ()
 
     @property
     def is_settled(self) -> bool:

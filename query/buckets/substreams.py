@@ -14,14 +14,17 @@ declared kind, a name in another case), the result still has the key of its even
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ordering.protocol.reader import Accepted
-from ordering.ticks import INFINITY
+from ordering.ticks import INFINITY, NEVER
 from query.buckets.bucket import Bucket, BucketConfig
+from query.buckets.closing_steps import ClosingSteps
 from query.buckets.cti_pacing import Progress
 from query.buckets.emission_order import Moves, first_move, first_rise, sort_by_emission
 from query.buckets.substream_table import SubstreamTable
@@ -33,6 +36,41 @@ from query.engine.program import Program
 _Name = tuple[int, bytes | None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """What a range of the log has moved, and where everything stood before it."""
+
+    moves: Moves
+    # Rises of channels.
+    progress: Progress
+    # How far each substream had come, and the instant of the first event of those that are new.
+    before: Ints
+    first_us: Ints
+    # The instants of its events.
+    instants_us: Ints
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(len(self.moves.place) or len(self.progress))
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """The offsets (half-open) of what moved something."""
+        places = [*self.moves.place.tolist(), *(offset for offset, _, _ in self.progress)] or [0]
+        return min(places), max(places) + 1
+
+    def progress_before(self, place: int, number_of: Ints) -> Ints:
+        """Return how far each substream had come before an offset; *number_of* is the input partition of each."""
+        reached, moves = self.before.copy(), self.moves.take(np.flatnonzero(self.moves.place < place))
+        np.maximum.at(reached, moves.sub, moves.to_us)
+        for offset, channel, c in self.progress:
+            if offset < place:
+                reached = np.where(number_of == channel, np.maximum(reached, c), reached)
+        # A substream begins with its first event.
+        reached[(self.before == NEVER) & (reached <= self.first_us)] = NEVER
+        return reached
+
+
 class SubstreamBucket(Bucket):
     """One ordered partition, substream by substream; see the module."""
 
@@ -40,8 +78,10 @@ class SubstreamBucket(Bucket):
         super().__init__(program, config)
         self._subs: SubstreamTable[_Name] = SubstreamTable()
         self._number_of: Ints = np.empty(0, dtype=np.int64)
+        # The results of the end of the run that have not been returned yet.
+        self._parts: Iterator[list[pa.Table]] | None = None
 
-    def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> list[pa.Table] | None:
+    def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> Iterator[list[pa.Table]]:
         sub, system_us = self._find(events), events["system_us"].to_numpy()
         if events.num_rows:
             self._prepare(source_index, events, sub)
@@ -52,14 +92,7 @@ class SubstreamBucket(Bucket):
         # Read only for new substreams, so the first event in this range is enough.
         first_us = np.full(len(before), INFINITY, dtype=np.int64)
         np.minimum.at(first_us, sub, system_us)
-        results_by_output = self._close_from(before, first_us)
-        if results_by_output is None:
-            return None
-        ahead = map(self._program.ahead_us, range(len(results_by_output)))
-        return [
-            self._sort(results, self._final_by(results, ahead_us, moves, accepted.progress)) if results.num_rows else results
-            for results, ahead_us in zip(results_by_output, ahead, strict=True)
-        ]
+        yield from self._close(_Range(moves, accepted.progress, before, first_us, system_us))
 
     def _moves(self, sub: Ints, system_us: Ints, accepted: Accepted) -> Moves:
         """Return the moves by the accepted events, and by the lists of CTIs about known substreams, by log offset."""
@@ -73,13 +106,20 @@ class SubstreamBucket(Bucket):
         sub = self._subs.find((number, key))
         return self._subs.find((number, None)) if sub < 0 and not key else sub
 
+    @property
+    def is_settled(self) -> bool:
+        return self._parts is None
+
     def _close_due(self) -> list[pa.Table] | None:
-        before = self._subs.progress_us.copy()
-        results_by_output = self._close_from(before, before) if self._ended else None
-        return results_by_output and [
-            self._sort(results, np.zeros(results.num_rows, dtype=np.int64)) if results.num_rows else results
-            for results in results_by_output
-        ]
+        if self._parts is None:
+            if not self._ended:
+                return None
+            before = self._subs.progress_us.copy()
+            self._parts = self._close(_Range(Moves.of([]), [], before, before, np.empty(0, dtype=np.int64)))
+        tables, is_done = self._next_part(self._parts)
+        if is_done:
+            self._parts = None
+        return tables
 
     def _find(self, events: pa.Table) -> Ints:
         names, place = _distinct_names(events["partition_id"].to_numpy(), combine_column(events["key"]))
@@ -99,24 +139,42 @@ class SubstreamBucket(Bucket):
         floors = np.array([self._pacing[0].channel_c(partition, number) for number in numbers], dtype=np.int64)
         return floors[self._number_of]
 
-    def _close_from(self, before: Ints, first_us: Ints) -> list[pa.Table] | None:
-        """Return each output's results that became final since *before*; of new substreams since *first_us*."""
+    def _close(self, read: _Range) -> Iterator[list[pa.Table]]:
+        """Yield each output's results that a range has made final, in their order."""
         np.maximum(self._subs.progress_us, self._floors(), out=self._subs.progress_us)
-        closing = self._subs.slices_since(before, first_us)
-        return None if closing is None else self._finish(closing)
+        closing, reached = self._subs.slices_since(read.before, read.first_us), self._subs.progress_us.copy()
+        if closing is None:
+            return
 
-    def _final_by(self, results: pa.Table, ahead_us: int, moves: Moves, progress: Progress) -> Ints:
-        """Return the log offset of the record that made each result final, *ahead_us* before its time."""
-        ends, owner = results["system_us"].to_numpy() - ahead_us, results["sub"].to_numpy()
-        final_by = first_move(moves, len(self._subs), ends, owner)
+        def divide(is_too_much: Callable[[pa.Table], bool]) -> Iterator[pa.Table]:
+            steps = ClosingSteps(
+                lambda since, until: self._subs.slices_since(since, read.first_us, until),
+                is_too_much,
+                lambda place: read.progress_before(place, self._number_of),
+                np.unique(read.instants_us),
+                lambda sub: self._subs.names[sub][1] or b"",
+            )
+            return steps.divide(read.places, (read.before, reached))
+
+        for tables in self._finish_in_parts(closing, divide):
+            yield [self._sort(results, self._final_by(results, output, read)) for output, results in enumerate(tables)]
+
+    def _final_by(self, results: pa.Table, output: int, read: _Range) -> Ints:
+        """Return the log offset of the record that made each result final; 0 if the end of the run did."""
+        if not results.num_rows or not read.is_moving:
+            return np.zeros(results.num_rows, dtype=np.int64)
+        ends, owner = results["system_us"].to_numpy() - self._program.ahead_us(output), results["sub"].to_numpy()
+        final_by = first_move(read.moves, len(self._subs), ends, owner)
         numbers = self._number_of[owner]
         for number in np.unique(numbers).tolist():
-            rises = [(offset, c) for offset, channel, c in progress if channel == number]
+            rises = [(offset, c) for offset, channel, c in read.progress if channel == number]
             rows = np.flatnonzero(numbers == number)
             final_by[rows] = np.minimum(final_by[rows], first_rise(rises, ends[rows]))
         return final_by
 
     def _sort(self, results: pa.Table, final_by: Ints) -> pa.Table:
+        if not results.num_rows:
+            return results
         return sort_by_emission(results, final_by, lambda sub: self._subs.names[sub][1] or b"", lambda subs: self._number_of[subs])
 
     def _save_progress(self) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from query.columns import large_tables
 from query.columns.key_hashes import KeyHashes
 from query.engine.retention import Piece, Retention, SpanOf
 from query.plan.operator import Operator
@@ -119,6 +120,19 @@ def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing:
 def count_results(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> int:
     """Return about how many results :func:`compute_rows` would yield, if they may be many more than the rows; else 0."""
     return operator.count_results(_select_by_keys(operator, pieces, closing), closing) if operator.can_look_up and all(pieces) else 0
+
+
+def repeats_too_much(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> bool:
+    """Return whether an operator's results in *closing* repeat so much text that they should not be in memory together."""
+    rows = combine_pieces(pieces[0])
+    if rows is None or not rows.num_rows or operator.repetitions(rows) * rows.nbytes <= large_tables.REPEATED_BYTES:
+        return False
+    size = 0
+    for table in compute_rows(operator, pieces, closing):
+        size += table.nbytes
+        if size > large_tables.REPEATED_BYTES:
+            return True
+    return False
 
 
 def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:

@@ -20,9 +20,19 @@ from ordering.ticks import INFINITY, NEVER
 from query.columns.encode import encode_objects
 from query.columns.large_tables import split_by_bytes
 from query.engine.compile import make_operator
-from query.engine.gathering import combine_pieces, compute_rows, count_results, expiring_rows, find_step_end, number_rows, select_pieces
+from query.engine.gathering import (
+    combine_pieces,
+    compute_rows,
+    count_results,
+    expiring_rows,
+    find_step_end,
+    number_rows,
+    repeats_too_much,
+    select_pieces,
+)
 from query.engine.lead import ahead_of, shift_slices
-from query.engine.retention import Retained, Retention
+from query.engine.retention import Piece, Retained, Retention
+from query.operators.joins import matching
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.operators.rows.event_fields import EventFields
 from query.operators.rows.instant_rows import InstantRows
@@ -44,8 +54,8 @@ Prepared = list[tuple[str, pa.Table]]
 # Rows of about so many bytes are passed on at once.
 PASSED_BYTES = 2**25
 
-# Cuts a slice of time into parts, given how many pairs a join makes of one.
-Divide = Callable[[Callable[[pa.Table], int]], Iterator[pa.Table]]
+# Cuts a slice of time into parts, given whether the results of one are too much.
+Divide = Callable[[Callable[[pa.Table], bool]], Iterator[pa.Table]]
 
 
 @dataclass(frozen=True)
@@ -185,15 +195,16 @@ class Program:
     def finish_in_parts(self, retention: Retention, closing: pa.Table, divide: Divide) -> Iterator[list[pa.Table]]:
         """
         Yield what :meth:`finish` returns, of each output in tables that follow one another as the parts do into which *divide* cuts
-        *closing* if a join would make too many pairs of it. Within a part of several substreams results have no order.
+        *closing* if a join would make too many pairs of it, or results would repeat too much text. Within a part of several substreams
+        results have no order.
         """
         for number, step in enumerate(self._steps):
             if _is_streamed(step):
                 continue
-            if not step.operator.can_look_up or step.operator.sides < 2:
+            if not step.operator.can_repeat and (not step.operator.can_look_up or step.operator.sides < 2):
                 yield self._gather(self._finish_step(number, retention, closing))
                 continue
-            for part in divide(lambda part, number=number: self._count_results(number, retention, part)):  # type: ignore[misc]
+            for part in divide(partial(self._is_too_much, number, retention)):
                 tables = self._finish_step(number, retention, part)
                 yield from tables if part.num_rows == 1 else [self._gather(tables)]
         self.forget(retention, closing.select(["sub", "to_us"]))
@@ -201,11 +212,30 @@ class Program:
     def _gather(self, parts: Iterable[list[pa.Table]]) -> list[pa.Table]:
         return [pa.concat_tables(tables) for tables in zip(self._results_of(), *parts, strict=True)]
 
-    def _count_results(self, number: int, retention: Retention, closing: pa.Table) -> int:
+    def _is_too_much(self, number: int, retention: Retention, closing: pa.Table) -> bool:
+        pieces, asked = self._pieces_for(number, retention, closing)
+        if not any(pieces):
+            return False
+        operator, asked = self._steps[number].operator, self._asked(number, asked)
+        return (
+            repeats_too_much(operator, pieces, asked)
+            if operator.can_repeat
+            else count_results(operator, pieces, asked) > matching.PAIRS_MAX
+        )
+
+    def _pieces_for(self, number: int, retention: Retention, closing: pa.Table) -> tuple[list[list[Piece]], pa.Table]:
+        """Return the retained pieces that a step needs for its results in *closing*, and the slice in which it has results."""
         step = self._steps[number]
-        asked = self._asked(number, shift_slices(closing, step.ahead_us, self.until_us))
-        from_us, to_us = int(pc.min(asked["from_us"]).as_py()), int(pc.max(asked["to_us"]).as_py())
-        return count_results(step.operator, select_pieces(step.operator, retention, step.names, from_us, to_us), asked)
+        slices = shift_slices(closing, step.ahead_us, self.until_us)
+        from_us, to_us = int(pc.min(slices["from_us"]).as_py()), int(pc.max(slices["to_us"]).as_py())
+        pieces_by_side = select_pieces(step.operator, retention, step.names, from_us, to_us)
+        if not any(pieces_by_side):
+            return pieces_by_side, slices
+        # There are no results beyond the reach of the last row. So an end at infinity becomes a finite one, up to which windows can be
+        # counted.
+        latest_us = max(piece.high_us for pieces in pieces_by_side for piece in pieces)
+        last_us = pa.scalar(latest_us + step.operator.reach_us + 1, pa.int64())
+        return pieces_by_side, slices.set_column(2, "to_us", pc.min_element_wise(slices["to_us"], last_us))
 
     def find_step_end(self, retention: Retention, from_us: int, to_us: int) -> int:
         """
@@ -229,16 +259,9 @@ class Program:
     def _finish_step(self, number: int, retention: Retention, closing: pa.Table) -> Iterator[list[pa.Table]]:
         """Compute a step from its retained rows; yield the results that follow, of it and of the steps that its rows stream through."""
         step = self._steps[number]
-        slices = shift_slices(closing, step.ahead_us, self.until_us)
-        from_us, to_us = int(pc.min(slices["from_us"]).as_py()), int(pc.max(slices["to_us"]).as_py())
-        pieces_by_side = select_pieces(step.operator, retention, step.names, from_us, to_us)
+        pieces_by_side, clipped = self._pieces_for(number, retention, closing)
         if not any(pieces_by_side):
             return
-        # There are no results beyond the reach of the last row. So an end at infinity becomes a finite one, up to which windows can be
-        # counted.
-        latest_us = max(piece.high_us for pieces in pieces_by_side for piece in pieces)
-        last_us = pa.scalar(latest_us + step.operator.reach_us + 1, pa.int64())
-        clipped = slices.set_column(2, "to_us", pc.min_element_wise(slices["to_us"], last_us))
         if isinstance(step.operator, EncodedProjection):
             encoded = step.operator.encoded([combine_pieces(pieces) for pieces in pieces_by_side], self._from_start(clipped))
             yield self._results_of(number, encoded)

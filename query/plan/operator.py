@@ -134,6 +134,17 @@ class Operator(ABC):
         """Return fewer rows that stand for rows that are seen alike."""
         return retained
 
+    # Results that repeat the texts of their rows: with OVER the engine finishes less time at once if they are too many.
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether many results can hold a text of one row."""
+        return False
+
+    def repetitions(self, retained: pa.Table) -> int:
+        """Return at most how many results hold what one of these rows has."""
+        return 1
+
     # Many rows of one side, passed in portions: memory then grows with the largest group only.
 
     @property

@@ -219,9 +219,9 @@ class BucketRun:
                 reached_us[log] = max(reached_us[log], int(pc.max(piece.events["system_us"]).as_py()))
             feed = self._plan.feeds[self._plan.logs[log][0]]
             self._first.look_at(feed.input, piece.events["value"], feed.payloads)
-            released = self._bucket.accept_records(log, piece)
+            for released in self._bucket.accept_in_parts(log, piece):
+                self._write(released)
             self._spent("compute")
-            self._write(released)
             pause_at("piece written")
             self._events += piece.events.num_rows
             yield piece.nbytes

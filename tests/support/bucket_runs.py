@@ -102,7 +102,8 @@ def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random |
             while at[log] < high:
                 stop = min(at[log] + (cuts.choice([1, 7, 100]) if cuts else high), high)
                 read = lines[log][at[log] : stop]
-                _collect(output, bucket.accept_records(log, decoded_range(read)))
+                for part in bucket.accept_in_parts(log, decoded_range(read)):
+                    _collect(output, part)
                 at[log] = stop
         _collect_all(output, bucket, bucket.settle())
         if is_last and end:

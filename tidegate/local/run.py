@@ -114,7 +114,8 @@ class LocalRun:
         log.roster = self.inputs[index].roster
         while log.roster is not None and waiting:
             appended = log.append(waiting.pop(0))
-            self._collect(self._bucket.accept_records(index, appended))
+            for released in self._bucket.accept_in_parts(index, appended):
+                self._collect(released)
 
     def _settle(self, released: Sequence[Released]) -> Iterator[RunStep]:
         """Collect all that is final; yield results on the way if they need not wait."""

@@ -92,6 +92,14 @@ class Analysis(Operator):
         return self._columns.are_computed
 
     @property
+    def can_repeat(self) -> bool:
+        # Without WHEN each row is seen by one other.
+        return any(analytic.aggregate is not None or analytic.when is not None for analytic in self.node.analytics)
+
+    def repetitions(self, retained: pa.Table) -> int:
+        return int(np.bincount(ticks(retained, "sub")).max())
+
+    @property
     def can_condense(self) -> bool:
         """Whether some rows hide others. If rows are summarized, all of them are needed."""
         return not self.can_summarize

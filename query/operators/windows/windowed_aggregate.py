@@ -123,6 +123,19 @@ class WindowAggregation(Operator):
         return _merge_results(results) if results else no_rows()
 
     @property
+    def can_repeat(self) -> bool:
+        return any(isinstance(window, Sliding) or (isinstance(window, Window) and not window.is_tumbling) for window in self._windows)
+
+    def repetitions(self, retained: pa.Table) -> int:
+        # A row is in the sliding windows that end at rows of its group.
+        sliding = 2 * int(np.bincount(ticks(retained, "sub")).max())
+        return max(window.windows_per_event if isinstance(window, Window) else sliding for window in self._windows)
+
+    @property
+    def _windows(self) -> Sequence[AnyWindow]:
+        return windows_of(self.node.window)
+
+    @property
     def can_take_portions(self) -> bool:
         return True
 

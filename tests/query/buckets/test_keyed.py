@@ -27,6 +27,7 @@ from query.buckets import bucket as bucket_module
 from query.buckets import substream_table
 from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.keyed import KeyedBucket
+from query.columns import large_tables
 from query.config import Promise as Left
 from query.engine.program import Program
 from query.operators.joins import matching, temporal_join
@@ -210,6 +211,7 @@ def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end
             patch.setattr(substream_table, "SUBS_MIN", subs_min)
             if in_steps:
                 patch.setattr(matching, "PAIRS_MAX", 0)
+                patch.setattr(large_tables, "REPEATED_BYTES", 1)
                 patch.setattr(temporal_join, "PAIRS_MAX", 1)
                 patch.setattr(bucket_module, "RETURNED_BYTES", 1)
             cut = run_bucket(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=end)

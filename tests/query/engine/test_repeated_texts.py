@@ -7,10 +7,16 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from support.bucket_oracle import Event as Ordered
+from support.bucket_runs import bucket_of
+from support.bucket_topics import Line, Topic, decoded_range
+from support.query_kinds import INPUT
 from support.query_oracle import Event
 from support.query_runs import SECOND, event_table, slices
 from support.script_runs import program_of
 
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from query.buckets import bucket as bucket_module
 from query.columns import large_tables
 from query.engine import gathering
 from query.engine.program import Program
@@ -78,3 +84,31 @@ def test_an_array_that_is_too_long_fails_its_window_alone(function: str) -> None
     assert [(result["n"], len(result["c"])) for result in results] == [(1, 1), (2, 2), (1, 1)]
     ((system_us, _, reason),) = program.bad
     assert (system_us, reason.partition(":")[0]) == (30 * SECOND, "value too large")
+
+
+def test_with_over_they_leave_in_parts_too() -> None:
+    """Level 2: two substreams, whose windows close by events, by a CTI and by the end: the results of the whole, in their order."""
+    sql = f"SELECT k, COLLECT(note) AS c, MAX(note) AS d FROM {INPUT} TIMESTAMP BY t OVER k GROUP BY k, HoppingWindow(second, 10, 1)"
+    payloads = [json.dumps({"k": "ab"[number % 2], "note": f"{number:03}" + "x" * LONG}).encode() for number in range(EVENTS)]
+    keys = [b"ab"[number % 2 :][:1] for number in range(EVENTS)]
+    lines: list[Line] = [
+        (number, Ordered(0, number, (number + 1) * SECOND, number, key, payload))
+        for number, (key, payload) in enumerate(zip(keys, payloads, strict=True))
+    ]
+    c, roster = 30 * SECOND, Roster(1, 1, Spread.ALL, True)
+    lines.append((EVENTS, Cti(0, 0, c, EVENTS, EVENTS - 29, EVENTS, c, c, roster, Cause.EVENT)))
+    topic = Topic([lines], [], inputs=1, over=True, ended=False)
+
+    def parts_of() -> list[tuple[int, list[tuple[int, bytes, bytes]]]]:
+        bucket = bucket_of(program_of(sql, [InputSchema(INPUT, "t", "k")]), topic, [0], over=True)
+        released = [*bucket.accept_in_parts(0, decoded_range(lines)), bucket.settle(), bucket.end()]
+        while not bucket.is_settled:
+            released.append(bucket.settle())
+        rows = [list(zip(each.system_us.tolist(), each.key.tolist(), each.value.tolist(), strict=True)) for (each,) in released]
+        return [(sum(len(value) for _, _, value in part), part) for part in rows if part]
+
+    whole = parts_of()
+    with patch.object(large_tables, "REPEATED_BYTES", AT_ONCE), patch.object(bucket_module, "RETURNED_BYTES", AT_ONCE):
+        parts = parts_of()
+    assert [row for _, part in parts for row in part] == [row for _, part in whole for row in part]
+    assert max(size for size, _ in parts) < 3 * AT_ONCE < max(size for size, _ in whole)
