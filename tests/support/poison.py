@@ -71,6 +71,15 @@ def event(size: int, stamp_ms: int) -> Raw:
     return Raw(0, None, value, stamp_ms, event_time_us=stamp_ms * 1000, substream=b"a")
 
 
+def keyed_event(key_bytes: int, key_bytes_max: int, stamp_ms: int) -> Raw:
+    """Return a record of the input ``plain`` whose substream key has so many bytes: an event, or refused if these are too many."""
+    key = filler(key_bytes)
+    value = json.dumps({"k": key, "at": stamp_ms}).encode()
+    if key_bytes > key_bytes_max:
+        return Raw(0, None, value, stamp_ms, reason=IngestReason.KEY_TOO_LONG)
+    return Raw(0, None, value, stamp_ms, event_time_us=stamp_ms * 1000, substream=key.encode())
+
+
 def span(size: int, stamp_ms: int) -> Raw:
     """Return an event of the input ``spans`` of that size."""
     value = padded(b'{"at":%d,"end":%d,"pad":"' % (stamp_ms, stamp_ms + 1), b'"}', size)

@@ -8,8 +8,9 @@ process lives, the good events come out as the oracle tells, and each refused re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +25,7 @@ from support.poison import (
     event,
     framed,
     ingest_poison,
+    keyed_event,
     send,
     set_limit,
     span,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 RECORD_BYTES_MAX, LETTER_BYTES_MAX, LOWERED_BYTES_MAX = 30_000, 20_000, 2_000
+KEY_BYTES_MAX = 4_096
 KAFKA_BYTES_MAX = 1_048_588
 """Kafka's default: the limit of the inputs that set none."""
 SIZES = tuple(limit + step for limit in (LETTER_BYTES_MAX - 300, LETTER_BYTES_MAX, RECORD_BYTES_MAX) for step in (-1, 0, 1))
@@ -95,11 +98,14 @@ def good_events(name: str, seed: int, count: int) -> list[Raw]:
 def group(name: str, seed: int, sizes: Sequence[int]) -> list[Raw]:
     """Return each poison of an input at each size, and good events around each."""
     reasons = [reason for reason, (at, _) in INGEST_RECIPES.items() if at == name]
-    kinds = [(reason, size) for reason in reasons for size in sizes]
-    mixed = []
-    for (reason, size), good in zip(kinds, good_events(name, seed, len(kinds)), strict=True):
-        mixed += [good, ingest_poison(reason, size, good.stamp_ms, RECORD_BYTES_MAX if name == "plain" else KAFKA_BYTES_MAX)]
-    return mixed
+    bytes_max = RECORD_BYTES_MAX if name == "plain" else KAFKA_BYTES_MAX
+    poison: list[Callable[[int], Raw]] = [
+        partial(ingest_poison, reason, size, record_bytes_max=bytes_max) for reason in reasons for size in sizes
+    ]
+    if name == "plain":
+        poison += [partial(keyed_event, KEY_BYTES_MAX + step, KEY_BYTES_MAX) for step in (-1, 0, 1)]
+    goods = good_events(name, seed, len(poison))
+    return [raw for make, good in zip(poison, goods, strict=True) for raw in (good, make(good.stamp_ms))]
 
 
 @pytest.fixture(scope="module")
