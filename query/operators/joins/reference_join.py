@@ -45,7 +45,7 @@ class ReferenceTableJoin(InstantRows):
 
     def __post_init__(self) -> None:
         exprs = tuple(column.expr for column in self.node.reference.columns)
-        kept, columns, _ = RowStage(predicates_of(self.node.reference), exprs).apply(self.table.records)
+        kept, columns, _ = RowStage(predicates_of(self.node.reference), exprs, keeps_payload=True).apply(self.table.records)
         rows = rows_table(kept["sub"], kept["system_us"], kept["value"], columns).append_column("position", kept["position"])
         records, _ = add_keys(rows, self._keys(1))
         keyed = KeyedRows(np.arange(records.num_rows), ticks(records, "sub"), _zeros(records.num_rows), keys_of(records, self._keys(1)))

@@ -41,7 +41,8 @@ class Projection(InstantRows):
         scan = scan_of(self.node)
         over = keys_of(None if scan is None else scan.over)
         computed = computed_columns(self.node, self.needed)
-        kept, columns, bad = RowStage(predicates_of(self.node), (*over, *computed.values()), self.fields).apply(below)
+        exprs = (*over, *computed.values())
+        kept, columns, bad = RowStage(predicates_of(self.node), exprs, self.fields, not self.node.columns).apply(below)
         # To operators a column that is not computed is one without values.
         values = dict(zip(computed, columns[len(over) :], strict=True))
         nothing = Variant.of(kept.num_rows, {})

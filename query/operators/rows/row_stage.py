@@ -35,6 +35,8 @@ class RowStage:
     predicates: tuple[Expr, ...]
     exprs: tuple[Expr, ...]
     fields: EventFields = dataclass_field(default_factory=EventFields)
+    # Whether the events that pass are returned with their payloads, whose bytes are then copied.
+    keeps_payload: bool = False
 
     def apply(self, events: pa.Table) -> tuple[pa.Table, list[Variant], pa.Table]:
         """
@@ -60,8 +62,8 @@ class RowStage:
             has_passed[list(reasons)] = False
             columns = [column.filter_rows(has_passed[rows]) for column in columns]
             rows = rows[has_passed[rows]]
-        kept = events if len(rows) == count else events.take(pa.array(rows))
-        return kept, columns, _bad_rows(events, reasons)
+        kept = events if self.keeps_payload or "value" not in events.column_names else events.drop_columns(["value"])
+        return kept if len(rows) == count else kept.take(pa.array(rows)), columns, _bad_rows(events, reasons)
 
     def _leaves(self, events: pa.Table) -> tuple[dict[Expr, Variant], dict[int, ReasonText]]:
         wanted = dict.fromkeys(leaf for expr in (*self.predicates, *self.exprs) for leaf in expr.leaves())

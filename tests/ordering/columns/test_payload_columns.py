@@ -32,3 +32,12 @@ def test_more_bytes_than_small_offsets_reach_make_a_large_column(monkeypatch: py
     taken = payload_columns.take_rows_of_two(pa.array(FIRST, pa.large_binary()), pa.array(SECOND, pa.binary()), ROWS)
     assert taken.type == pa.large_binary()
     assert taken.tolist() == CHOSEN
+
+
+@pytest.mark.parametrize("second", [pa.binary(), pa.large_binary(), None])
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3], [0, 1, 2, 3, 4], [1, 2, 3, 4], [0, 1, 3, 2], [0, 0, 1, 2], [0, 1], []])
+def test_the_first_entries_are_taken_like_any_others(second: pa.DataType | None, rows: list[int]) -> None:
+    """All but a few at the end, as when events come in order; what is taken has no other entries around it."""
+    values = payload_columns.to_objects(SECOND) if second is None else pa.array(SECOND, second)
+    taken = payload_columns.take_rows_of_two(payload_columns.to_objects(FIRST), values, np.array(rows, dtype=np.int64))
+    assert taken.tolist() == [[*FIRST, *SECOND][row] for row in rows]

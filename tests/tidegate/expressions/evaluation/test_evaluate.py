@@ -268,3 +268,15 @@ def test_declared_fields_are_converted() -> None:
         '{"V":null,"at":"2001-01-01T00:00:00Z"}',
     ]
     assert reasons("SELECT V FROM i", payloads, schema) == [(3, "conversion failed: V")]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1, "1"), (-0.0, "0.0"), (2.5, "2.5"), ("x", '"x"'), ("", '""'), (True, "true"), ({"k": 1}, '{"k":1}'), ([1], "[1]")],
+)
+@pytest.mark.parametrize("others", [[], [{"a": 1, "b": 2.5}], [{"a": "y"}], [{"b": False}]])
+def test_coalesce_of_a_row_does_not_depend_on_the_rows_around_it(value: object, text: str, others: list[dict[str, object]]) -> None:
+    """Rows in which any of the values is NULL, alone and beside values of other kinds, which are computed another way."""
+    rows = [{}, {"a": value}, {"b": value}, {"a": value, "b": value}]
+    expected = [f'{{"v":{found}}}' for found in ("null", text, text, text)]
+    assert values("SELECT COALESCE(a, b) AS v FROM arrivals", [*rows, *others])[:4] == expected
