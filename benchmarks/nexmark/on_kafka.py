@@ -58,7 +58,7 @@ class OnKafka:
     def rows(self, names: list[str], has_batch: bool) -> Iterator[Figures]:
         """Yield what each query showed."""
         few, (start, flink_start, batch_start) = Made(_FEW), (0.0, 0.0, None)
-        start = _cpu_s(self._query("q0", few)[0])
+        start = _cpu_s(self.answer("q0", few)[0])
         ingest_start = _cpu_s(self._in_order(few, has_arrivals=False)[1])
         if self._flink:
             flink_start = _cpu_s(self._flink_run("q0", few)[0])
@@ -66,7 +66,7 @@ class OnKafka:
             batch_start = self._files.batch("q0", Made(50))
         for name in names:
             hop = self._in_order(self._made, has_arrivals=reads_arrivals(name))[1]
-            run, results = self._query(name, self._made)
+            run, results = self.answer(name, self._made)
             found = self._judged(name, results, changes=False)
             row: Figures = {
                 "name": name,
@@ -136,7 +136,7 @@ class OnKafka:
             self._ordered[made, has_arrivals] = ordered, run
         return self._ordered[made, has_arrivals]
 
-    def _query(self, name: str, made: Made) -> tuple[Run, Path]:
+    def answer(self, name: str, made: Made) -> tuple[Run, Path]:
         """Run a query; return its run, and a file with its results."""
         has_arrivals, results = reads_arrivals(name), self._bench.fresh(name)
         ordered, _ = self._in_order(made, has_arrivals=has_arrivals)

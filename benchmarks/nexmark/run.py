@@ -13,6 +13,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,8 @@ def figures(options: argparse.Namespace, work: Path) -> Iterator[Figures]:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     shutil.rmtree(work / "job", ignore_errors=True)
     (work / "job").mkdir(parents=True)
+    # Whoever ends this run ends its servers too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with EmbeddedStack(work / "stack") as stack:
         bench = Bench(stack, work / "job", options.cores)
         yield from OnKafka(bench, made, options.layout, files, options, flink).rows(options.queries, not options.no_batch)
