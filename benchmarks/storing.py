@@ -1,5 +1,5 @@
 """
-How fast a result topic gets into a store, beside the store's own bulk load of the same rows: python benchmarks/sinks.py [--rows 1000000]
+How fast a result topic gets into a store, beside the store's own bulk load of the same rows: python benchmarks/storing.py [--rows 1000000]
 
 Each figure is a ratio within one run: the rows of ``tidegate sink`` a second, read from Kafka, typed and written with their progress in
 batches, divided by those of the load alone, whose rows lie ready in memory in the form that the store reads. For PostgreSQL the load is
