@@ -20,6 +20,7 @@ TOLL = "tests/ordering/model/test_toll.py::"
 SIMULATION = "tests/simulation/test_simulation.py::"
 READER = "tests/ordering/protocol/test_reader.py::"
 WIRE = "tests/ordering/protocol/test_wire.py::"
+FIELDS = "tests/tidegate/json_columns/test_json_fields.py::"
 JOURNAL = "tests/ingest/journal/test_redis_journal.py::"
 
 
@@ -32,7 +33,7 @@ class Bug:
         name: What it is called on the command line and in the table.
         rule: The rule that it breaks, as it should be.
         spec: Section of the specification that states the rule.
-        file: The file below ``ordering/``, or from the root if it is of ingest.
+        file: The file below ``ordering/``, or from the root if it is of ingest or tidegate.
         old: What stands there, exactly once.
         new: What stands there in the copy.
         test: Node id of the test that fails then, from the root of the repository.
@@ -49,7 +50,7 @@ class Bug:
     @property
     def path(self) -> str:
         """The file, from the root of the repository."""
-        return self.file if self.file.startswith("ingest/") else f"ordering/{self.file}"
+        return self.file if self.file.startswith(("ingest/", "tidegate/")) else f"ordering/{self.file}"
 
     def plant(self, root: Path) -> None:
         """

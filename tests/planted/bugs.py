@@ -1,5 +1,5 @@
 """
-All planted bugs: one for each rule of the specification that a small change to ``ordering/`` or ingest can break.
+All planted bugs: one for each rule of the specification that a small change to ``ordering/``, ingest or a decoder can break.
 
 Law: each of them is caught by the test it names, and that test passes without it (``python tests/planted/run.py``).
 """
@@ -7,13 +7,14 @@ Law: each of them is caught by the test it names, and that test passes without i
 from __future__ import annotations
 
 from planted.bug import Bug
+from planted.decoding import DECODING
 from planted.journaling import JOURNALING
 from planted.judging import JUDGING
 from planted.reading import READING
 from planted.releasing import RELEASING
 from planted.remembering import REMEMBERING
 
-BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING]
+BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING, *DECODING]
 
 
 def table() -> str:

@@ -26,7 +26,7 @@ if __name__ == "__main__":
 from planted.bug import ROOT, Bug
 from planted.bugs import BUGS, table
 
-_COPIED = ("ordering", "ingest", "query", "sinks", "tidegate", "tests", "docs", "pyproject.toml", "README.md")
+_COPIED = ("ordering", "ingest", "query", "sinks", "tidegate", "tests", "docs", "pyproject.toml", "README.md", "hatch_build.py")
 _CONFTEST = """
 from pathlib import Path
 

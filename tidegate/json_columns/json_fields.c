@@ -25,6 +25,7 @@ enum { BY_CASE = 1, BY_NAME = 2 };
 typedef struct {
     const char *name;
     uint64_t tail; /* of the name: its last bytes with all letters small, to tell most names apart at once */
+    uint64_t lengths; /* of those inside of it, a bit each, modulo 64: most other names are told by theirs */
     int32_t length;
     int32_t is_exact;
     int32_t is_foreign; /* whether the name has characters beyond ASCII */
@@ -155,6 +156,8 @@ static inline const uint8_t *take_if_it_counts(reader *r, const uint8_t *at, con
 /* The value of a member of *object*; *is_known* tells whether its name can be that of one node only. */
 static inline const uint8_t *take_member(reader *r, const uint8_t *at, const node *object, const uint8_t *name, int64_t length,
                                          int traits, int *is_known) {
+    if (!(object->lengths >> (length & 63) & 1))
+        return skip_value(&r->s, at);
     uint64_t tail = tail_of(name, length);
     int32_t *next = r->next + (object - r->nodes), expected = *next;
     const uint8_t *end = at;

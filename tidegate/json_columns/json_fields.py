@@ -26,6 +26,7 @@ OTHER, READ, MISSING, NESTED, REPEATED = 0, 1, 2, 4, 8
 BIGINT, FLOAT, FALSE, TRUE, NUMERAL, TEXT, RECORD, ARRAY = range(1, 9)
 _KINDS, _KIND_BITS = 16, 15
 _BYTES_MAX = 2**31 - 1
+_LENGTH_BITS = 64
 _TAIL_BYTES, _SMALL_LETTERS = 8, 0x2020202020202020
 # The walk follows a path by calling itself.
 _PATH_NAMES_MAX = 32
@@ -44,6 +45,7 @@ class _Node(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("tail", ctypes.c_uint64),
+        ("lengths", ctypes.c_uint64),
         *((name, ctypes.c_int32) for name in ("length", "is_exact", "is_foreign", "has_twin")),
         *((name, ctypes.c_int32) for name in ("first", "last", "slot", "first_slot", "last_slot")),
     )
@@ -115,7 +117,8 @@ def field_tree(wanted: tuple[Wanted, ...]) -> FieldTree | None:
         octets = name.encode()
         tail = int.from_bytes(octets[-_TAIL_BYTES:].ljust(_TAIL_BYTES, b"\0"), sys.byteorder) | _SMALL_LETTERS
         slots = branch.slot if branch.wanted else -1, branch.slot, branch.slots_end
-        nodes.append(_Node(octets, tail, len(octets), is_exact, not name.isascii(), has_twin, first, len(order), *slots))
+        lengths = sum({1 << len(inner.encode()) % _LENGTH_BITS for inner, _ in branch.inside})
+        nodes.append(_Node(octets, tail, lengths, len(octets), is_exact, not name.isascii(), has_twin, first, len(order), *slots))
     return FieldTree((_Node * len(nodes))(*nodes), tuple(root.slot_at(one) for one in wanted), slot_count)
 
 

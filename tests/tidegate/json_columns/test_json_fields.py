@@ -146,6 +146,13 @@ def test_floats_are_rounded_as_python_rounds_them(floats: list[float], digits: i
             assert struct.pack("<d", told[1]) == struct.pack("<d", value)
 
 
+def test_integers_beyond_64_bits_are_floats() -> None:
+    """The last bigint on both sides, and the first float."""
+    texts = ["9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809", "1" + "0" * 30]
+    (found,) = values_of(pa.array([f'{{"a":{text}}}'.encode() for text in texts]), FIELDS[:1])
+    assert found == [("i", 2**63 - 1), ("f", 2.0**63), ("i", -(2**63)), ("f", -(2.0**63)), ("f", 1e30)]
+
+
 def test_ordinary_payloads_need_no_parser() -> None:
     """Nested, spaced, escaped, with names that are absent, or spelled in other letters."""
     assert status_of(b'{"a":1,"b":"x"}', "a", "b", "c") == READ
@@ -163,7 +170,17 @@ def test_ordinary_payloads_need_no_parser() -> None:
     [
         *(b"", b"{", b"[]", b"1", b'{"t":01}', b'{"t":1,}', b'{"t":1}x', b'{"t":.5}', b'{"t":1.}', b'{"t":1e}', b'{"t":NaN}', b"{'t':1}"),
         *(b'{"t"}', b'{"t":1 "k":2}', b'{"t":1e400}', b'\xef\xbb\xbf{"t":1}', b'{"x":"\\ud800"}', b'{"x":"\xc3"}', b'{"x":"\xed\xa0\x80"}'),
-        *(b'{"x":"\x01"}', b'{"x":"\\x"}', b'{"x":[1,]}', b'{"x":[1}', b'{"x":{]}', b'{"x":tru}', b'{"\xe2\x84\xaa":1}', b'{"x":"'),
+        *(
+            b'{"x":"\x01"}',
+            b'{"x":"\\x"}',
+            b'{"x":[1,]}',
+            b'{"x":[1}',
+            b'{"x":[1}}',
+            b'{"x":{]}',
+            b'{"x":tru}',
+            b'{"\xe2\x84\xaa":1}',
+            b'{"x":"',
+        ),
         *(b"{" * 66, b'{"a":' + b"[" * 66 + b"]" * 66 + b"}"),
     ],
 )
