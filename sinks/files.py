@@ -55,11 +55,9 @@ class FileSink:
         See :meth:`sinks.base.Sink.publish`.
         The SinkError is TG-SINK-FILE if the folder cannot be written, TG-SINK-TYPE if a value has not the type of its column.
         """
-        ordered = sort_rows(rows, span_start_us, self._span_us)
-        if not ordered:
+        if not rows:
             return
-        target = self.path(span_start_us, partition)
-        content = self._parquet(ordered, target) if self._ending == "parquet" else _ndjson(ordered)
+        target, content = self.path(span_start_us, partition), self.content(span_start_us, partition, rows)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _write_file(target, content)
@@ -69,6 +67,11 @@ class FileSink:
             what = f"{target} cannot be written: {error.strerror or error}"
             fix = "make room, or make the folder writable; then start the job again, it writes this file anew"
             raise SinkError(what, code="TG-SINK-FILE", where=str(target), fix=fix) from error
+
+    def content(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> bytes:
+        """Return the bytes of a sheet's file; SinkError (TG-SINK-TYPE) if a value has not the type of its column."""
+        ordered = sort_rows(rows, span_start_us, self._span_us)
+        return self._parquet(ordered, self.path(span_start_us, partition)) if self._ending == "parquet" else _ndjson(ordered)
 
     def path(self, span_start_us: int, partition: int) -> Path:
         """Return the file of the sheet of *partition* and the span that starts at *span_start_us*, microseconds."""

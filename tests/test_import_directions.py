@@ -52,6 +52,7 @@ ingest.config
 ingest.journal  ingest.time_warnings
 ingest.planner
 ingest.running_input  ingest.stage  ingest.start
+ingest.replay
 ingest.job  ingest.explain
 ingest.__main__
 
@@ -69,7 +70,7 @@ query.preview
 query.__main__
 
 tidegate.order  tidegate.compare
-tidegate.local
+tidegate.local  tidegate.verify
 tidegate.cli
 tidegate.__main__
 """

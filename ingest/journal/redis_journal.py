@@ -148,9 +148,15 @@ class RedisJournal(Journal):
 
     def read_or_set_fingerprint(self, topic: str, topic_id: str, settings: str, begins_anew: bool) -> tuple[str, bool]:
         """Return a topic's fingerprint, and whether this call set it. An existing one stays unless *begins_anew*: the topic is empty."""
-        name = f"tidegate:{{{topic}}}:fingerprint:{topic_id}"
+        name = _fingerprint_key(topic, topic_id)
         known_settings, is_first = self._run_script(_FINGERPRINT_SCRIPT, [name], [settings, "anew" if begins_anew else ""])
         return str(known_settings), bool(is_first)
+
+    def read_fingerprint(self, topic: str, topic_id: str) -> str | None:
+        """Return a topic's fingerprint, None if there is none; this call writes nothing."""
+        with translate_errors(self._address):
+            known: Any = self._client.hget(_fingerprint_key(topic, topic_id), "settings")
+        return None if known is None else str(known)
 
     def withdraw(self, key: JournalKey, fact: Fact) -> None:
         """Remove a fact that no run has used; closed positions are not asked."""
@@ -263,6 +269,10 @@ def _planning_time(call: Close) -> tuple[str, str, str]:
 
 def _planning_flag(kind: FactKind) -> str:
     return "1" if kind.is_planning_time else "0"
+
+
+def _fingerprint_key(topic: str, topic_id: str) -> str:
+    return f"tidegate:{{{topic}}}:fingerprint:{topic_id}"
 
 
 def _parse_settled(text: str) -> tuple[int, int]:

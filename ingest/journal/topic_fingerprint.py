@@ -65,12 +65,26 @@ def check_fingerprint(
     if has_events and not has_checkpoint:
         if is_first:
             _log.warning("the journal does not know the ordered topic: its settings cannot be compared", topic=ordered.name)
-        _compare_settings(ordered.name, known["settings"], fingerprint)
+        compare_settings(ordered.name, known["settings"], fingerprint)
+    return _origin(known)
+
+
+def read_fingerprint(journal: RedisJournal, ordered: Topic) -> tuple[dict[str, str], TopicOrigin] | None:
+    """Return the settings that shaped the events of an ordered topic, and how it was begun; None if the journal does not know it."""
+    stored = journal.read_fingerprint(ordered.name, ordered.topic_id)
+    if stored is None:
+        return None
+    known = json.loads(stored)
+    return known["settings"], _origin(known)
+
+
+def _origin(known: Mapping[str, Any]) -> TopicOrigin:
     starts = {parse_partition(name): offset for name, offset in known["starts"].items()}
     return TopicOrigin(starts, None if known["start"] is None else Start(**known["start"]))
 
 
-def _compare_settings(ordered: str, known: Mapping[str, str], current: Mapping[str, str]) -> None:
+def compare_settings(ordered: str, known: Mapping[str, str], current: Mapping[str, str]) -> None:
+    """Raise RefusedError if *current* settings, or raw topics, are not those *known* of an ordered topic."""
     check_same_topics(json.loads(known.get("topic_ids", "{}")), json.loads(current.get("topic_ids", "{}")), ordered, WAYS_OUT)
     # A topic from before there was this limit has none in its fingerprint.
     limit = {name: current[name] for name in ("key_bytes_max",) if name in current}

@@ -71,17 +71,8 @@ def decide(settings: Settings, name: str, survey: Survey, requested: Start | Non
     chosen, known = settings.input(name), survey.binding or {}
     check_same_topics(json.loads(known.get("topic_ids", "{}")), survey.topic_ids, str(survey.folder), WAYS_OUT)
     _check_same_ordered_topic(chosen, survey)
-    plan = _plan(settings, chosen, survey, until_end=until_end)
-    fingerprint = {
-        **chosen.fingerprint(),
-        **survey.payloads.fingerprint(),
-        "output_partitions": str(plan.output_partitions),
-        "input_partitions": str(len(survey.partitions)),
-        "record_bytes_max": str(plan.record_bytes_max),
-        **({"arrival_max_ahead": format_duration(plan.arrival_max_ahead_us)} if chosen.arrival == "broker" else {}),
-        **({} if plan.key_bytes_max is None else {"key_bytes_max": str(plan.key_bytes_max)}),
-        "topic_ids": json.dumps(survey.topic_ids, sort_keys=True),
-    }
+    plan = plan_input(settings, chosen, survey, until_end=until_end)
+    fingerprint = make_fingerprint(plan, survey)
     action = Action.CONTINUE if survey.checkpoint != "empty" else Action.RESUME if survey.has_events else Action.BEGIN
     resumption, start = _resumption(action, plan, survey, requested)
     decision = Decision(action, plan, fingerprint, resumption, start)
@@ -111,7 +102,21 @@ def _check_same_ordered_topic(chosen: InputSettings, survey: Survey) -> None:
     check_same_topics({chosen.ordered_topic: bound_id}, {chosen.ordered_topic: topic_id}, str(survey.folder), fix)
 
 
-def _plan(settings: Settings, chosen: InputSettings, survey: Survey, *, until_end: bool) -> IngestPlan:
+def make_fingerprint(plan: IngestPlan, survey: Survey) -> dict[str, str]:
+    """Return the settings that shape the ordered topic's events."""
+    return {
+        **plan.settings.fingerprint(),
+        **survey.payloads.fingerprint(),
+        "output_partitions": str(plan.output_partitions),
+        "input_partitions": str(len(survey.partitions)),
+        "record_bytes_max": str(plan.record_bytes_max),
+        **({"arrival_max_ahead": format_duration(plan.arrival_max_ahead_us)} if plan.settings.arrival == "broker" else {}),
+        **({} if plan.key_bytes_max is None else {"key_bytes_max": str(plan.key_bytes_max)}),
+        "topic_ids": json.dumps(survey.topic_ids, sort_keys=True),
+    }
+
+
+def plan_input(settings: Settings, chosen: InputSettings, survey: Survey, *, until_end: bool = False) -> IngestPlan:
     """Return the job as it would start on an empty topic, with the roster of its checkpoint."""
     known = survey.binding or {}
     largest_record = max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in survey.raw)

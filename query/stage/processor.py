@@ -14,23 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from ordering.errors import RefusedError
 from ordering.model.step import Released
 from ordering.protocol.facts import SPLIT, Fact
-from ordering.ticks import NEVER, format_tick
-from query import extensions
+from ordering.ticks import format_tick
 from query.absent_columns import FirstRecords
-from query.buckets.bucket import BadRow, Bucket, BucketConfig, Source
-from query.buckets.exchanged import ExchangedBucket
-from query.buckets.keyed import KeyedBucket
-from query.buckets.merged import MergedBucket
+from query.buckets.bucket import BadRow, Bucket
+from query.buckets.make import new_bucket, read_in_time_order
 from query.buckets.shared_reads import forget_job, share_range
-from query.buckets.substreams import SubstreamBucket
 from query.columns.decode import DecodedRange, decode
 from query.config import QueryPlan
-from query.engine.exchange import Router
 from query.reference.forgetting import LOOKS_UP_FROM
 from query.reference.lookup import KnownReferences
 from query.reference.watch import TakenVersions
@@ -88,36 +81,6 @@ class QueryStage:
 
     def complete(self) -> None:
         """Do nothing: each bucket has waited for its own results."""
-
-
-def new_bucket(plan: QueryPlan, number: int) -> Bucket:
-    """Return a bucket before its first record."""
-    extensions.load()
-    spans_us = [output.file_span_us if output.writes_sheets else None for output in plan.outputs]
-    read = plan.logs_of(number)
-    logs = [
-        {log: partition for log, (feed_index, partition) in enumerate(plan.logs) if feed_index == feed and log in read}
-        for feed in range(len(plan.feeds))
-    ]
-    sources = [Source(feed.input, feed.partitions, feed_logs) for feed, feed_logs in zip(plan.feeds, logs, strict=True)]
-    config = BucketConfig(
-        sources=sources,
-        number=number,
-        roster=plan.roster,
-        start_us=plan.first_us(number),
-        read_from_us=plan.read_from_us,
-        log_starts_us={log: start.read_from_us for log, start in plan.log_starts.items()},
-        spans_us=spans_us,
-        pace=plan.outputs[0].pace(),
-        promises=[promises.get(number) for promises in plan.promises],
-        until_us=plan.until_us,
-        result_bytes_max=plan.result_bytes_max,
-    )
-    if plan.exchange is not None:
-        return ExchangedBucket(plan.program(), config, Router(plan.exchange, {feed.input: feed.payloads for feed in plan.feeds}))
-    if plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result):
-        return KeyedBucket(plan.program(), config, plan.result_keys)
-    return SubstreamBucket(plan.program(), config) if plan.over else MergedBucket(plan.program(), config)
 
 
 def restore_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
@@ -206,17 +169,9 @@ class BucketRun:
             self._producer.flush(topic)
 
     def _accept_pieces(self, ranges: list[QueryRange]) -> Iterator[int]:
-        """Accept the ranges piece by piece; yield the bytes of each. The log that lies farthest behind in time comes next."""
+        """Accept the ranges piece by piece; yield the bytes of each."""
         unread = {planned.log: self._pieces(planned.log, planned.start, planned.end) for planned in ranges if planned.end > planned.start}
-        reached_us = dict.fromkeys(unread, NEVER)
-        while unread:
-            log = min(unread, key=reached_us.__getitem__)
-            piece = next(unread[log], None)
-            if piece is None:
-                del unread[log]
-                continue
-            if piece.events.num_rows:
-                reached_us[log] = max(reached_us[log], int(pc.max(piece.events["system_us"]).as_py()))
+        for log, piece in read_in_time_order(unread):
             feed = self._plan.feeds[self._plan.logs[log][0]]
             self._first.look_at(feed.input, piece.events["value"], feed.payloads)
             for released in self._bucket.accept_in_parts(log, piece):

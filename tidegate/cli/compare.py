@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tidegate.settings.load import Settings
     from tidegate.settings.tables.redis import RedisSettings
 
-# A start in the middle also reads this many records at the end: the last CTI of a channel may be before that start.
-TAIL_RECORDS = 1_000
 SHOWN_DIFFERENCES = 5
 _POLL_S = 0.2
 _JOURNAL_WAIT_US = 2 * SECOND_US  # how long the journal is waited for, which is needed for words only
@@ -50,6 +48,7 @@ def compare(
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
     """Compare two ordered topics event by event, and check each one's promises against its own events."""
+    from tidegate.compare.sides import make_side
     from tidegate.kafka.admin import Admin
     from tidegate.observe import logs
     from tidegate.observe.console import print_json
@@ -73,7 +72,7 @@ def compare(
         fix = "give both inputs the same output_partitions"
         raise RefusedError(what, code="TG-COMPARE-PARTITIONS", where=where, fix=fix, example=f"output_partitions = {topics[0].partitions}")
     sides = [
-        _make_side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us)
+        make_side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us)
         for label, admin, topic in zip("AB", admins, topics, strict=True)
     ]
     comparison = _compare_with_progress(sides[0], sides[1], until_us, complete)
@@ -106,24 +105,6 @@ def _find_topic(settings: Settings, admin: Admin, name: str) -> Topic:
     return topic or admin.require(name, "name an ordered topic, or an input whose ordered topic is there")
 
 
-def _make_side(label: str, admin: Admin, properties: dict[str, str], topic: Topic, start_us: int | None) -> Side:
-    from tidegate.compare.records import Side
-
-    partitions = [(topic.name, number) for number in range(topic.partitions)]
-    starts, ends = admin.starts(partitions), admin.ends(partitions)
-    trimmed_places = [f"{topic.name}-{number}@{starts[topic.name, number]}" for _, number in partitions if starts[topic.name, number]]
-    if trimmed_places and start_us is None:
-        what = f"retention has deleted the beginning of {topic.name}"
-        fix = "compare from a time on that is still there"
-        raise RefusedError(what, code="TG-RETENTION", where=", ".join(trimmed_places), fix=fix, example="--from 2001-01-02T00:00:00Z")
-    # A trimmed topic is read from its first record on: its CTIs must prove that no needed event was deleted.
-    if start_us is not None and not trimmed_places:
-        first_offsets = admin.offsets_from(partitions, start_us)
-        starts = {partition: min(first_offsets[partition], max(ends[partition] - TAIL_RECORDS, 0)) for partition in partitions}
-    first, end = (tuple(offsets[partition] for partition in partitions) for offsets in (starts, ends))
-    return Side(label, topic.name, properties, topic.partitions, first, end, start_us, bool(trimmed_places))
-
-
 def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: bool) -> Comparison:
     from tidegate.compare.topics import compare_topics
     from tidegate.observe.console import live_line
@@ -153,7 +134,7 @@ def differing_settings(redis: RedisSettings, topics: Sequence[Topic]) -> list[st
 
     glance = redis.model_copy(update={"connect_timeout_us": min(redis.connect_timeout_us, _JOURNAL_WAIT_US)})
     with suppress(TidegateError), translate_errors(redis.address), connect(glance) as client:
-        known = [client.get(f"tidegate:{{{topic.name}}}:fingerprint:{topic.topic_id}") for topic in topics]
+        known = [client.hget(f"tidegate:{{{topic.name}}}:fingerprint:{topic.topic_id}", "settings") for topic in topics]
         if None not in known:
             before, after = (json.loads(str(fields))["settings"] for fields in known)
             return differences(before, after)

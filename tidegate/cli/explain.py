@@ -58,7 +58,7 @@ def explain(
 
             explanations = {explanation.offset: explanation for explanation in walk.explanations(start, end, on_records)}
         for offset in offsets:
-            unusable = walk.unusable.get(offset)
+            unusable = walk.unusable_offsets.get(offset)
             missing |= unusable is None and offset not in explanations
             if format is Format.JSON:
                 place = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": unusable}

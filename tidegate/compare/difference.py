@@ -95,7 +95,7 @@ class Difference:
             yield f"  {label}  seq {event.fields['seq']} at {where}, from raw record {raw(self.number, event.origin)}"
             shown = self.names if self.kind == "fields" else ("system_us", "event_time_us", "value")
             for name in shown:
-                yield f"     {_NAMES.get(name, name)} = {_format_field(name, event.fields[name], self._counterpart_value(event, name))}"
+                yield f"     {_NAMES.get(name, name)} = {format_field(name, event.fields[name], self._counterpart_value(event, name))}"
         yield f"  hint: {self.hint}"
 
     def _description(self) -> str:
@@ -174,11 +174,12 @@ def _cause(names: tuple[str, ...]) -> str:
 def _event_dict(event: Event | None, number: int, raw: Callable[[int, int], str]) -> dict[str, Any] | None:
     if event is None:
         return None
-    fields = {_NAMES.get(name, name): _format_field(name, event.fields[name]) for name in _FIELDS if name not in ("version", "kind", "seq")}
+    fields = {_NAMES.get(name, name): format_field(name, event.fields[name]) for name in _FIELDS if name not in ("version", "kind", "seq")}
     return {"log_offset": event.log_offset, "raw": raw(number, event.origin), "seq": event.fields["seq"], **fields}
 
 
-def _format_field(name: str, value: Any, other: Any = None) -> str:
+def format_field(name: str, value: Any, other: Any = None) -> str:
+    """Return the value of a field in words; of bytes the part where they differ from *other*."""
     if name in _TIMES:
         return format_tick(value)
     if name == "flags":

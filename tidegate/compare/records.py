@@ -8,7 +8,7 @@ once, with all that level 1 of the law fixes: header, key, value and Kafka times
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ class Side:
         starts, ends: The first offset to read of each partition, and the offset after the last.
         start_us: Only events with s >= this are compared, microseconds; None: all.
         is_trimmed: Whether retention has deleted the beginning of a partition.
+        has_own_numbers: Whether the seq of an event may differ from that in the other topic, because that one was begun in the middle.
     """
 
     label: str
@@ -46,6 +47,7 @@ class Side:
     ends: tuple[int, ...]
     start_us: int | None = None
     is_trimmed: bool = False
+    has_own_numbers: bool = False
 
 
 @dataclass(slots=True)
@@ -75,6 +77,13 @@ class EventColumns:
     def slice(self, start: int, end: int) -> EventColumns:
         plain = (getattr(self, name)[start:end] for name in _PLAIN)
         return EventColumns(*plain, *(getattr(self, name).slice(start, end - start) for name in _BYTES))
+
+    def without_numbers(self, *names: str) -> EventColumns:
+        """Return the events with 0 for the seq, and other fields of these *names*, in their headers."""
+        table = decode_event_headers(self.header).copy()
+        for name in ("seq", *names):
+            table[name] = 0
+        return replace(self, header=pa.FixedSizeBinaryArray.from_buffers(self.header.type, len(self), [None, pa.py_buffer(table)]))
 
     @staticmethod
     def concat(parts: list[EventColumns]) -> EventColumns:

@@ -120,7 +120,7 @@ def walk_partition(side: Side, partition: int, until_us: int | None, on_records:
     """Walk one partition of one topic."""
     walk, summary, reported = PartitionWalk(side, partition), PartitionSummary(), 0
     for piece in walk.run(until_us):
-        _add_piece(summary, piece, side, partition, until_us)
+        add_piece(summary, piece, side, partition, until_us)
         on_records(walk.records - reported)
         reported = walk.records
     summary.roster, summary.records = walk.roster, walk.records
@@ -144,7 +144,8 @@ def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:
         raise RefusedError(what, code="TG-RETENTION", where=where, fix=fix, example="--from 2001-01-02T00:00:00Z")
 
 
-def _add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition: int, until_us: int | None) -> None:
+def add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition: int, until_us: int | None) -> None:
+    """Add the digests of a piece of the log, and check what its CTIs promise."""
     ctis_by_number: dict[int, list[tuple[int, Cti]]] = {}
     for offset, cti in piece.ctis:
         ctis_by_number.setdefault(cti.number, []).append((offset, cti))
@@ -165,11 +166,12 @@ def _add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition
             channel.check.add_cti(offset, cti)
             channel.has_cti_before_start |= side.start_us is not None and cti.largest_us < side.start_us
         channel.check.add_events(events.slice(checked, len(events)) if checked else events)
-        channel.digest.add(_events_before(events, until_us))
+        channel.digest.add(_compared(side, events, until_us))
 
 
-def _events_before(events: EventColumns, until_us: int | None) -> EventColumns:
-    return events if until_us is None else events.take_rows(np.flatnonzero(events.system_us < until_us))
+def _compared(side: Side, events: EventColumns, until_us: int | None) -> EventColumns:
+    events = events if until_us is None else events.take_rows(np.flatnonzero(events.system_us < until_us))
+    return events.without_numbers() if side.has_own_numbers else events
 
 
 def _compare_channel(comparison: Comparison, a: Side, b: Side, number: int, partition: int, until_us: int | None, complete: bool) -> None:
@@ -200,11 +202,11 @@ def _read_excerpt(
     """Read a block of both topics again, and the next one, which shows whether an event is missing or moved."""
     first = block * BLOCK_EVENTS
     end = first + 2 * BLOCK_EVENTS
-    sides = [_reread_block(side, digest, number, partition, block, end, until_us) for side, digest in zip((a, b), digests, strict=True)]
+    sides = [reread_block(side, digest, number, partition, block, end, until_us) for side, digest in zip((a, b), digests, strict=True)]
     return ChannelExcerpt(number, partition, first, *(events_of(columns) if columns else [] for columns in sides))
 
 
-def _reread_block(
+def reread_block(
     side: Side, digest: ChannelDigest, number: int, partition: int, block: int, end: int, until_us: int | None
 ) -> EventColumns | None:
     """Return one channel's compared events from a block on, up to index *end*; None if there are none."""
@@ -216,7 +218,7 @@ def _reread_block(
     index = block * BLOCK_EVENTS if is_from_start else 0
     parts = []
     for piece in PartitionWalk(side, partition, (offset, number, seq - 1) if is_from_start else None).run():
-        events = _events_before(piece.events.take_rows(np.flatnonzero(piece.events.number == number)), until_us)
+        events = _compared(side, piece.events.take_rows(np.flatnonzero(piece.events.number == number)), until_us)
         indices = np.arange(index, index + len(events))
         parts.append(events.take_rows(np.flatnonzero((indices >= block * BLOCK_EVENTS) & (indices < end))))
         index += len(events)

@@ -45,20 +45,39 @@ def last_promises(
     (TG-TOPIC-ENDED), or retention may have deleted its last CTI (TG-RETENTION); ProtocolError: a record of the topic cannot be read.
     """
     promises: Promises = {}
-    for (_, partition), end in sorted(ends.items()):
+    for partition, walk in _walk_topic(properties, topic, starts, ends):
         start = starts[topic, partition]
-        walk = _walk_tails(properties, topic, partition, len(ends), start, end)
-        last_ctis = walk.promises
-        if any(cti.c == INFINITY for cti in last_ctis.values()):
+        if any(cti.c == INFINITY for cti in walk.promises.values()):
             raise ended_error(topic, other_topic_fix)
         if start and not _is_complete(walk):
             what = "retention has deleted CTIs that show how far the ordered topic goes"
             fix = f"bring the checkpoint back, or {other_topic_fix}, and give it a longer retention"
             raise RefusedError(what, code="TG-RETENTION", where=f"{topic}-{partition}@{start}", fix=fix)
-        for number, cti in last_ctis.items():
-            # The listed substreams do not matter for the progress of events.
-            promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
+        _add_promises(promises, partition, walk)
     return promises
+
+
+def last_ctis(
+    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
+) -> Promises:
+    """Return the last CTI of each channel of *topic* that has one, final ones too."""
+    promises: Promises = {}
+    for partition, walk in _walk_topic(properties, topic, starts, ends):
+        _add_promises(promises, partition, walk)
+    return promises
+
+
+def _add_promises(promises: Promises, partition: int, walk: LastPromises) -> None:
+    for number, cti in walk.promises.items():
+        # The listed substreams do not matter for the progress of events.
+        promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
+
+
+def _walk_topic(
+    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
+) -> Iterator[tuple[int, LastPromises]]:
+    for (_, partition), end in sorted(ends.items()):
+        yield partition, _walk_tails(properties, topic, partition, len(ends), starts[topic, partition], end)
 
 
 def ended_error(topic: str, other_topic_fix: str = OTHER_TOPIC_FIX) -> RefusedError:
@@ -97,18 +116,25 @@ def log_of(records: Records, topic: str, partition: int) -> Log:
 
 def has_ended(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> bool:
     """Return whether every channel of *topic* ends in a final CTI; *ends* has all its partitions. Raises like :func:`ctis_of`."""
-    return all(_partition_has_ended(properties, topic, partition, end, len(ends)) for (_, partition), end in ends.items())
+    return read_end(properties, topic, ends) is not None
 
 
-def _partition_has_ended(properties: Mapping[str, str], topic: str, partition: int, end: int, partitions: int) -> bool:
-    ended_numbers: set[int] = set()
-    roster = None
+def read_end(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> dict[int, Cti] | None:
+    """Return a final CTI of each input partition, by roster number, if every channel of *topic* has one; else None."""
+    finals: dict[int, Cti] = {}
+    for (_, partition), end in ends.items():
+        in_partition = _final_ctis_at_end(properties, topic, partition, end)
+        roster = next((cti.roster for cti in in_partition.values()), None)
+        if roster is None or not in_partition.keys() >= set(roster.channels_of(partition, len(ends))):
+            return None
+        finals |= in_partition
+    return finals
+
+
+def _final_ctis_at_end(properties: Mapping[str, str], topic: str, partition: int, end: int) -> dict[int, Cti]:
     with RangeReader(properties, topic, partition, headers=True) as reader:
-        for records in reader.read(max(end - TAIL_RECORDS, 0), end):
-            for cti in final_ctis(records, topic, partition):
-                ended_numbers.add(cti.number)
-                roster = cti.roster
-    return roster is not None and ended_numbers.issuperset(roster.channels_of(partition, partitions))
+        pieces = reader.read(max(end - TAIL_RECORDS, 0), end)
+        return {cti.number: cti for records in pieces for cti in final_ctis(records, topic, partition)}
 
 
 def final_ctis(records: Records, topic: str, partition: int) -> Iterator[Cti]:

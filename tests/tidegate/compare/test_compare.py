@@ -21,7 +21,7 @@ from tidegate.compare.difference import ChannelExcerpt, Difference, events_of
 from tidegate.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.compare.promises import RECENT_EVENTS, PromiseCheck
 from tidegate.compare.records import EventColumns, PartitionWalk, Side
-from tidegate.compare.topics import PartitionSummary, _add_piece
+from tidegate.compare.topics import PartitionSummary, add_piece
 
 ROSTER = Roster(1, 1, Spread.ONE, False)
 
@@ -159,7 +159,7 @@ def met_of(lines: list[Line], partitions: int, start_us: int | None = None) -> P
     side = Side("A", "topic", {}, partitions, (0,) * partitions, (0,) * partitions, start_us)
     walk, found = PartitionWalk(side, 0), PartitionSummary()
     ctis = [(at, each) for at, each in lines if isinstance(each, Cti)]
-    _add_piece(
+    add_piece(
         found, walk._accept(EventColumns(offset, number, seq, system_us, system_us // 1000, header, nothing, nothing), ctis), side, 0, None
     )
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import redis
 from support.valkey_server import Server
 
+from ingest.journal.redis_journal import RedisJournal
 from tidegate.cli.compare import differing_settings
 from tidegate.kafka.admin import Topic
 
@@ -17,10 +17,11 @@ def test_the_setting_that_differs_is_named(tmp_path: Path) -> None:
     server = Server(tmp_path)
     topics = [Topic(name, f"id-{name}", 1, {}) for name in ("a", "b", "unknown")]
     try:
-        client = redis.Redis(port=server.port)
+        journal = RedisJournal.open(server.settings(journal_durability="memory"))
         for topic, late in zip(topics, ("1m", "2m"), strict=False):
-            key = f"tidegate:{{{topic.name}}}:fingerprint:{topic.topic_id}"
-            client.set(key, json.dumps({"settings": {"late": late, "early": "5m"}, "starts": {}, "start": None}))
+            fingerprint = json.dumps({"settings": {"late": late, "early": "5m"}, "starts": {}, "start": None})
+            journal.read_or_set_fingerprint(topic.name, topic.topic_id, fingerprint, begins_anew=True)
+        journal.close_connection()
         assert differing_settings(server.settings(), topics[:2]) == ["late: 1m -> 2m"]
         assert differing_settings(server.settings(), topics[1:]) == []
     finally:

@@ -1,0 +1,1 @@
+"""Replays of an input for those that check or explain what ingest wrote: explain and tidegate/verify may enter."""

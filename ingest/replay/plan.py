@@ -1,0 +1,169 @@
+"""
+The plan of a replay: which job wrote an ordered topic, from which records, with which facts of the journal, and how far it had come.
+
+Law: nothing is created, bound or written. A replay under other settings than those of the topic is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ingest.config import IngestPlan, Partition
+from ingest.journal.rebuild import journal_keys, read_topic_facts, roster_members
+from ingest.journal.redis_journal import RedisJournal
+from ingest.journal.skip_book import SkipBook
+from ingest.journal.topic_fingerprint import compare_settings, read_fingerprint
+from ingest.offsets import PlannedPosition
+from ingest.planner.joining_partitions import read_joins, with_roster
+from ingest.start.decide import make_fingerprint, plan_input
+from ingest.start.read_positions import find_start, largest_earliness_us
+from ingest.start.survey import survey_start
+from ordering.policies import Shape
+from ordering.protocol.facts import Fact, FactKind
+from ordering.ticks import MILLISECOND_US, NEVER
+from tidegate.kafka.admin import Admin, Topic
+from tidegate.kafka.channel_promises import Promises, ctis_of, last_ctis, read_end
+from tidegate.kafka.ranges import RangeReader
+from tidegate.settings.load import Settings
+
+
+@dataclass(frozen=True)
+class Replay:
+    """
+    What a replay of an ordered topic needs.
+
+    Attributes:
+        plan: The job, with its roster, its skips and where it began to read.
+        ordered: The ordered topic.
+        facts: The journal's facts of each input partition.
+        ends: The offset after the last record that was judged, or may be: of a topic that has ended, of its final CTIs.
+        has_ended: Whether the ordered topic ends in final CTIs.
+        promises: The last CTI of each channel, by roster number and output partition.
+        fingerprint: The settings that shape its events.
+        is_known: Whether the journal knows the topic: else its settings are those of the configuration, and its facts those of its CTIs.
+        gone: The partitions of whose records retention has deleted some that the topic was made from, with the first offset left.
+        complete_from_us: All events from here on follow from what is left, microseconds; None: no instant is known. ``NEVER``: all.
+    """
+
+    plan: IngestPlan
+    ordered: Topic
+    facts: Mapping[Partition, list[Fact]]
+    ends: Mapping[Partition, int]
+    has_ended: bool
+    promises: Promises
+    fingerprint: Mapping[str, str]
+    is_known: bool
+    gone: Mapping[Partition, int]
+    complete_from_us: int | None
+
+    def positions(self, admin: Admin, journal: RedisJournal, since_us: int | None) -> dict[Partition, PlannedPosition]:
+        """Return where each partition is read from, to give the events from *since_us* on (None: all)."""
+        if since_us is None:
+            return {partition: self.plan.starts[partition] for partition in self.plan.partitions}
+        starts = {}
+        for partition in self.plan.partitions:
+            position = find_start(self.plan, admin, journal, partition, since_us)
+            starts[partition] = replace(position, next_offset=max(position.next_offset, self.plan.starts[partition].next_offset))
+        return starts
+
+
+def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJournal) -> Replay:
+    """Return the replay of the input *name*; RefusedError if a topic is missing, or the ordered topic was made under other settings."""
+    chosen = settings.input(name)
+    ordered = admin.require(chosen.ordered_topic, f"start tidegate ingest {name} first: it makes the topic")
+    survey = survey_start(settings, name, admin, journal)
+    known = read_fingerprint(journal, ordered)
+    survey = survey if survey.binding is not None or known is None else replace(survey, binding=known[0])
+    plan = plan_input(settings, chosen, survey)
+    fingerprint = make_fingerprint(plan, survey)
+    if survey.binding is not None:
+        compare_settings(ordered.name, {name: survey.binding[name] for name in fingerprint if name in survey.binding}, fingerprint)
+    origin = None if known is None else known[1]
+    start = None if origin is None else origin.start
+    plan = replace(plan, start_us=NEVER if start is None or start.start_us is None else start.start_us)
+    outputs = [(ordered.name, number) for number in range(ordered.partitions)]
+    ends = admin.ends(outputs)
+    promises = last_ctis(plan.kafka, ordered.name, admin.starts(outputs), ends)
+    judged = {number: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
+    if survey.planned is None and origin is not None and origin.starts:
+        joins = read_joins(plan, journal, origin.starts)
+        plan = with_roster(plan, {*origin.starts, *joins}, joins)
+    plan, facts, is_known = _with_facts(plan, admin, journal, judged, is_known=known is not None)
+    first_read = {} if origin is None else origin.starts
+    # A partition of which the journal does not know where it was begun counts from its first record.
+    plan = replace(plan, starts={partition: PlannedPosition(first_read.get(partition, 0)) for partition in plan.partitions})
+    finals = read_end(plan.kafka, ordered.name, ends)
+    raw_ends = admin.ends(plan.partitions)
+    numbers = {partition: number for number, partition in enumerate(plan.partitions)}
+    last = {partition: max(_closed(facts[partition]), judged.get(numbers[partition], 0)) for partition in plan.partitions}
+    replay_ends = {partition: min(end, last[partition]) for partition, end in raw_ends.items()}
+    if finals is not None:
+        replay_ends |= {plan.partitions[number]: cti.next_offset for number, cti in finals.items() if number < len(plan.partitions)}
+    needed = {partition: plan.starts[partition].next_offset for partition in plan.partitions}
+    gone = {partition: first for partition, first in survey.first_offsets.items() if partition in needed and first > needed[partition]}
+    return Replay(
+        plan=plan,
+        ordered=ordered,
+        facts=facts,
+        ends=replay_ends,
+        has_ended=finals is not None,
+        promises=promises,
+        fingerprint=fingerprint,
+        is_known=is_known,
+        gone=gone,
+        complete_from_us=_complete_from(plan, admin, gone) if gone else NEVER,
+    )
+
+
+def _with_facts(
+    plan: IngestPlan, admin: Admin, journal: RedisJournal, judged: Mapping[int, int], *, is_known: bool
+) -> tuple[IngestPlan, dict[Partition, list[Fact]], bool]:
+    """Return the plan with its skips, and the facts of each partition: the journal's, or those in CTIs if it has lost some."""
+    facts = {partition: _journal_facts(plan, journal, partition) for partition in plan.partitions}
+    numbers = {partition: number for number, partition in enumerate(plan.partitions)}
+    lost = [partition for partition in plan.partitions if _closed(facts[partition]) < judged.get(numbers[partition], 0)]
+    plan = replace(plan, skips=SkipBook.of(plan, journal).read().in_force)
+    if not lost:
+        return plan, facts, is_known
+    by_number = read_topic_facts(plan, admin)
+    plan = plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, by_number) or plan.partitions)
+    merged = {partition: by_number[number].merged.facts for number, partition in enumerate(plan.partitions) if number in by_number}
+    return plan, {partition: merged.get(partition, []) for partition in plan.partitions}, False
+
+
+def _journal_facts(plan: IngestPlan, journal: RedisJournal, partition: Partition) -> list[Fact]:
+    return [
+        fact
+        for key, kinds in journal_keys(plan, partition).items()
+        if journal.has_facts(key)
+        for fact in journal.dump(key)
+        if fact.kind in kinds
+    ]
+
+
+def _closed(facts: list[Fact]) -> int:
+    return max((fact.position for fact in facts if fact.kind == FactKind.CLOSED), default=0)
+
+
+def _complete_from(plan: IngestPlan, admin: Admin, gone: Mapping[Partition, int]) -> int | None:
+    """Return the instant from which on no event needs a record that is gone; None if no instant is known."""
+    early_us = largest_earliness_us(plan)
+    if early_us is None:
+        return None
+    frontiers_us = [_frontier_us(plan, admin, plan.partitions.index(partition), first) for partition, first in gone.items()]
+    if None in frontiers_us:
+        return None
+    # Kafka's timestamps are whole milliseconds; a record that is gone may have the same one.
+    return max(us for us in frontiers_us if us is not None) + early_us + MILLISECOND_US + (plan.settings.event_shape is Shape.EDGE)
+
+
+def _frontier_us(plan: IngestPlan, admin: Admin, number: int, position: int) -> int | None:
+    """
+    Return an arrival time that no record below a position exceeds, by the first CTI that was written from there on; None if there is none.
+    """
+    output = plan.settings.ordered_topic, plan.outputs_of(number)[0]
+    start, end = admin.starts([output])[output], admin.ends([output])[output]
+    with RangeReader(plan.kafka, *output, headers=True) as reader:
+        ctis = (cti for records in reader.read(start, end) for _, cti in ctis_of(records, *output))
+        return next((cti.arrival_us for cti in ctis if cti.number == number and cti.next_offset >= position), None)

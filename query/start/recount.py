@@ -1,0 +1,174 @@
+"""
+A recount: the plan of a query job as it ran, to compute its results once more from the topics as they stand.
+
+Law: nothing is created, bound or written. With the job's checkpoint the recount is refused unless settings, query and topics are those of
+the job; without one, how the results are spread over partitions must be what their CTIs say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ordering.errors import RefusedError
+from ordering.protocol.punctuation import Cti
+from ordering.ticks import INFINITY, NEVER
+from query.config import Partition, QueryPlan
+from query.plan.nodes import Plan
+from query.reference.lookup import KnownReferences
+from query.reference.watch import TakenVersions
+from query.start.binding import make_binding
+from query.start.decide import plan_layout
+from query.start.output_start import bound_start, read_log_starts, read_promises, read_split
+from query.start.read_positions import finished_positions, read_positions, settle_logs
+from query.start.result_limits import result_limits
+from query.start.survey import TopicSurvey, survey_topics
+from tidegate.checkpoint.binding import differences, read_binding, with_bound_tasks
+from tidegate.checkpoint.output_start import BEGINNING, Start
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.channel_promises import read_end
+from tidegate.settings.load import Settings
+
+
+@dataclass(frozen=True)
+class Recount:
+    """
+    What a recount needs.
+
+    Attributes:
+        plan: The job, with where its logs are read from.
+        start: The output start of the job.
+        ends: The offset after the last record to be read of each ordered partition.
+        result_ends: The same of each partition of the result topics, read before the others: so nothing in it is from later records.
+        closes: Whether the job came to its end there, with its input or before it (``--until-end``).
+        leaves: How many records have come since then.
+        from_us: Results from here on are computed, microseconds; None: all that the job has written. With OVER over several inputs, or over
+            results, the order between keys depends on where a run begins: such a query is computed from its beginning.
+        has_checkpoint: Whether the job's checkpoint is here, and settings and query were compared with it.
+        references: The versions of reference data that the job took up.
+        was_resumed: Whether the job once went on without its checkpoint.
+    """
+
+    plan: QueryPlan
+    topics: TopicSurvey
+    start: Start
+    ends: Mapping[Partition, int]
+    result_ends: Mapping[Partition, int]
+    closes: bool
+    leaves: int
+    from_us: int | None
+    has_checkpoint: bool
+    references: KnownReferences | None
+    was_resumed: bool
+
+
+def plan_recount(
+    settings: Settings, plans: tuple[Plan, ...], admin: Admin, requested: Start | None = None, since_us: int | None = None
+) -> Recount:
+    """
+    Return the recount of a job from its start on, or from *since_us* on, microseconds, if that is later. *requested* is the start of a job
+    whose checkpoint is not here. RefusedError: the settings are not the job's (TG-VERIFY-SETTINGS), or records that it needs are gone
+    (TG-RETENTION).
+    """
+    topics = survey_topics(settings, plans, admin)
+    binding = read_binding(topics.folder)
+    settings = with_bound_tasks(settings, binding)
+    layout = plan_layout(settings, plans, topics)
+    start = requested or BEGINNING if binding is None else bound_start(binding)
+    plan = replace(layout, start_us=start.start_us, result_bytes_max=result_limits(layout.outputs, topics, binding))
+    if binding is None:
+        _check_split(plan, topics, admin)
+    else:
+        plan = replace(plan, until_us=int(binding["until"]) if binding.get("until") else INFINITY)
+        _check_settings(plan, topics, binding, start, settings.spark.shuffle_partitions)
+    result_ends = admin.ends(
+        (topic.name, number)
+        for output in plan.outputs
+        if (topic := topics.results.get(output.topic or ""))
+        for number in range(topic.partitions)
+    )
+    present_ends = admin.ends(plan.partitions)
+    closed = _find_close(plan, present_ends, result_ends)
+    is_later = since_us is not None and since_us > (NEVER if start.start_us is None else start.start_us)
+    from_us = since_us if is_later and not (plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result)) else None
+    # Positions are asked for as if there were no checkpoint, which has them where the job stands.
+    folder, located = topics.folder, replace(plan, start_us=plan.start_us if from_us is None else from_us, checkpoint="")
+    log_starts = read_log_starts(folder) if from_us is None else {}
+    located = replace(located, log_starts=log_starts or settle_logs(admin, located))
+    versions = TakenVersions.read(folder) if plan.references else None
+    return Recount(
+        plan=replace(located, starts=read_positions(admin, located), checkpoint=str(folder)),
+        topics=topics,
+        start=start,
+        ends=present_ends if closed is None else closed,
+        result_ends=result_ends,
+        closes=closed is not None,
+        leaves=0 if closed is None else sum(present_ends.values()) - sum(closed.values()),
+        from_us=from_us,
+        has_checkpoint=binding is not None,
+        references=None if versions is None else _known(versions, plan),
+        was_resumed=any(read_promises(folder, len(plan.outputs))),
+    )
+
+
+def _known(versions: TakenVersions, plan: QueryPlan) -> KnownReferences:
+    added = [(version.table, version.effective_us) for version in versions.added]
+    return KnownReferences(added, versions.tables(plan.reference_settings, len(added)))
+
+
+def _check_settings(plan: QueryPlan, topics: TopicSurvey, binding: Mapping[str, str], start: Start, tasks: int) -> None:
+    # Where results go decides nothing about them.
+    now = {name: value for name, value in make_binding(plan, topics.topic_ids, start, tasks).items() if name != "output"}
+    changed = differences({name: value for name, value in binding.items() if name != "output"}, now)
+    if changed:
+        raise RefusedError(
+            f"the job that writes INTO {plan.name} runs under other settings: {'; '.join(changed)}",
+            code="TG-VERIFY-SETTINGS",
+            where=str(topics.folder),
+            fix="verify with the query and the settings of the job",
+        )
+
+
+def _check_split(plan: QueryPlan, topics: TopicSurvey, admin: Admin) -> None:
+    for output in plan.outputs:
+        topic = topics.results.get(output.topic or "")
+        split = None if topic is None or plan.buckets == 1 else read_split(plan.kafka, admin, topic)
+        if topic is not None and (topic.partitions != plan.buckets or (split is not None and split != plan.split)):
+            raise RefusedError(
+                f"the results in {topic.name} are spread over its {topic.partitions} partitions otherwise than this query spreads them",
+                code="TG-VERIFY-SETTINGS",
+                where=topic.name,
+                fix="verify with the query and the settings of the job that wrote them (tidegate plan)",
+            )
+
+
+def _find_close(plan: QueryPlan, ends: Mapping[Partition, int], result_ends: Mapping[Partition, int]) -> Mapping[Partition, int] | None:
+    """Return up to where a job whose results have ended has read; None if they have not ended."""
+    finals = _final_ctis(plan, result_ends)
+    if finals is None:
+        return None
+    if done := finished_positions(plan):
+        return {**ends, **done}
+    closed = dict(ends)
+    for bucket in range(plan.buckets):
+        # Their final CTI has the sum of the positions.
+        logs, next_offset = plan.logs_of(bucket), finals[bucket].next_offset
+        if len(logs) == 1:
+            closed[plan.partitions[logs[0]]] = next_offset
+        elif sum(ends[plan.partitions[log]] for log in logs) != next_offset:
+            raise RefusedError(
+                f"the job that wrote INTO {plan.name} has ended, and it is not known where it stood in each partition that it read",
+                code="TG-VERIFY-END",
+                where=", ".join(feed.topic for feed in plan.feeds),
+                fix="verify where the job's checkpoint is, or only up to a time before the end (--until)",
+            )
+    return closed
+
+
+def _final_ctis(plan: QueryPlan, result_ends: Mapping[Partition, int]) -> Mapping[int, Cti] | None:
+    topic = next((output.topic for output in plan.outputs if output.topic and _of_topic(result_ends, output.topic)), None)
+    return None if topic is None else read_end(plan.kafka, topic, _of_topic(result_ends, topic))
+
+
+def _of_topic(offsets: Mapping[Partition, int], topic: str) -> dict[Partition, int]:
+    return {partition: offset for partition, offset in offsets.items() if partition[0] == topic}

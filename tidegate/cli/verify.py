@@ -1,0 +1,218 @@
+"""
+The command ``tidegate verify``: computes a published result again from its raw topics, and says whether it is the same.
+
+Exit code 0: equal. 1: it differs. Others: errors.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ordering.errors import SettingError, TickRangeError
+from ordering.ticks import format_tick, parse_tick
+from tidegate.observe.console import Format
+
+if TYPE_CHECKING:
+    from query.plan.nodes import Plan
+    from tidegate.settings.load import Settings
+    from tidegate.verify.stages import Request, Stage
+
+_POLL_S = 0.2
+
+
+def verify(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="An input or output, or its topic or folder of files.")],
+    queries: Annotated[
+        list[str] | None,
+        typer.Option("--query", metavar="[NAME=]FILE", help="The query that writes it, and those before it; NAME as --into of the job."),
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only results from this time on.")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only results before this time.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Only so many short spans, one drawn in each of equal parts of the history.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="With --sample: draws the same spans again; default: another each time.")] = None,
+    start: Annotated[str | None, typer.Option(help="The --start of the query's job, if its checkpoint is not here.")] = None,
+    sign_with: Annotated[
+        Path | None, typer.Option("--sign", metavar="KEY", help="If it is equal, write an attestation, signed with this Ed25519 key (PEM).")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option("--check", metavar="FILE", help="Only check whether what stands is what this attestation was given for.")
+    ] = None,
+    public_key: Annotated[Path | None, typer.Option(metavar="FILE", help="With --check: the key that must have signed it (PEM).")] = None,
+    attestation: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --sign: where to write it; default: TARGET.attestation.json.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
+) -> None:
+    """Compute a published result again from raw topics, journal, settings and query, and compare every byte."""
+    from tidegate.checkpoint.output_start import parse_start
+    from tidegate.cli.journal import open_services
+    from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import print_lines
+    from tidegate.verify.attestation import read_private_key, sign
+    from tidegate.verify.because import explain_stages
+    from tidegate.verify.report import as_dict, as_lines, make_statement
+    from tidegate.verify.stages import Request, find_target
+
+    if check is not None:
+        _check(check, public_key, config, assign, format)
+        return
+    if sign_with is not None:
+        # Before anything is computed: a key that cannot be read would waste the work.
+        read_private_key(sign_with)
+    settings, admin, journal = open_services(config, assign)
+    since_us, until_us = _parse_time(since, "--since"), _parse_time(until, "--until")
+    if since_us is not None and until_us is not None and since_us >= until_us:
+        raise SettingError("--until is not after --since", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")
+    if sample is not None and sign_with is not None:
+        what, fix = "a sample is not attested", "leave --sample or --sign out; --since and --until attest a part"
+        raise SettingError(what, code="TG-SETTING-CONFLICT", where="--sign", fix=fix)
+    name, is_input = find_target(settings, target)
+    requested = parse_start(start, time.time_ns() // 1_000)
+    request = Request(settings, admin, journal, read_scripts(settings, queries or []), since_us, until_us, requested)
+    if sample is not None:
+        seed = time.time_ns() % 1_000_000 if seed is None else seed
+        _verify_sample(request, name, sample, seed, format, is_input=is_input)
+        return
+    stages = _verify_with_progress(request, name, is_input=is_input)
+    explanations = explain_stages(stages, admin)
+    told = as_dict(name, stages, explanations)
+    if format is Format.JSON:
+        print_json(told)
+    else:
+        print_lines(as_lines(name, stages, explanations))
+    if not told["equal"]:
+        raise typer.Exit(1)
+    if sign_with is not None:
+        file = attestation or Path(f"{name}.attestation.json")
+        file.write_text(sign(make_statement(told, stages[-1].since_us, until_us, time.time_ns() // 1_000), sign_with), encoding="utf-8")
+        if format is Format.TEXT:
+            print_lines([f"attested: {file}"])
+
+
+def _verify_sample(request: Request, name: str, count: int, seed: int, format: Format, *, is_input: bool) -> None:
+    """Verify spans that are drawn; print each, and exit with 1 if one differs."""
+    from dataclasses import replace
+
+    from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import print_lines
+    from tidegate.verify.because import explain_stages
+    from tidegate.verify.report import as_dict, as_lines
+    from tidegate.verify.sampling import draw_spans, find_extent
+
+    settings, kafka = request.settings, request.settings.kafka.client_properties()
+    plans = request.scripts.get(name, ())
+    inputs = [name] if is_input else [each for plan in plans for each in plan.inputs if each in settings.inputs]
+    # Times of results follow those of events; the first input's ordered topic shows how far they reach.
+    topic = settings.input(inputs[0]).ordered_topic if inputs else str(settings.output(plans[0].inputs[0] if plans else name).topic)
+    extent = find_extent(request.admin, kafka, topic, range(request.admin.require(topic).partitions))
+    first_us, last_us = extent or (0, 0)
+    first_us, last_us = max(first_us, request.since_us or 0), min(last_us, request.until_us or last_us)
+    differs, told = False, []
+    for since_us, until_us in draw_spans(first_us, last_us, count, seed):
+        stages = _verify_with_progress(replace(request, since_us=since_us, until_us=until_us), name, is_input=is_input)
+        explanations = explain_stages(stages, request.admin)
+        result = as_dict(name, stages, explanations)
+        differs |= not result["equal"]
+        told.append({"since": format_tick(since_us), "until": format_tick(until_us), **result})
+        if format is Format.TEXT:
+            print_lines([f"from {format_tick(since_us)} to {format_tick(until_us)}:", *as_lines(name, stages, explanations)])
+    if format is Format.JSON:
+        print_json({"equal": not differs, "target": name, "seed": seed, "spans": told})
+    else:
+        verdict = "different" if differs else "equal"
+        print_lines([f"{len(told)} spans of {format_tick(first_us)} to {format_tick(last_us)}, drawn with --seed {seed}: {verdict}"])
+    if differs:
+        raise typer.Exit(1)
+
+
+def _check(file: Path, public_key: Path | None, config: Path | None, assign: list[str] | None, format: Format) -> None:
+    """Check an attestation's signature, and that what stands has its digests; exit with 1 if not."""
+    from tidegate.kafka.admin import Admin
+    from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import print_lines
+    from tidegate.settings.load import load
+    from tidegate.settings.sources import parse_assignments
+    from tidegate.verify.attestation import check_signature
+    from tidegate.verify.standing import find_changes
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"the attestation cannot be read: {error}", code="TG-VERIFY-KEY", where=str(file)) from None
+    attestation = check_signature(text, str(file), public_key)
+    settings = load(config, parse_assignments(assign or []))
+    properties = settings.kafka.client_properties()
+    admin = Admin(properties, settings.kafka.connect_timeout_us / 1e6)
+    changes = list(find_changes(attestation.statement, admin, properties))
+    statement = attestation.statement
+    if format is Format.JSON:
+        print_json({"holds": not changes, "key": attestation.fingerprint, "changes": changes, "statement": statement})
+    else:
+        published = [f"{each['rows']:,} rows of {each['name']}" for each in statement["published"]]
+        verdict = "no longer stands as attested" if changes else "stands as attested"
+        signed = f"{', '.join(published)}: {verdict} at {statement['at']}, signed with the key {attestation.fingerprint}"
+        print_lines([*changes, signed])
+    if changes:
+        raise typer.Exit(1)
+
+
+def read_scripts(settings: Settings, queries: list[str]) -> dict[str, tuple[Plan, ...]]:
+    """Return the plans of each script by the names of its outputs; SettingError if two scripts write one output."""
+    from query.job import read_plans
+
+    scripts: dict[str, tuple[Plan, ...]] = {}
+    for text in queries:
+        into, equals, file = text.partition("=")
+        plans = read_plans(settings, Path(file if equals else text), into if equals else None)
+        for plan in plans:
+            if plan.output in scripts:
+                what, fix = f"two scripts write INTO {plan.output}", "name each script once"
+                raise SettingError(what, code="TG-SETTING-CONFLICT", where="--query", fix=fix)
+            scripts[plan.output] = plans
+    return scripts
+
+
+def _parse_time(text: str | None, flag: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_tick(text)
+    except TickRangeError as error:
+        raise TickRangeError(error.what, where=flag, fix=error.fix, example=f"{flag} 2001-01-01T00:00:00Z") from None
+
+
+def _verify_with_progress(request: Request, name: str, *, is_input: bool) -> list[Stage]:
+    from tidegate.observe.console import live_line
+    from tidegate.observe.terminal import standard_error
+    from tidegate.verify.stages import verify as verify_stages
+
+    read, title, lock = [0], [name], threading.Lock()
+
+    def on_stage(stage: str):  # type: ignore[no-untyped-def]
+        title[0] = stage
+
+        def on_records(count: int) -> None:
+            with lock:
+                read[0] += count
+
+        return on_records
+
+    request.on_stage = on_stage
+    # The verification runs in its own thread, so that the terminal is updated by one thread alone.
+    with ThreadPoolExecutor(max_workers=1) as pool, live_line(standard_error(), "verify") as show:
+        verifying = pool.submit(verify_stages, request, name, is_input=is_input)
+        ended = threading.Event()
+        verifying.add_done_callback(lambda _: ended.set())
+        while not ended.wait(_POLL_S):
+            show(f"{title[0]}: {read[0]:,} records", read[0])
+        return verifying.result()

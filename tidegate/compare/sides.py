@@ -1,0 +1,60 @@
+"""What is read of a topic to compare it: all of it, or the records from an instant on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ordering.errors import RefusedError
+from ordering.protocol.punctuation import Cti
+from ordering.ticks import INFINITY, MILLISECOND_US, NEVER
+from tidegate.compare.records import Side
+from tidegate.kafka.admin import Admin, Topic
+from tidegate.kafka.channel_promises import ctis_of
+from tidegate.kafka.ranges import RangeReader
+
+# A start in the middle also reads this many records at the end: the last CTI of a channel may be before that start.
+TAIL_RECORDS = 1_000
+
+
+def make_side(label: str, admin: Admin, properties: Mapping[str, str], topic: Topic, start_us: int | None) -> Side:
+    """
+    Return a topic to be compared from *start_us* on (None: all of it); RefusedError (TG-RETENTION) if that is gone for certain.
+    """
+    partitions = [(topic.name, number) for number in range(topic.partitions)]
+    starts, ends = admin.starts(partitions), admin.ends(partitions)
+    trimmed_places = [f"{topic.name}-{number}@{starts[topic.name, number]}" for _, number in partitions if starts[topic.name, number]]
+    if trimmed_places and start_us is None:
+        what = f"retention has deleted the beginning of {topic.name}"
+        fix = "compare from a time on that is still there"
+        raise RefusedError(what, code="TG-RETENTION", where=", ".join(trimmed_places), fix=fix, example="--from 2001-01-02T00:00:00Z")
+    # A trimmed topic is read from its first record on: its CTIs must prove that no needed event was deleted.
+    if start_us is not None and not trimmed_places:
+        first_offsets = admin.offsets_from(partitions, start_us)
+        starts = {partition: min(first_offsets[partition], max(ends[partition] - TAIL_RECORDS, 0)) for partition in partitions}
+    first, end = (tuple(offsets[partition] for partition in partitions) for offsets in (starts, ends))
+    return Side(label, topic.name, properties, topic.partitions, first, end, start_us, bool(trimmed_places))
+
+
+def complete_from_us(admin: Admin, properties: Mapping[str, str], topic: Topic) -> int:
+    """
+    Return an instant, microseconds, from which on a topic still has all events, by the first CTIs that are left; ``NEVER`` if retention has
+    deleted nothing, ``INFINITY`` if nothing shows it.
+    """
+    partitions = [(topic.name, number) for number in range(topic.partitions)]
+    starts, ends = admin.starts(partitions), admin.ends(partitions)
+    trimmed = [partition for partition in partitions if starts[partition]]
+    # Kafka finds records by whole milliseconds.
+    instants = [_largest_deleted_us(properties, *each, topic.partitions, starts[each], ends[each]) + MILLISECOND_US for each in trimmed]
+    return min(max(instants, default=NEVER), INFINITY)
+
+
+def _largest_deleted_us(properties: Mapping[str, str], topic: str, number: int, partitions: int, start: int, end: int) -> int:
+    """Return a time that no deleted event of a partition exceeds."""
+    first: dict[int, Cti] = {}
+    with RangeReader(properties, topic, number, headers=True) as reader:
+        for records in reader.read(start, end):
+            for _, cti in ctis_of(records, topic, number):
+                first.setdefault(cti.number, cti)
+                if first.keys() >= set(cti.roster.channels_of(number, partitions)):
+                    return max(each.largest_us for each in first.values())
+    return INFINITY - MILLISECOND_US

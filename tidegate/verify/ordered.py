@@ -1,0 +1,208 @@
+"""
+Verifies an ordered topic: the raw topic is ordered anew, and every channel compared with what stands in the topic.
+
+Law (spec section 4, level 1): from raw topic, settings and journal the events of every channel follow byte for byte. Both sides are walked
+once and only digests stay in memory (:mod:`tidegate.compare.digest`); a block that differs is walked again. An event that is due, as a CTI
+says that everything before its time is written, must stand in the topic. One that is not yet due may still be to come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.config import Partition
+from ingest.offsets import PlannedPosition
+from ingest.replay.plan import Replay
+from ingest.replay.walk import ReplayingWalk
+from ordering.columns.payload_columns import to_arrow
+from ordering.model.events import Released
+from ordering.ticks import MILLISECOND_US, NEVER
+from tidegate.compare.difference import ChannelExcerpt, Difference, events_of
+from tidegate.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
+from tidegate.compare.promises import BrokenPromise
+from tidegate.compare.records import EventColumns, Side
+from tidegate.compare.topics import Channel, PartitionSummary, reread_block, walk_partition
+from tidegate.kafka.writer import event_headers
+
+OnRecords = Callable[[int], None]
+# Roster number of the input partition, and output partition.
+ChannelId = tuple[int, int]
+
+
+@dataclass(slots=True)
+class OrderedCheck:
+    """
+    The result of verifying an ordered topic.
+
+    Attributes:
+        events: How many events of the topic are as computed.
+        ahead: How many events were computed that are not yet in the topic, and need not be.
+        largest_us: The largest System.Timestamp of the events that stand in the topic.
+        differences: The first difference of each channel; A is what stands, B what should stand.
+        broken: What the topic's CTIs promise in vain.
+        unusable: Records that are no events, by reason.
+        duplicates: Records that readers skip: repeated and torn writes.
+    """
+
+    events: int = 0
+    ahead: int = 0
+    largest_us: int = NEVER
+    differences: list[Difference] = field(default_factory=list)
+    broken: list[BrokenPromise] = field(default_factory=list)
+    unusable: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+
+    @property
+    def is_equal(self) -> bool:
+        return not self.differences and not self.broken
+
+
+@dataclass
+class OrderedVerifier:
+    """
+    The verification of one ordered topic between two instants, microseconds.
+
+    Args:
+        side: The topic as it stands.
+        starts: Where each input partition is read from.
+        since_us: Events from here on are compared; None: all.
+        until_us: Events before this are compared; None: all.
+    """
+
+    replay: Replay
+    side: Side
+    starts: Mapping[Partition, PlannedPosition]
+    since_us: int | None
+    until_us: int | None
+    # Channels that lack events which their last CTI says are written.
+    _overdue: set[ChannelId] = field(default_factory=set)
+
+    def run(self, on_records: OnRecords) -> OrderedCheck:
+        check = OrderedCheck()
+        # Both sides are read at the same time: most of the work is done outside of Python's lock.
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            replaying = pool.submit(self._digest_replays, check, on_records)
+            standing = pool.submit(self._walk_topic, on_records)
+            computed, summaries = replaying.result(), standing.result()
+        for partition, summary in enumerate(summaries):
+            check.duplicates += summary.duplicates + summary.torn
+            broken = [summary.unmet, *(channel.check.broken for _, channel in sorted(summary.channels.items()))]
+            check.broken += [promise for promise in broken if promise is not None]
+            for number in sorted({number for number, output in computed if output == partition} | summary.channels.keys()):
+                self._compare(check, (number, partition), summary.channels.get(number), computed.get((number, partition)))
+        check.differences.sort(key=lambda difference: difference.system_us)
+        return check
+
+    def _walk_topic(self, on_records: OnRecords) -> list[PartitionSummary]:
+        return [walk_partition(self.side, partition, self.until_us, on_records) for partition in range(self.side.partitions)]
+
+    def _digest_replays(self, check: OrderedCheck, on_records: OnRecords) -> dict[ChannelId, ChannelDigest]:
+        digests: dict[ChannelId, ChannelDigest] = {}
+        for number, partition in enumerate(self.replay.plan.partitions):
+            walk = self._walk(partition)
+            for records, released in self._events(walk, partition):
+                on_records(records)
+                for output, events in self._by_output(released):
+                    digest = digests.setdefault((number, output), ChannelDigest())
+                    self._note_overdue((number, output), digest.count, events)
+                    digest.add(events)
+            check.unusable += walk.unusable
+        return digests
+
+    def _note_overdue(self, channel: ChannelId, index: int, events: EventColumns) -> None:
+        """Note a channel whose last CTI says that all of its events below c are written, if *events* holds a later one below c."""
+        cti = self.replay.promises.get(channel[0], {}).get(channel[1])
+        if cti is not None and not self.side.has_own_numbers and bool((events.system_us[max(cti.n - index, 0) :] < cti.c).any()):
+            self._overdue.add(channel)
+
+    def _walk(self, partition: Partition) -> ReplayingWalk:
+        plan = self.replay.plan
+        model, start = plan.model(plan.partitions.index(partition)), self.starts[partition]
+        least_us = max(NEVER if self.since_us is None else self.since_us, plan.start_us)
+        # A partition that joined later has no event below its join.
+        state = model.new_state() if least_us == NEVER else model.state_from(least_us, start.next_offset)
+        state.next_offset = start.next_offset
+        return ReplayingWalk(plan, partition, self.replay.facts[partition], state)
+
+    def _events(self, walk: ReplayingWalk, partition: Partition) -> Iterator[tuple[int, Released]]:
+        end = self.replay.ends[partition]
+        for step in walk.events(end, finish=self.replay.has_ended):
+            yield step
+            if self.until_us is not None and walk.c >= self.until_us:
+                return
+
+    def _by_output(self, released: Released) -> Iterator[tuple[int, EventColumns]]:
+        if not len(released):
+            return
+        events, output = event_columns(released), released.output_partition
+        if self.until_us is not None:
+            rows = np.flatnonzero(events.system_us < self.until_us)
+            events, output = events.take_rows(rows), output[rows]
+        if self.side.has_own_numbers:
+            events = events.without_numbers()
+        for partition in np.unique(output).tolist():
+            yield partition, events.take_rows(np.flatnonzero(output == partition))
+
+    def _compare(self, check: OrderedCheck, channel: ChannelId, standing: Channel | None, computed: ChannelDigest | None) -> None:
+        standing_digest = ChannelDigest() if standing is None else standing.digest
+        computed = computed or ChannelDigest()
+        if standing_digest.count:
+            check.largest_us = max(check.largest_us, standing_digest.largest_us)
+        difference = self._find_difference(channel, standing_digest, computed)
+        if difference is None and standing_digest.count != computed.count:
+            if standing_digest.count > computed.count or self._is_due(channel, standing_digest.count):
+                block = min(standing_digest.count, computed.count) // BLOCK_EVENTS
+                difference = self._read_excerpt(channel, standing_digest, block).length_difference()
+            else:
+                check.ahead += computed.count - standing_digest.count
+        if difference is None:
+            check.events += min(standing_digest.count, computed.count)
+        else:
+            check.events += difference.index
+            check.differences.append(difference)
+
+    def _is_due(self, channel: ChannelId, count: int) -> bool:
+        """Return whether events after the first *count* ones must stand in the topic."""
+        cti = self.replay.promises.get(channel[0], {}).get(channel[1])
+        is_short = cti is not None and not self.side.has_own_numbers and count < cti.n
+        return self.replay.has_ended or channel in self._overdue or is_short
+
+    def _find_difference(self, channel: ChannelId, standing: ChannelDigest, computed: ChannelDigest) -> Difference | None:
+        block = find_differing_block(standing, computed)
+        return None if block is None else self._read_excerpt(channel, standing, block[0]).difference()
+
+    def _read_excerpt(self, channel: ChannelId, standing: ChannelDigest, block: int) -> ChannelExcerpt:
+        """Read a block of both sides again, and the next one, which shows whether an event is missing or moved."""
+        number, partition = channel
+        first = block * BLOCK_EVENTS
+        end = first + 2 * BLOCK_EVENTS
+        stands = reread_block(self.side, standing, number, partition, block, end, self.until_us)
+        return ChannelExcerpt(
+            number, partition, first, *(events_of(columns) if columns else [] for columns in (stands, self._recompute(channel, first, end)))
+        )
+
+    def _recompute(self, channel: ChannelId, first: int, end: int) -> EventColumns | None:
+        partition = self.replay.plan.partitions[channel[0]] if channel[0] < len(self.replay.plan.partitions) else None
+        parts, index = [], 0
+        for _, released in self._events(self._walk(partition), partition) if partition is not None else ():
+            for output, events in self._by_output(released):
+                if output == channel[1]:
+                    parts.append(events.slice(min(max(first - index, 0), len(events)), min(max(end - index, 0), len(events))))
+                    index += len(events)
+            if index >= end:
+                break
+        return EventColumns.concat(parts) if parts else None
+
+
+def event_columns(released: Released) -> EventColumns:
+    """Return released events as they stand in a topic; instead of log offsets they have those of their input partition."""
+    key, value = (to_arrow(column).cast(pa.binary()) for column in (released.key, released.value))
+    number = np.full(len(released), released.number, dtype=np.int64)
+    stamp_ms = released.system_us // MILLISECOND_US
+    return EventColumns(released.offset, number, released.seq, released.system_us, stamp_ms, event_headers(released), key, value)

@@ -1,0 +1,110 @@
+"""
+Computes the results of a query once more: its production buckets over the ordered topics, in one process, without Spark.
+
+Law: the results of a bucket, their order and their numbers are those that the job writes, wherever either of them cuts its reading.
+Memory is the buckets' own and the pieces between two settlements, as in a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ordering.model.step import Released
+from query.buckets.bucket import Bucket
+from query.buckets.make import new_bucket, read_in_time_order
+from query.buckets.result_channel import FullSpan
+from query.columns.decode import DecodedRange, decode
+from query.start.recount import Recount
+from tidegate.kafka.ranges import RangeReader
+
+_PIECE_EVENTS = 100_000
+# Events read between two settlements, and how many settlements lie between two saves: these also drop what is no longer needed.
+_SETTLE_EVENTS = 200_000
+_SETTLEMENTS_PER_SAVE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Results of one output that a bucket has computed: the next ones of its channel, and the sheets that are full."""
+
+    bucket: int
+    output: int
+    results: Released | None = None
+    sheets: Sequence[FullSpan] = ()
+
+
+class Recomputation:
+    """The run of a recount; ``read`` counts the records read so far, ``left_out`` rows that became dead letters."""
+
+    def __init__(self, recount: Recount) -> None:
+        self._recount, self._plan = recount, recount.plan
+        self.read = self.left_out = 0
+        self._until_us: int | None = None
+
+    def run(self, until_us: int | None = None) -> Iterator[Computed]:
+        """Yield all results, at least those before *until_us*, microseconds: of each bucket in the order of its channel."""
+        plan, self._until_us = self._plan, until_us
+        # The buckets of an exchange read all partitions, so they go together; others have logs of their own.
+        together = [range(plan.buckets)] if plan.exchange is not None else [[bucket] for bucket in range(plan.buckets)]
+        for numbers in together:
+            yield from self._run_buckets({number: new_bucket(plan, number) for number in numbers})
+
+    def _run_buckets(self, buckets: dict[int, Bucket]) -> Iterator[Computed]:
+        logs = self._plan.logs_of(next(iter(buckets)))
+        for bucket in buckets.values():
+            if self._recount.references is not None:
+                bucket.update_references(self._recount.references)
+        unsettled = settlements = 0
+        for log, piece in read_in_time_order({log: self._pieces(log, buckets) for log in logs}):
+            for number, bucket in buckets.items():
+                for released in bucket.accept_in_parts(log, piece):
+                    yield from _results(number, released)
+            unsettled += len(piece.log)
+            if unsettled >= _SETTLE_EVENTS:
+                unsettled, settlements = 0, settlements + 1
+                yield from self._settle(buckets, saves=settlements % _SETTLEMENTS_PER_SAVE == 0)
+                if all(bucket.is_finished or self._has_passed(bucket) for bucket in buckets.values()):
+                    return
+        yield from self._settle(buckets, ends=self._recount.closes)
+
+    def _has_passed(self, bucket: Bucket) -> bool:
+        outputs = range(len(self._plan.outputs))
+        return self._until_us is not None and min(map(bucket.output_frontier_us, outputs)) >= self._until_us
+
+    def _pieces(self, log: int, buckets: dict[int, Bucket]) -> Iterator[DecodedRange]:
+        topic, number = self._plan.partitions[log]
+        start, end = self._plan.starts[topic, number], self._recount.ends[topic, number]
+        router = next(iter(buckets.values()))
+        with RangeReader(self._plan.kafka, topic, number, headers=True) as reader:
+            for records in reader.read(start, end, _PIECE_EVENTS):
+                self.read += len(records)
+                yield router.route(log, decode(records, topic, number))
+
+    def _settle(self, buckets: dict[int, Bucket], *, saves: bool = False, ends: bool = False) -> Iterator[Computed]:
+        for number, bucket in buckets.items():
+            yield from _all_results(number, bucket, bucket.settle())
+            if ends:
+                yield from _all_results(number, bucket, bucket.end())
+            for output, settings in enumerate(self._plan.outputs):
+                sheets = bucket.pop_full_spans(output) if settings.writes_sheets else []
+                if sheets:
+                    yield Computed(number, output, sheets=sheets)
+            # The CTIs go nowhere; taking them lets the bucket forget what they promise.
+            bucket.next_ctis()
+            self.left_out += len(bucket.pop_bad_rows())
+            if saves:
+                bucket.save()
+
+
+def _results(number: int, released: Sequence[Released]) -> Iterator[Computed]:
+    for output, results in enumerate(released):
+        if len(results):
+            yield Computed(number, output, results)
+
+
+def _all_results(number: int, bucket: Bucket, first: Sequence[Released]) -> Iterator[Computed]:
+    """Yield results, and those that the bucket has left for further calls."""
+    yield from _results(number, first)
+    while not bucket.is_settled:
+        yield from _results(number, bucket.settle())

@@ -1,0 +1,341 @@
+"""
+The stages of a verification, raw topics first: ordered topics, then the queries that read them, up to what is to be verified.
+
+Law: a stage is compared with what follows from its input as it stands. So if every stage is equal, what is verified follows from the raw
+topics; a stage that cannot be checked is told, with the instant from which on its results follow from what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ingest.journal.redis_journal import RedisJournal
+from ingest.replay.plan import Replay, plan_replay
+from ordering.errors import RefusedError, SettingError
+from ordering.ticks import DAY_US, INFINITY, NEVER, SECOND_US, format_tick
+from query.config import Partition
+from query.plan.nodes import UNBOUNDED, Plan
+from query.start.recount import Recount, plan_recount
+from query.start.survey import survey_topics
+from tidegate.checkpoint.output_start import Start
+from tidegate.compare.records import Side
+from tidegate.compare.sides import complete_from_us, make_side
+from tidegate.kafka.admin import Admin, Topic
+from tidegate.settings.load import Settings
+from tidegate.verify.file_rows import FilesCheck, list_files
+from tidegate.verify.ordered import OnRecords, OrderedCheck, OrderedVerifier
+from tidegate.verify.recompute import Recomputation
+from tidegate.verify.topic_rows import TopicPartition
+
+# How far past the first instant that may be recounted one is looked for.
+_STEP_MAX_US = 40 * DAY_US
+
+
+@dataclass
+class OrderedStage:
+    """The verification of an ordered topic: what was compared and what came of it; *notes* say what cannot be vouched for."""
+
+    name: str
+    topic: str
+    replay: Replay
+    since_us: int | None
+    check: OrderedCheck | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        return self.check is None or self.check.is_equal
+
+    @property
+    def vouched_from_us(self) -> int | None:
+        """From when on its events follow from the raw topics, microseconds; None: not known. ``NEVER``: all."""
+        return None if self.check is None else NEVER if self.since_us is None else self.since_us
+
+
+@dataclass
+class QueryStage:
+    """The verification of what one query wrote."""
+
+    name: str
+    recount: Recount
+    since_us: int | None
+    # By the number of the output.
+    topics: Mapping[int, list[TopicPartition]]
+    files: Mapping[int, FilesCheck]
+    notes: list[str] = field(default_factory=list)
+    left_out: int = 0
+    # From when on the rows follow from the raw topics, microseconds; None: not known.
+    vouched_from_us: int | None = NEVER
+
+    @property
+    def is_equal(self) -> bool:
+        channels = [channel for channels in self.topics.values() for channel in channels]
+        return not any(channel.difference or channel.broken for channel in channels) and not any(
+            files.differences for files in self.files.values()
+        )
+
+
+Stage = OrderedStage | QueryStage
+
+
+@dataclass
+class Request:
+    """What is to be verified, and with what."""
+
+    settings: Settings
+    admin: Admin
+    journal: RedisJournal
+    # The plans of each script, by the names of its outputs.
+    scripts: Mapping[str, tuple[Plan, ...]]
+    since_us: int | None = None
+    until_us: int | None = None
+    start: Start | None = None
+    on_stage: Callable[[str], OnRecords] = lambda _: lambda _: None
+
+
+def find_target(settings: Settings, target: str) -> tuple[str, bool]:
+    """
+    Return the name of the input or output that is meant by its name, its topic or its folder, and whether it is an input; SettingError
+    (TG-VERIFY-TARGET) if there is none.
+    """
+    for name, table in settings.inputs.items():
+        if target in (name, table.ordered_topic) and target not in settings.outputs:
+            return name, True
+    folder = Path(target).absolute()
+    for name, output in settings.outputs.items():
+        if target in (name, output.topic) or (output.files and Path(output.files).absolute() == folder):
+            return name, False
+    known = ", ".join([*settings.inputs, *settings.outputs])
+    raise SettingError(
+        f"{target} is no input, output, topic or folder of this configuration",
+        code="TG-VERIFY-TARGET",
+        where="TARGET",
+        fix=f"name one of: {known}; or its topic or folder",
+    )
+
+
+def verify(request: Request, name: str, *, is_input: bool) -> list[Stage]:
+    """Verify an input's ordered topic, or an output with all that it is made from; return the stages, raw topics first."""
+    verified = _Verified()
+    _verify(request, name, is_input, Part(request.since_us, request.until_us), verified)
+    return [stage for stage, _ in verified.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which rows or events are wanted: since <= s < until, microseconds; None: no limit."""
+
+    since_us: int | None
+    until_us: int | None
+
+    def covers(self, other: Part) -> bool:
+        return self == self.union(other)
+
+    def union(self, other: Part) -> Part:
+        since = None if self.since_us is None or other.since_us is None else min(self.since_us, other.since_us)
+        until = None if self.until_us is None or other.until_us is None else max(self.until_us, other.until_us)
+        return Part(since, until)
+
+
+# By name, and whether it is an input: the stage, and the part of it that was asked for.
+_Verified = dict[tuple[str, bool], tuple[Stage, Part]]
+
+
+def _verify(request: Request, name: str, is_input: bool, part: Part, verified: _Verified) -> Stage:
+    if (known := verified.get((name, is_input))) is not None:
+        if known[1].covers(part):
+            return known[0]
+        # Two queries of a chain need different parts of it.
+        part = part.union(known[1])
+    stage = _verify_input(request, name, part) if is_input else _verify_output(request, name, part, verified)
+    verified[name, is_input] = stage, part
+    return stage
+
+
+def _verify_input(request: Request, name: str, part: Part) -> OrderedStage:
+    since_us = part.since_us
+    replay = plan_replay(request.settings, name, request.admin, request.journal)
+    stage = OrderedStage(name, replay.ordered.name, replay, since_us)
+    stage.notes += _notes_of(replay)
+    complete_us = replay.complete_from_us
+    if complete_us is None:
+        stage.notes.append(
+            "records of the raw topic are gone, and any of them may count for later events: the ordered topic is taken as it stands"
+        )
+        return stage
+    complete_us = max(complete_us, complete_from_us(request.admin, replay.plan.kafka, replay.ordered))
+    if complete_us == INFINITY:
+        stage.notes.append("retention has deleted so much of the ordered topic that nothing of it can be compared")
+        return stage
+    if complete_us > (NEVER if since_us is None else since_us):
+        stage.since_us = since_us = complete_us
+        stage.notes.append(f"records are gone: events before {format_tick(complete_us)} are taken as they stand")
+    side = _side(request.admin, replay, since_us)
+    starts = replay.positions(request.admin, request.journal, since_us)
+    verifier = OrderedVerifier(replay, side, starts, since_us, part.until_us)
+    stage.check = verifier.run(request.on_stage(f"{name} -> {replay.ordered.name}"))
+    return stage
+
+
+def _side(admin: Admin, replay: Replay, since_us: int | None) -> Side:
+    side = make_side("A", admin, replay.plan.kafka, replay.ordered, since_us)
+    return replace(side, has_own_numbers=since_us is not None)
+
+
+def _notes_of(replay: Replay) -> Iterator[str]:
+    if not replay.is_known:
+        yield "the journal does not know the topic: its settings are taken from the configuration, facts from its own CTIs"
+    for partition, first in sorted(replay.gone.items()):
+        yield f"{partition[0]}-{partition[1]} begins at offset {first:,}: retention has deleted earlier records"
+    for skip in replay.plan.skips:
+        if not skip.is_undone:
+            yield f"skipped: {skip.describe()}"
+
+
+def _verify_output(request: Request, name: str, part: Part, verified: _Verified) -> QueryStage:
+    if name not in request.scripts:
+        raise SettingError(
+            f"it is not known which query writes INTO {name}",
+            code="TG-VERIFY-QUERY",
+            where="--query",
+            fix="name its script",
+            example=f"--query {name}=FILE.sql",
+        )
+    plans = request.scripts[name]
+    # Files are listed before the ends of topics are read: what stands in them then follows from the records before these ends.
+    folders = [request.settings.output(plan.output).files for plan in plans]
+    listed = [list_files(folder) if folder else set() for folder in folders]
+    since_us, until_us = part.since_us, part.until_us
+    recount = _plan_recount(request, plans, since_us)
+    since_us = recount.from_us if since_us is None else max(since_us, NEVER if recount.from_us is None else recount.from_us)
+    lookback_us = recount.plan.lookback_us
+    needed = _needed(recount, until_us)
+    below = [_verify(request, feed.input, not feed.is_result, needed, verified) for feed in recount.plan.feeds]
+    files = {
+        number: FilesCheck(output, plan.columns, listed[number], since_us, until_us)
+        for number, (output, plan) in enumerate(zip(recount.plan.outputs, plans, strict=True))
+        if output.files
+    }
+    stage = QueryStage(name, recount, since_us, _topic_partitions(request.admin, recount, since_us, until_us), files)
+    _compare(stage, request.on_stage(f"{', '.join(feed.topic for feed in recount.plan.feeds)} -> {name}"), until_us)
+    stage.vouched_from_us = _vouched_from(below, lookback_us)
+    stage.notes += _query_notes(stage)
+    return stage
+
+
+def _needed(recount: Recount, until_us: int | None) -> Part:
+    """Return which events the results of a recount before an instant are made from."""
+    lookback_us, program = recount.plan.lookback_us, recount.plan.program()
+    since_us = None if recount.from_us is None or lookback_us == UNBOUNDED else max(recount.from_us - lookback_us, 0)
+    # Some operators give results an earlier time than that of their events.
+    earlier_us = -min(0, *(program.ahead_us(output) for output in range(len(recount.plan.outputs))))
+    return Part(since_us, None if until_us is None else until_us + earlier_us)
+
+
+def _vouched_from(below: Sequence[Stage], lookback_us: int) -> int | None:
+    instants = [stage.vouched_from_us for stage in below]
+    if None in instants:
+        return None
+    latest_us = max((us for us in instants if us is not None), default=NEVER)
+    if latest_us == NEVER:
+        return NEVER
+    return None if lookback_us == UNBOUNDED else latest_us + lookback_us
+
+
+def _plan_recount(request: Request, plans: tuple[Plan, ...], since_us: int | None) -> Recount:
+    """Return the recount, from a later instant on if records of the topics that are read or written are gone."""
+    refusal: RefusedError | None = None
+    try:
+        recount = plan_recount(request.settings, plans, request.admin, request.start, since_us)
+        if all(complete_from_us(request.admin, recount.plan.kafka, topic) == NEVER for topic in _result_topics(recount)):
+            return recount
+    except RefusedError as error:
+        if error.code != "TG-RETENTION":
+            raise
+        refusal = error
+    return _recount_what_is_left(request, plans, since_us, refusal)
+
+
+def _recount_what_is_left(request: Request, plans: tuple[Plan, ...], since_us: int | None, refusal: RefusedError | None) -> Recount:
+    admin, properties = request.admin, request.settings.kafka.client_properties()
+    topics = survey_topics(request.settings, plans, admin)
+    lookback_us = max(plan.lookback_us for plan in plans)
+    read_us = max(complete_from_us(admin, properties, topic) for topic in topics.ordered.values())
+    written_us = max((complete_from_us(admin, properties, topic) for topic in topics.results.values()), default=NEVER)
+    if INFINITY in (read_us, written_us) or (refusal is not None and lookback_us == UNBOUNDED):
+        raise refusal or RefusedError("retention has deleted what was to be verified", code="TG-RETENTION", where=plans[0].output)
+    from_us = max(read_us + lookback_us if read_us > NEVER else NEVER, written_us, NEVER if since_us is None else since_us)
+    step_us = SECOND_US
+    while True:
+        try:
+            return plan_recount(request.settings, plans, admin, request.start, from_us)
+        except RefusedError as error:
+            # Events ahead of their time may stand before the first CTI that is left.
+            if error.code != "TG-RETENTION" or step_us > _STEP_MAX_US:
+                raise
+        from_us, step_us = from_us + step_us, 2 * step_us
+
+
+def _result_topics(recount: Recount) -> list[Topic]:
+    return [topic for output in recount.plan.outputs if (topic := recount.topics.results.get(output.topic or "")) is not None]
+
+
+def _topic_partitions(admin: Admin, recount: Recount, since_us: int | None, until_us: int | None) -> dict[int, list[TopicPartition]]:
+    parts: dict[int, list[TopicPartition]] = {}
+    for number, output in enumerate(recount.plan.outputs):
+        topic = recount.topics.results.get(output.topic or "")
+        if topic is None or topic.name != output.topic:
+            continue
+        side = make_side("A", admin, recount.plan.kafka, topic, recount.from_us)
+        ends: Mapping[Partition, int] = recount.result_ends
+        side = replace(
+            side,
+            ends=tuple(ends[topic.name, partition] for partition in range(topic.partitions)),
+            has_own_numbers=recount.from_us is not None,
+        )
+        parts[number] = [TopicPartition(side, partition, since_us, until_us) for partition in range(topic.partitions)]
+    return parts
+
+
+def _compare(stage: QueryStage, on_records: OnRecords, until_us: int | None) -> None:
+    recomputation, read = Recomputation(stage.recount), 0
+    for computed in recomputation.run(until_us):
+        if computed.results is not None and computed.output in stage.topics:
+            stage.topics[computed.output][computed.bucket].accept_rows(computed.results)
+        if computed.sheets and computed.output in stage.files:
+            stage.files[computed.output].accept_sheets(computed.bucket, computed.sheets)
+        on_records(recomputation.read - read)
+        read = recomputation.read
+    for channels in stage.topics.values():
+        for channel in channels:
+            channel.finish()
+    for number, files in stage.files.items():
+        promised_us = {channel.partition: channel.c for channel in stage.topics.get(number, ())}
+        files.finish(promised_us, is_partial=stage.since_us is not None or until_us is not None)
+    stage.left_out = recomputation.left_out
+
+
+def _query_notes(stage: QueryStage) -> Iterator[str]:
+    recount = stage.recount
+    if not recount.has_checkpoint:
+        yield "the job's checkpoint is not here: query and settings are taken as given"
+    if recount.from_us is not None and stage.since_us is not None:
+        yield f"results before {format_tick(stage.since_us)} are not checked"
+    if recount.was_resumed:
+        yield "the job has gone on without its checkpoint once (--start last-stopped)"
+    if recount.leaves:
+        yield f"the job has ended; {recount.leaves:,} records came to its input since then"
+    if recount.plan.until_us < INFINITY:
+        yield f"the job was to stop at {format_tick(recount.plan.until_us)} (--until)"
+    if recount.plan.references:
+        names = ", ".join(sorted(recount.plan.references))
+        yield f"reference data ({names}): each version counts from its own instant on, as if it had come in time"
+    if stage.left_out:
+        yield f"{stage.left_out:,} rows became dead letters"
+
+
+def check_equal(stages: Sequence[Stage]) -> bool:
+    """Return whether nothing differs from what should stand."""
+    return all(stage.is_equal for stage in stages)

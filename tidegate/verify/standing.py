@@ -1,0 +1,61 @@
+"""
+What stands now of what an attestation was given for: the digests of the same rows and files.
+
+Law: rows that came later do not count: of each partition as many rows are read as the statement says, from the same instants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ordering.errors import RefusedError
+from ordering.ticks import parse_tick
+from tidegate.compare.records import PartitionWalk
+from tidegate.compare.sides import make_side
+from tidegate.kafka.admin import Admin
+from tidegate.verify.file_rows import FileDigest, files_of_partition
+from tidegate.verify.rows import RowDigest
+from tidegate.verify.topic_rows import rows_between
+
+
+def find_changes(statement: Mapping[str, Any], admin: Admin, kafka: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is no longer as the statement says; RefusedError if a topic is gone."""
+    since_us, until_us = (None if statement[name] is None else parse_tick(statement[name]) for name in ("since", "until"))
+    for published in statement["published"]:
+        name = published["name"]
+        for partition in published["partitions"]:
+            if published["kind"] == "topic":
+                count, sha256 = _rows(admin, kafka, name, partition, since_us, until_us)
+                what, counted = f"{name}-{partition['partition']}", partition["rows"]
+            else:
+                count, sha256 = _files(name, partition)
+                what, counted = f"partition {partition['partition']} of the files in {name}", partition["files"]
+            if count < counted:
+                yield f"{what}: {count:,} of {counted:,} are left"
+            elif sha256.hex() != partition["sha256"]:
+                yield f"{what}: the first {counted:,} have the digest {sha256.hex()}, attested is {partition['sha256']}"
+
+
+def _rows(
+    admin: Admin, kafka: Mapping[str, str], name: str, partition: Mapping[str, Any], since_us: int | None, until_us: int | None
+) -> tuple[int, bytes]:
+    topic = admin.require(name)
+    if partition["partition"] >= topic.partitions:
+        what = f"topic {name} has {topic.partitions} partitions, the attestation more"
+        raise RefusedError(what, code="TG-TOPIC-PARTITIONS", where=name, fix="name the topic that was attested")
+    digest, walk = RowDigest(), PartitionWalk(make_side("A", admin, kafka, topic, since_us), partition["partition"])
+    for piece in walk.run(until_us):
+        rows = rows_between(piece.events, since_us, until_us)
+        digest.add(rows.slice(0, min(len(rows), partition["rows"] - digest.count)))
+        if digest.count == partition["rows"]:
+            break
+    return digest.count, digest.sha256
+
+
+def _files(folder: str, partition: Mapping[str, Any]) -> tuple[int, bytes]:
+    digest = FileDigest(Path(folder))
+    for path in files_of_partition(Path(folder), partition["partition"], partition["first"])[: partition["files"]]:
+        digest.add(path, path.read_bytes())
+    return digest.files, digest.sha256
