@@ -37,7 +37,7 @@ _CONNECTION = {
 _SESSION = "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'; SET client_encoding = 'UTF8'"
 _STAGING = sql.Identifier("pg_temp", "tidegate_batch")
 _ORDINAL = sql.Identifier("tidegate_row")
-_COPY_BLOCK_BYTES = 2**20
+_COPY_ROWS = 5_000
 
 
 class PostgresStore:
@@ -163,24 +163,26 @@ class PostgresStore:
         if not len(rows):
             return
         target = self._ready
-        table = make_typed_table(rows, self._context.columns)
         if self._settings.mode == "append":
-            self._copy(table, target.name.identifier, target.column_list())
+            self._copy(rows, target.name.identifier, target.column_list())
         else:
-            ordinal = pa.array(range(len(rows)), pa.int64())
-            self._copy(table.append_column("tidegate_row", ordinal), _STAGING, target.column_list((*target.columns, "tidegate_row")))
+            self._copy(rows, _STAGING, target.column_list((*target.columns, "tidegate_row")))
             self._connect().execute(self._insert_statement(target))
         # Constraints that would wait for the commit speak now, while the batch can still be told row by row.
         self._connect().execute("SET CONSTRAINTS ALL IMMEDIATE")
 
-    def _copy(self, table: pa.Table, into: sql.Identifier, columns: sql.Composed) -> None:
-        text = pa.BufferOutputStream()
-        pa.csv.write_csv(table, text, pa.csv.WriteOptions(include_header=False))
-        octets = memoryview(text.getvalue())
+    def _copy(self, rows: Rows, into: sql.Identifier, columns: sql.Composed) -> None:
+        """Copy rows piece by piece: the server reads one while the next is made."""
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(into, columns)
         with self._connect().cursor() as cursor, cursor.copy(statement) as copy:
-            for start in range(0, len(octets), _COPY_BLOCK_BYTES):
-                copy.write(octets[start : start + _COPY_BLOCK_BYTES])
+            for start in range(0, len(rows), _COPY_ROWS):
+                piece = rows.slice(start, min(start + _COPY_ROWS, len(rows)))
+                table = make_typed_table(piece, self._context.columns)
+                if self._settings.mode != "append":
+                    table = table.append_column("tidegate_row", pa.array(piece.position))
+                text = pa.BufferOutputStream()
+                pa.csv.write_csv(table, text, pa.csv.WriteOptions(include_header=False))
+                copy.write(memoryview(text.getvalue()))
 
     def _insert_statement(self, target: Target) -> sql.Composed:
         key = target.column_list(target.primary_key)
