@@ -43,7 +43,7 @@ WITH won AS (
             ON a.id = b.auction AND DATEDIFF(hour, a, b) BETWEEN 0 AND 1 AND b.dateTime BETWEEN a.dateTime AND a.expires) pairs
     GROUP BY id, {day}),
 latest AS (
-    SELECT best.seller AS seller, CollectTop(11, best.price) OVER (ORDER BY best.dateTime DESC, best.id) AS prices
+    SELECT best.seller AS seller, CollectTop(11, best.price) OVER (ORDER BY CAST(best.dateTime AS datetime) DESC, best.id) AS prices
     FROM won GROUP BY best.seller, SnapshotWindow())
 SELECT l.seller AS seller, AVG(CAST(p.ArrayValue.[value] AS bigint)) AS avg_price INTO q6
 FROM latest l CROSS APPLY GetArrayElements(l.prices) AS p
