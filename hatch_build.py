@@ -9,6 +9,7 @@ Law: a build never fails because of them. Without a C compiler the wheel is pure
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,8 @@ PARTS = {
     Path("tidegate/json_columns/json_rows.c"): Path("tidegate/json_columns/_json_rows.so"),
     Path("tidegate/payloads/avro_layout.c"): Path("tidegate/payloads/_avro_layout.so"),
 }
+# Of the package only this module is used, by its file: it imports the standard library alone.
+NATIVE_PARTS = runpy.run_path(str(ROOT / "tidegate" / "native_parts.py"))
 FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]
 
 
@@ -41,8 +44,11 @@ def compile_part(source: Path, target: Path) -> bool:
     target.parent.mkdir(parents=True, exist_ok=True)
     # A running job keeps the file that it has mapped: the new one replaces the name, never the contents.
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
+    digest = NATIVE_PARTS["digest_of_sources"]((ROOT / source).parent)
+    names_sources = f'extern const char {NATIVE_PARTS["SOURCES_SYMBOL"]}[]; const char {NATIVE_PARTS["SOURCES_SYMBOL"]}[] = "{digest}";'
+    command = [*compiler.split(), *FLAGS, str(ROOT / source), "-x", "c", "-", "-o", str(fresh), "-ldl", "-lm"]
     try:
-        subprocess.run([*compiler.split(), *FLAGS, str(ROOT / source), "-o", str(fresh), "-ldl", "-lm"], check=True)
+        subprocess.run(command, input=names_sources, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"{source} was not compiled: everything works, but slower ({error})", file=sys.stderr)
         return False

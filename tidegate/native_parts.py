@@ -1,13 +1,22 @@
-"""The parts written in C, compiled by ``hatch_build.py``. Law: without them everything works with the same results, only slower."""
+"""
+The parts written in C, compiled by ``hatch_build.py``.
+
+Law: without them everything works with the same results, only slower. A part that was compiled from other sources than
+those beside it counts as not compiled.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import logging
 import os
 from pathlib import Path
 
 # Environment variable: ``auto`` (the default) or ``off``; in ``tidegate.toml`` it is ``kafka.native``.
 NATIVE_SWITCH = "TIDEGATE_KAFKA__NATIVE"
+# What each compiled part exports: the digest of the sources that it was compiled from.
+SOURCES_SYMBOL = "tidegate_sources"
 
 
 def is_enabled() -> bool:
@@ -16,8 +25,31 @@ def is_enabled() -> bool:
 
 
 def open_part(folder: Path, name: str) -> ctypes.CDLL | None:
-    """Open the compiled part *name* in *folder*; None if it is not compiled or cannot be loaded."""
+    """Open the compiled part *name* in *folder*; None if it is not compiled, is stale, or cannot be loaded."""
     try:
-        return ctypes.CDLL(str(folder / f"{name}.so"))
+        part = ctypes.CDLL(str(folder / f"{name}.so"))
     except OSError:
         return None
+    return None if is_stale(part, folder) else part
+
+
+def is_stale(part: ctypes.CDLL, folder: Path) -> bool:
+    """
+    Return whether *part* was compiled from other sources than those in *folder*, and log it. Its functions may then take other arguments
+    than Python passes, and read memory that is not there. A part that does not name its sources is taken as it is.
+    """
+    try:
+        compiled_from = ctypes.c_char.in_dll(part, SOURCES_SYMBOL)
+    except (AttributeError, ValueError):
+        return False
+    here = digest_of_sources(folder)
+    is_other = bool(here) and ctypes.string_at(ctypes.addressof(compiled_from)).decode() != here
+    if is_other:
+        logging.getLogger(__name__).warning("a compiled part in %s is not of this version and is not used; run: make install", folder.name)
+    return is_other
+
+
+def digest_of_sources(folder: Path) -> str:
+    """Return a digest of the C sources in *folder*; empty if there are none."""
+    sources = [source.read_bytes() for source in sorted(folder.glob("*.[ch]"))]
+    return hashlib.sha256(b"\0".join(sources)).hexdigest() if sources else ""

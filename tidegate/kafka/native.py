@@ -89,6 +89,8 @@ def usable_library() -> ctypes.CDLL | None:
 
 def _open_library(compiled: Path) -> ctypes.CDLL:
     native = ctypes.CDLL(str(compiled))
+    if native_parts.is_stale(native, compiled.parent):
+        raise OSError("it was compiled from other sources; run: make install")
     for name, result, arguments in _SIGNATURES:
         function = getattr(native, name)
         function.restype, function.argtypes = result, arguments
