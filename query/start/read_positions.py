@@ -34,8 +34,16 @@ WAYS_OUT = "start from a time that is still there, and give the topic a longer r
 
 def finished_positions(plan: QueryPlan) -> dict[Partition, int]:
     """Return the next offset of each partition after the last finished batch; nothing before the first."""
-    folder = Path(plan.checkpoint)
-    stored = read_offset(folder, last_batches(folder)[1])
+    return _positions_after(plan, last_batches(Path(plan.checkpoint))[1])
+
+
+def planned_positions(plan: QueryPlan) -> dict[Partition, int]:
+    """Return the next offset of each partition after the last planned batch, finished or not; nothing before the first."""
+    return _positions_after(plan, last_batches(Path(plan.checkpoint))[0])
+
+
+def _positions_after(plan: QueryPlan, batch: int) -> dict[Partition, int]:
+    stored = read_offset(Path(plan.checkpoint), batch)
     return {} if stored is None else {plan.partitions[log]: offset for log, offset in Offset.from_json(stored).positions.items()}
 
 

@@ -20,7 +20,7 @@ from query.reference.watch import TakenVersions
 from query.start.binding import make_binding
 from query.start.decide import plan_layout
 from query.start.output_start import bound_start, read_log_starts, read_promises, read_split
-from query.start.read_positions import finished_positions, read_positions, settle_logs
+from query.start.read_positions import planned_positions, read_positions, settle_logs
 from query.start.result_limits import result_limits
 from query.start.survey import TopicSurvey, survey_topics
 from tidegate.checkpoint.binding import differences, read_binding, with_bound_tasks
@@ -147,8 +147,9 @@ def _find_close(plan: QueryPlan, ends: Mapping[Partition, int], result_ends: Map
     finals = _final_ctis(plan, result_ends)
     if finals is None:
         return None
-    if done := finished_positions(plan):
-        return {**ends, **done}
+    # The batch with the end may never be recorded as finished: a job stops as soon as the end is reported, which is before that.
+    if planned := planned_positions(plan):
+        return {**ends, **planned}
     closed = dict(ends)
     for bucket in range(plan.buckets):
         # Their final CTI has the sum of the positions.
