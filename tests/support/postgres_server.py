@@ -23,9 +23,9 @@ class PostgresServer:
     def __init__(self, *options: str) -> None:
         self._options, self.port = options, free_port()
         self._programs = _find_programs()
-        # PostgreSQL does not run as root, and its own user may not look into the folders of pytest.
+        # PostgreSQL does not run as root, and its own user may not look into the folders of pytest, nor into a private TMPDIR.
         self._user = "postgres" if os.geteuid() == 0 else None
-        self._folder = Path(tempfile.mkdtemp(prefix="tidegate-postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="tidegate-postgres-", dir="/var/tmp" if self._user else None))
         self.data = self._folder / "data"
         self.data.mkdir()
         if self._user:
