@@ -21,7 +21,7 @@ _LINE_LENGTH_MIN = 16
 
 _SECRET_KEY = re.compile(
     r"passw(or)?d|passphrase|(^|[._-]|key|store|user)(pass|pwd)$|secret|token(?!.*(url|uri|scope))|credential|sasl\.jaas"
-    r"|ssl[._]key([._]pem)?$|key[._]?store[._]key$|private[._-]?key|api[._-]?key|access[._-]?key"
+    r"|ssl[._]key([._]pem)?$|key[._]?store[._]key$|private[._-]?key|api[._-]?key|access[._-]?key|account[._-]?key|(^|[._-])sas[._-]?key"
     r"|session[._-]key|connection[._-]?string|user[._]info$",
     re.IGNORECASE,
 )

@@ -15,6 +15,7 @@ from tidegate.settings.tables.stores.base import StoreSettings
 
 # The maker of each kind of store, as module:class, and the package that it needs.
 _STORES = {
+    "delta": ("sinks.stores.delta.store:DeltaStore", "deltalake"),
     "postgres": ("sinks.stores.postgres.store:PostgresStore", "psycopg"),
 }
 

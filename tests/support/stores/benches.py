@@ -8,11 +8,13 @@ from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
+from support.delta_reader import read_rows
 from support.postgres_server import PostgresServer
 from support.stores.kit import COLUMNS, KEY, Bench
 
 from sinks.stores.base import Store, StoreContext, Stream
 from sinks.stores.registry import make_store
+from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 
 
@@ -56,8 +58,39 @@ class PostgresBench:
         self.server.stop()
 
 
+class DeltaBench:
+    """Delta Lake tables in a folder, one folder of files for each partition; there is no server."""
+
+    port = None
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def settings(self, target: str) -> DeltaSettings:
+        return DeltaSettings(path=str(self._folder / target), partition_by=("partition",))
+
+    def make(self, target: str, stream: Stream, port: int | None = None) -> Store:
+        return make_store("delta", self.settings(target), StoreContext("results", stream, COLUMNS))
+
+    def table(self, target: str, port: int | None = None) -> str:
+        return f'[outputs.results.delta]\npath = "{self._folder / target}"\npartition_by = ["partition"]\n'
+
+    def read(self, target: str) -> list[dict[str, Any]]:
+        return read_rows(self._folder / target)
+
+    def kill(self) -> None:
+        """There is no server."""
+
+    def start(self) -> None:
+        """There is no server."""
+
+    def close(self) -> None:
+        """There is no server."""
+
+
 # By name: makes the bench with its server in a folder.
 BENCHES: Mapping[str, Callable[[Path], Bench]] = {
+    "delta": DeltaBench,
     "postgres append": lambda _: PostgresBench("append"),
     "postgres insert": lambda _: PostgresBench("insert"),
     "postgres upsert": lambda _: PostgresBench("upsert"),

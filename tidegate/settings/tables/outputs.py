@@ -13,6 +13,7 @@ from ordering.ticks import MILLISECOND_US, MINUTE_US
 from tidegate.settings.kinds import Duration, DurationOrForever, Kind, Topic
 from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradiction, Count, FieldType, LetterSize, Table
 from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 
 
@@ -78,6 +79,7 @@ class OutputSettings(Table):
     cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
     # Tables come last, so that docs/settings.md has the settings of an output together.
     postgres: PostgresSettings | None = Field(default=None, description="A PostgreSQL table that gets the results of the topic.")
+    delta: DeltaSettings | None = Field(default=None, description="A Delta Lake table that gets the results of the topic.")
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

@@ -1,0 +1,155 @@
+"""
+Results as rows of a Delta Lake table, each once.
+
+Law: a batch and the progress of its partition are one commit. The commit carries the position behind the batch as the version of an
+application transaction, and the log offset as that of a second one. It is based on the version of the table in which the progress was read.
+delta-rs gives it up if a commit since then has moved the same transaction, or has changed the table's metadata; the table's log takes each
+version once. So of two writers one commits, and the other finds the batch done. The property ``tidegate.topic.NAME`` of the table holds
+the id of the stream; it is set once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from ordering.errors import UnreachableError
+from sinks.parquet_columns import make_schema
+from sinks.stores.base import Batch, Progress, StoreContext
+from sinks.stores.delta.failures import translate_errors, words_of
+from sinks.stores.delta.target import check_partition_columns, find_missing, fit_rows
+from sinks.stores.typed_rows import make_typed_table
+from tidegate.fault_points import pause_at
+from tidegate.settings.kinds import reveal_properties
+from tidegate.settings.tables.stores.delta import DeltaSettings
+
+# How often a commit that lost to another one is tried again before the store counts as not answering.
+_TRIES = 10
+# Without retries a table that another writer has made meanwhile is never made a second time over it.
+_ONCE = CommitProperties(max_commit_retries=0)
+
+
+class DeltaStore:
+    """The table of one output; see the law above."""
+
+    def __init__(self, context: StoreContext, settings: DeltaSettings) -> None:
+        self._context, self._settings = context, settings
+        self._options = reveal_properties(settings.storage_options)
+        self._table: DeltaTable | None = None
+        self._id_property = f"tidegate.topic.{context.stream.name}"
+
+    @property
+    def name(self) -> str:
+        return f"delta {self._settings.path}"
+
+    def check(self) -> None:
+        """Compare the table's columns with the query's; nothing is changed."""
+        with translate_errors(self.name):
+            table = self._open()
+            if table is None:
+                check_partition_columns(self._settings, self._context.columns)
+            else:
+                find_missing(table, self._settings, self._context.columns)
+
+    def prepare(self) -> None:
+        """Make the table, or what it lacks."""
+        lost = "another writer"
+        for _ in range(_TRIES):
+            try:
+                with translate_errors(self.name):
+                    self._table = self._prepare()
+                return
+            except CommitFailedError as error:
+                lost = words_of(error)
+        raise self._too_busy(lost)
+
+    def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
+        """Return the last transactions of the partitions."""
+        with translate_errors(self.name):
+            table = self._newest()
+            found = {partition: self._progress_in(table, partition) for partition in partitions}
+        return {partition: progress for partition, progress in found.items() if progress.position}
+
+    def write(self, batch: Batch) -> Progress:
+        """Commit the rows with the progress."""
+        lost = "another writer"
+        for _ in range(_TRIES):
+            try:
+                with translate_errors(self.name):
+                    table = self._newest()
+                    before = self._progress_in(table, batch.partition)
+                    if before[:2] != (batch.stream_id, batch.start):
+                        return before
+                    self._commit(table, batch)
+                return batch.progress
+            except CommitFailedError as error:
+                lost = words_of(error)
+        raise self._too_busy(lost)
+
+    def close(self) -> None:
+        """Forget the table; the next call reads it anew."""
+        self._table = None
+
+    def _open(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._settings.path, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+    def _prepare(self) -> DeltaTable:
+        table = self._open() or self._create()
+        missing = find_missing(table, self._settings, self._context.columns)
+        if missing:
+            table.alter.add_columns(missing)
+            table.update_incremental()
+        if self._id_property not in table.metadata().configuration:
+            table.alter.set_table_properties({self._id_property: self._context.stream.id}, raise_if_not_exists=False)
+            table.update_incremental()
+        return table
+
+    def _create(self) -> DeltaTable:
+        check_partition_columns(self._settings, self._context.columns)
+        try:
+            return DeltaTable.create(
+                self._settings.path,
+                schema=make_schema(self._context.columns),
+                partition_by=list(self._settings.partition_by),
+                storage_options=self._options,
+                commit_properties=_ONCE,
+            )
+        except (DeltaError, OSError):
+            made = self._open()
+            if made is None:
+                raise
+            return made
+
+    def _newest(self) -> DeltaTable:
+        """Return the table as it is now."""
+        if self._table is None:
+            self.prepare()
+        else:
+            self._table.update_incremental()
+        assert self._table is not None
+        return self._table
+
+    def _app_ids(self, partition: int) -> tuple[str, str]:
+        name = f"tidegate {self._context.stream.name} {partition}"
+        return name, f"{name} offset"
+
+    def _progress_in(self, table: DeltaTable, partition: int) -> Progress:
+        position, offset = (table.transaction_version(name) or 0 for name in self._app_ids(partition))
+        return Progress(table.metadata().configuration.get(self._id_property) or self._context.stream.id, position, offset)
+
+    def _commit(self, table: DeltaTable, batch: Batch) -> None:
+        typed = fit_rows(table, batch.rows, make_typed_table(batch.rows, self._context.columns))
+        pause_at("rows sent")
+        moves = zip(self._app_ids(batch.partition), (batch.end, batch.offset), strict=True)
+        progress = [Transaction(name, version) for name, version in moves]
+        write_deltalake(table, typed, mode="append", commit_properties=CommitProperties(app_transactions=progress))
+        pause_at("progress sent")
+
+    def _too_busy(self, words: str) -> UnreachableError:
+        what = f"other writers commit all the time: {words}"
+        return UnreachableError(what, code="TG-STORE-UNREACHABLE", where=self.name)
