@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingest.config import IngestPlan, Partition
+from ingest.journal.redis_journal import RedisJournal
 from ordering.errors import RefusedError
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, FactMerger, decode_facts, text_digest
 from ordering.protocol.journal import Journal, JournalKey
@@ -94,6 +95,17 @@ def journal_keys(plan: IngestPlan, partition: Partition) -> dict[JournalKey, tup
     shared = tuple(kind for kind in FactKind if kind not in (FactKind.IMPORT, FactKind.JOIN, FactKind.SKIP))
     keys = {plan.journal_key(partition): shared, plan.own_key(partition): (FactKind.JOIN, FactKind.SKIP)}
     return keys | ({plan.import_key(partition): (FactKind.IMPORT, FactKind.CLOSED)} if plan.imported is not None else {})
+
+
+def read_journal_facts(plan: IngestPlan, journal: RedisJournal, partition: Partition) -> list[Fact]:
+    """Return the facts that the journal holds of an input partition."""
+    return [
+        fact
+        for key, kinds in journal_keys(plan, partition).items()
+        if journal.has_facts(key)
+        for fact in journal.dump(key)
+        if fact.kind in kinds
+    ]
 
 
 def has_lost(plan: IngestPlan, journal: Journal, judged: Mapping[Partition, int]) -> bool:

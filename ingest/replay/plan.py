@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ingest.config import IngestPlan, Partition
-from ingest.journal.rebuild import journal_keys, read_topic_facts, roster_members
+from ingest.journal.rebuild import read_journal_facts, read_topic_facts, roster_members
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import SkipBook
 from ingest.journal.topic_fingerprint import compare_settings, read_fingerprint
@@ -120,7 +120,7 @@ def _with_facts(
     plan: IngestPlan, admin: Admin, journal: RedisJournal, judged: Mapping[int, int], *, is_known: bool
 ) -> tuple[IngestPlan, dict[Partition, list[Fact]], bool]:
     """Return the plan with its skips, and the facts of each partition: the journal's, or those in CTIs if it has lost some."""
-    facts = {partition: _journal_facts(plan, journal, partition) for partition in plan.partitions}
+    facts = {partition: read_journal_facts(plan, journal, partition) for partition in plan.partitions}
     numbers = {partition: number for number, partition in enumerate(plan.partitions)}
     lost = [partition for partition in plan.partitions if _closed(facts[partition]) < judged.get(numbers[partition], 0)]
     plan = replace(plan, skips=SkipBook.of(plan, journal).read().in_force)
@@ -130,16 +130,6 @@ def _with_facts(
     plan = plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, by_number) or plan.partitions)
     merged = {partition: by_number[number].merged.facts for number, partition in enumerate(plan.partitions) if number in by_number}
     return plan, {partition: merged.get(partition, []) for partition in plan.partitions}, False
-
-
-def _journal_facts(plan: IngestPlan, journal: RedisJournal, partition: Partition) -> list[Fact]:
-    return [
-        fact
-        for key, kinds in journal_keys(plan, partition).items()
-        if journal.has_facts(key)
-        for fact in journal.dump(key)
-        if fact.kind in kinds
-    ]
 
 
 def _closed(facts: list[Fact]) -> int:

@@ -117,12 +117,13 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
 
 def print_facts(plan: IngestPlan, redis_journal: RedisJournal, format: Format) -> None:
     """Print all facts of the input partitions of *plan*."""
+    from ingest.journal.rebuild import read_journal_facts
     from tidegate.observe.console import print_json
     from tidegate.observe.terminal import Column, TextTable, print_lines, standard_output
 
     table = TextTable([Column(name) for name in ("partition", "position", "fact", "value")], is_plain=True)
     for partition in plan.partitions:
-        facts = _read_facts(plan, redis_journal, partition)
+        facts = read_journal_facts(plan, redis_journal, partition)
         if format is Format.JSON:
             print_json(_as_dict(plan, redis_journal, partition, facts))
         for fact in facts:
@@ -134,18 +135,6 @@ def print_facts(plan: IngestPlan, redis_journal: RedisJournal, format: Format) -
         standard_output().table(table)
     elif format is Format.TEXT:
         print_lines([f"the journal at {plan.redis.address} holds nothing of {plan.settings.name}"])
-
-
-def _read_facts(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition) -> list[Fact]:
-    from ingest.journal.rebuild import journal_keys
-
-    return [
-        fact
-        for key, kinds in journal_keys(plan, partition).items()
-        if redis_journal.has_facts(key)
-        for fact in redis_journal.dump(key)
-        if fact.kind in kinds
-    ]
 
 
 def _read_silence(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition) -> Silence | None:
