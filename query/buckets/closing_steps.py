@@ -2,7 +2,7 @@
 Steps of a query with OVER: what has become final is closed in parts, if its results do not fit in memory together.
 
 Results leave in the order (record, s, key), so a slice of time (``sub``, ``from_us``, ``to_us``) is divided by the records that made its
-parts final, that of one record by instants, and that of one instant by keys; one key at one instant has a limit of its own. Law: the
+parts final, that of one record by instants, and that of one instant by keys; one key at one instant is never too much. Law: the
 parts, one after the other, are the whole, and each part's results come before those of the next in that order.
 """
 
@@ -27,7 +27,7 @@ class ClosingSteps:
     is_too_much: Callable[[pa.Table], bool]
     # The progress before a place of the walk.
     reached: Callable[[int], Ints]
-    # The instants at which most pairs come, sorted.
+    # The instants at which most results come, sorted.
     instants_us: Ints
     key_of: Callable[[int], bytes]
 
@@ -36,7 +36,7 @@ class ClosingSteps:
         closing, (first, last) = self.slices(*progress), places
         if closing is None:
             return
-        if closing.num_rows == 1 or not self.is_too_much(closing):
+        if not self.is_too_much(closing):
             yield closing
         elif last - first <= 1:
             yield from self._of_record(closing)
@@ -48,8 +48,10 @@ class ClosingSteps:
 
     def _of_record(self, closing: pa.Table) -> Iterator[pa.Table]:
         """Yield the parts of what one record has made final."""
-        if closing.num_rows <= 1 or not self.is_too_much(closing):
-            yield from [closing] if closing.num_rows else []
+        if not closing.num_rows:
+            return
+        if not self.is_too_much(closing):
+            yield closing
             return
         low_us, high_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
         if high_us - low_us == 1:
@@ -63,7 +65,7 @@ class ClosingSteps:
             yield from self._of_record(half)
 
     def _middle(self, low_us: int, high_us: int) -> int:
-        """Return an instant in (low, high), so that about as many instants with pairs are on each side."""
+        """Return an instant in (low, high), so that about as many instants with results are on each side."""
         within = self.instants_us[(self.instants_us >= low_us) & (self.instants_us < high_us)]
         if not len(within):
             return low_us + (high_us - low_us) // 2

@@ -6,7 +6,7 @@ of its groups; so closing a long window takes the memory of its largest group, n
 their keys (``can_look_up``); rows that count in the same way for all results are replaced by sums (``can_summarize``).
 
 If time jumps and many rows have their last result at different instants, as in sliding windows and joins, a finish goes in steps of time
-(:func:`find_step_end`).
+(:func:`find_step_end`, with OVER :func:`expire_too_many`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.ticks import NEVER
 from query.columns import large_tables
 from query.columns.key_hashes import KeyHashes
+from query.columns.packing import read_column
 from query.engine.retention import Piece, Retention, SpanOf
 from query.plan.operator import Operator
 from query.plan.row_tables import concat_rows, in_steps
@@ -98,6 +100,32 @@ def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int
         middle_us = (low_us + high_us) // 2
         low_us, high_us = (middle_us, high_us) if expired_until(middle_us) <= rows_max else (low_us, middle_us)
     return low_us if low_us > from_us else high_us
+
+
+def expire_too_many(operator: Operator, retention: Retention, names: Sequence[str], ahead_us: int, closing: pa.Table) -> bool:
+    """
+    Return whether so many rows have their last results in *closing* that it is finished in several steps; never if it is one instant.
+
+    The rows of each substream are counted, but only if those of all could be too many.
+    """
+    from_us, to_us = closing["from_us"].to_numpy(), closing["to_us"].to_numpy()
+    low_us, high_us = int(from_us.min()), int(to_us.max())
+    if find_step_end(expiring_rows(operator, retention, names, ahead_us), low_us, high_us) == high_us:
+        return False
+    sub = closing["sub"].to_numpy()
+    # The last entry is that of all substreams beyond: nothing of them is in *closing*.
+    from_of, to_of = (np.full(sub.max() + 2, NEVER, dtype=np.int64) for _ in range(2))
+    from_of[sub], to_of[sub] = from_us, to_us
+    count = 0
+    for side, name in enumerate(names):
+        for piece in retention.pieces(name):
+            first_us, last_us = piece.last_results_us(partial(operator.span_us, side=side))
+            if last_us - ahead_us >= low_us and first_us - ahead_us < high_us:
+                system_us, owner = (read_column(piece.stored, column).to_numpy() for column in ("system_us", "sub"))
+                leaves_us = np.interp(system_us, piece.ends_us, (first_us, last_us)) - ahead_us
+                owner = np.minimum(owner, len(from_of) - 1)
+                count += int(np.count_nonzero((from_of[owner] <= leaves_us) & (leaves_us < to_of[owner])))
+    return count > EXPIRING_AT_ONCE
 
 
 def combine_pieces(pieces: Sequence[Piece]) -> pa.Table | None:

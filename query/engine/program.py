@@ -24,6 +24,7 @@ from query.engine.gathering import (
     combine_pieces,
     compute_rows,
     count_results,
+    expire_too_many,
     expiring_rows,
     find_step_end,
     number_rows,
@@ -195,14 +196,11 @@ class Program:
     def finish_in_parts(self, retention: Retention, closing: pa.Table, divide: Divide) -> Iterator[list[pa.Table]]:
         """
         Yield what :meth:`finish` returns, of each output in tables that follow one another as the parts do into which *divide* cuts
-        *closing* if a join would make too many pairs of it, or results would repeat too much text. Within a part of several substreams
-        results have no order.
+        *closing* if too many rows have their last results in it, a join would make too many pairs of it, or results would repeat too much
+        text. Within a part of several substreams results have no order.
         """
         for number, step in enumerate(self._steps):
             if _is_streamed(step):
-                continue
-            if not step.operator.can_repeat and (not step.operator.can_look_up or step.operator.sides < 2):
-                yield self._gather(self._finish_step(number, retention, closing))
                 continue
             for part in divide(partial(self._is_too_much, number, retention)):
                 tables = self._finish_step(number, retention, part)
@@ -213,10 +211,17 @@ class Program:
         return [pa.concat_tables(tables) for tables in zip(self._results_of(), *parts, strict=True)]
 
     def _is_too_much(self, number: int, retention: Retention, closing: pa.Table) -> bool:
+        """Return whether to divide a part of a slice of time; never if it is one substream at one instant."""
+        step = self._steps[number]
+        if expire_too_many(step.operator, retention, step.names, step.ahead_us, closing):
+            return True
+        # The results of one substream come in tables of limited size.
+        if closing.num_rows == 1 or not (step.operator.can_repeat or (step.operator.can_look_up and step.operator.sides > 1)):
+            return False
         pieces, asked = self._pieces_for(number, retention, closing)
         if not any(pieces):
             return False
-        operator, asked = self._steps[number].operator, self._asked(number, asked)
+        operator, asked = step.operator, self._asked(number, asked)
         return (
             repeats_too_much(operator, pieces, asked)
             if operator.can_repeat

@@ -29,6 +29,7 @@ from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.keyed import KeyedBucket
 from query.columns import large_tables
 from query.config import Promise as Left
+from query.engine import gathering
 from query.engine.program import Program
 from query.operators.joins import matching, temporal_join
 from query.plan.nodes import Plan
@@ -211,6 +212,7 @@ def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end
             patch.setattr(substream_table, "SUBS_MIN", subs_min)
             if in_steps:
                 patch.setattr(matching, "PAIRS_MAX", 0)
+                patch.setattr(gathering, "EXPIRING_AT_ONCE", 1)
                 patch.setattr(large_tables, "REPEATED_BYTES", 1)
                 patch.setattr(temporal_join, "PAIRS_MAX", 1)
                 patch.setattr(bucket_module, "RETURNED_BYTES", 1)

@@ -29,6 +29,7 @@ from support.script_runs import program_of
 
 from ordering.ticks import INFINITY, NEVER
 from query.engine import gathering
+from query.engine import program as program_module
 from query.engine.gathering import ExpiringRows, find_step_end
 from query.engine.program import Program
 from query.engine.retention import Piece, Retention
@@ -282,6 +283,28 @@ def test_a_jump_of_time_is_finished_in_steps(kind: str) -> None:
     assert sum(given) == results
     assert max(given) <= 200
     assert len(given) < 20
+
+
+@pytest.mark.parametrize("kind", ["sliding", "hopping", "tumbling"])
+def test_with_over_too_a_jump_is_finished_in_steps(kind: str) -> None:
+    """One batch brings all of a log and its end: few results are computed at a time, and they leave in the same order."""
+    query, topic = Query(kind, over=True), dense(3, 200).topic(1, 1, over=True)
+
+    def run_at_once(rows_max: int) -> tuple[BucketOutput, int]:
+        counts, compute = [0], program_module.compute_rows
+
+        def counted(*asked: Any) -> Iterator[pa.Table]:
+            for table in compute(*asked):
+                counts.append(table.num_rows)
+                yield table
+
+        with patch.object(program_module, "compute_rows", counted), patch.object(gathering, "EXPIRING_AT_ONCE", rows_max):
+            said = run_bucket(lambda: query.bucket(topic, [0]), {0: topic.partitions[0]})
+        return said, max(counts)
+
+    (whole, all_results), (cut, some) = run_at_once(10**6), run_at_once(30)
+    assert same(cut, whole)
+    assert some < all_results / 3
 
 
 LEAVING = st.lists(st.tuples(st.integers(-20, 90), st.integers(0, 30), st.integers(1, 60)), max_size=8)
