@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from ordering.model.step import Batch, Model
 from ordering.policies import Policies
 from ordering.ticks import HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
-from tidegate.cli.produce import produce, sample_lines
+from tidegate.cli.raw_topic import produce, sample_lines
 from tidegate.observe.console import report_errors
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

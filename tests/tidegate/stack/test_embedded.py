@@ -19,8 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from typer.testing import CliRunner
 
 from ordering.errors import RefusedError
-from tidegate.cli.produce import produce
-from tidegate.cli.topic import topic
+from tidegate.cli.raw_topic import produce, topic
 from tidegate.kafka.admin import Admin
 from tidegate.observe.console import report_errors
 from tidegate.stack import embedded

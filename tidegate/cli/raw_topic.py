@@ -1,8 +1,9 @@
 """
-The command ``tidegate produce``: lines of a file, or a sample, as records of a raw topic.
+The commands of producers: ``tidegate topic create``, since Kafka does not make a topic by itself here, and ``tidegate produce``, which
+sends lines of a file, or a sample, as records.
 
-Law: each line is one record with its bytes unchanged, in the order of the file within each partition. It writes to raw topics only, and
-creates none.
+Law: a topic that is there is never changed; the ordered topics and those of results are made by the stages that write them. Each line is
+one record with its bytes unchanged, in the order of the file within each partition. Nothing is sent to a topic of a stage.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -27,6 +29,46 @@ _LINES_AT_ONCE = 10_000
 _FLUSH_S = 1.0
 _SAMPLE_CARS = 5
 _SAMPLE_EVERY_US = 10 * SECOND_US
+
+
+class Action(StrEnum):
+    """What is done with the topic."""
+
+    CREATE = "create"
+
+
+def topic(
+    action: Annotated[Action, typer.Argument(help="create")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The topic.")],
+    partitions: Annotated[int, typer.Option(min=1, help="How many partitions: as many as ingest shall read side by side.")] = 1,
+    log_append_time: Annotated[
+        bool, typer.Option("--log-append-time", help="The broker stamps the records, so that silence moves time; not for history.")
+    ] = False,
+    replication_factor: Annotated[int, typer.Option(min=1, help="Copies of each partition.")] = 1,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
+) -> None:
+    """Create a raw topic; one that is there with as many partitions is left as it is."""
+    from tidegate.kafka.admin import Admin
+    from tidegate.observe.console import print_json
+    from tidegate.observe.terminal import print_lines
+    from tidegate.settings.load import load_assigned
+
+    settings = load_assigned(config, assign)
+    admin = Admin.connect(settings.kafka)
+    present = admin.find(name)
+    wanted = {"message.timestamp.type": "LogAppendTime" if log_append_time else "CreateTime"}
+    topic_used = present or admin.create(name, partitions, wanted, replication_factor)
+    if topic_used.partitions != partitions or topic_used.uses_log_append_time != log_append_time:
+        clock = topic_used.config.get("message.timestamp.type", "?")
+        what = f"topic {name} is there already, with {topic_used.partitions} partitions and {clock}"
+        raise RefusedError(what, code="TG-TOPIC-PARTITIONS", where=name, fix="use it as it is, or name another topic")
+    if format is Format.JSON:
+        print_json({"topic": name, "partitions": partitions, "timestamps": wanted["message.timestamp.type"], "created": present is None})
+    else:
+        stamped = "the broker stamps records" if log_append_time else "producers stamp records"
+        print_lines([f"{'created' if present is None else 'there already:'} {name} (partitions: {partitions}; {stamped})"])
 
 
 @dataclass(frozen=True, slots=True)
