@@ -3,7 +3,8 @@ Compacting: retained rows of an aggregate become fewer rows long before their wi
 
 A *cell* is the longest piece of time that no window start or end divides, so rows of one group in one cell belong to the same windows. If
 states make all aggregates (:mod:`query.operators.windows.aggregate_states`), these rows become one row at the end of the cell, with their
-states in place of their values.
+states in place of their values. The cells of sessions are the instants at which their rows can meet
+(:func:`query.operators.windows.sessions.meeting_instants`).
 
 If all aggregates are TopOne or CollectTop, the rows of a group and cell that come first in their orders stand for all of them
 (:func:`keep_top_rows`).
@@ -24,8 +25,9 @@ import pyarrow as pa
 from query.operators.rows.ranks import order_places
 from query.operators.rows.row_groups import group_numbers
 from query.operators.windows.framing import collect_states, number_groups
+from query.operators.windows.sessions import meeting_instants
 from query.plan.row_tables import Ticks, ticks
-from query.plan.windows import AnyWindow, Window
+from query.plan.windows import AnyWindow, Session, Window
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import from_columns
 
@@ -45,11 +47,19 @@ def cell_grid(windows: Sequence[AnyWindow]) -> Window | None:
     return Window(step_us, step_us, offset_us) if step_us > 1 else None
 
 
-def compact_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
-    """Merge the rows of each group and cell of *grid*; some may be merged already. See :func:`merge_rows`."""
+def compact_rows(
+    rows: pa.Table, cells: Window | Session, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]
+) -> pa.Table:
+    """Merge the rows of each group and cell; some may be merged already. See :func:`merge_rows`."""
     if rows.num_rows < COMPACTED_FROM:
         return rows
-    return merge_rows(rows, grid.pane_end(ticks(rows, "system_us")), keys, totals, numbers)
+    system_us = ticks(rows, "system_us")
+    if isinstance(cells, Session):
+        of_session = group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{key}") for key in cells.partition])
+        cell, count = meeting_instants(of_session, system_us, cells)
+        # Rows further apart than the timeout stay as they are: adding up would cost more and save nothing.
+        return merge_rows(rows, cell, keys, totals, numbers) if SAVING * count <= rows.num_rows else rows
+    return merge_rows(rows, cells.pane_end(system_us), keys, totals, numbers)
 
 
 def keep_top_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregate], values: Sequence[Sequence[int]]) -> pa.Table:

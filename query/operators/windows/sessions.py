@@ -14,6 +14,11 @@ Law: the sessions that end at e, and their contents, follow from the events afte
 chain reaches back to m - D, which the events after m - D - timeout decide. Let m be the last multiple before e, so m >= e - D. If it is a
 cut, the session begins after it. If not, the chain begins at some b > m - D >= e - 2 D, and the events after b - timeout show that none
 precedes b within the timeout.
+
+Rows of one session can be moved to fewer instants (:func:`meeting_instants`), so that they can be added up while it is open. A *slot* is a
+piece of time that no multiple of the timeout and none of D divides. Events of a slot are nearer to each other than the timeout, and no cut
+divides them, so they are of one session. If all but those of its first instant move to its last, each chain keeps its ends and its gaps
+between slots, and a gap within a slot stays below the timeout.
 """
 
 from __future__ import annotations
@@ -31,6 +36,24 @@ def session_ends(group: Ints, system_us: Ints, session: Session) -> Ints:
     ends = np.empty(len(order), dtype=np.int64)
     ends[order] = _ends(group[order], system_us[order], session)
     return ends
+
+
+def meeting_instants(group: Ints, system_us: Ints, session: Session) -> tuple[Ints, int]:
+    """
+    Return for each row the first or the last instant of its slot, and at how many instants of groups rows then are.
+
+    Rows that move there stay in their session, and no session changes.
+    """
+    order = sort_places(group, system_us, np.arange(len(group)), len(group))
+    instants, begins = system_us[order], np.ones(len(order), dtype=np.bool_)
+    begins[1:] = np.diff(group[order]) != 0
+    begins[1:] |= np.diff(instants // session.timeout_us) != 0
+    begins[1:] |= np.diff(-(-instants // session.duration_max_us)) != 0
+    slot, places = np.cumsum(begins) - 1, np.flatnonzero(begins)
+    firsts, lasts = instants[places], instants[np.append(places[1:], len(begins)) - 1]
+    met = np.empty(len(order), dtype=np.int64)
+    met[order] = np.where(instants == firsts[slot], instants, lasts[slot])
+    return met, len(firsts) + int(np.count_nonzero(firsts < lasts))
 
 
 def _ends(group: Ints, instants: Ints, session: Session) -> Ints:

@@ -172,10 +172,11 @@ class WindowAggregation(Operator):
         if grid is not None and {total.function for total in self.node.totals} in _TOP_ROWS:
             values = [[self.values.index(value) for value in total.parts] for total in self.node.totals]
             return keep_top_rows(retained, grid, len(self.node.keys), self.node.totals, values)
-        if grid is None or any(map(is_holistic, self.node.totals)):
+        cells = self.node.window if isinstance(self.node.window, Session) else grid
+        if cells is None or any(map(is_holistic, self.node.totals)):
             return retained
         numbers = [self._number_of(total) for total in self.node.totals]
-        return compact_rows(retained, grid, len(self.node.keys), self.node.totals, numbers)
+        return compact_rows(retained, cells, len(self.node.keys), self.node.totals, numbers)
 
     @property
     def can_summarize(self) -> bool:

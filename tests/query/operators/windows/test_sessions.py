@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +10,8 @@ from support.query_oracle import Event
 from support.script_runs import answers_of
 from support.windows_oracle import COLUMNS, CUTS, EVENTS, results, session
 
+from query.operators.windows.sessions import meeting_instants, session_ends
+from query.plan.windows import Session
 from query.sql.bind import bind_script
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -143,3 +146,19 @@ def test_each_substream_has_sessions_of_its_own(events: list[Event], timeout: in
     found = answers_of(sql, {"a": keyed}, cuts, schemas=[InputSchema("a", "t", "k")]).results["out"]
     for sub in subs.values():
         assert found.get(sub, []) == results([event for event in keyed if event.sub == sub], session(timeout, maximum))
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), min_size=1, max_size=25)
+
+
+@settings(max_examples=500)
+@given(ROWS, ROWS, st.integers(2, 12), MAXIMA)
+def test_rows_that_meet_change_no_session(rows: list[tuple[int, int]], others: list[tuple[int, int]], timeout: int, most: int) -> None:
+    """Of some rows all but the first of a slot move to its last: each row, and each row that comes with them, has its session as before."""
+    window, together = Session(timeout, most), np.array(rows + others)
+    group, instants = together.T
+    moved, count = instants.copy(), len(rows)
+    moved[:count], left = meeting_instants(group[:count], instants[:count], window)
+    assert session_ends(group, moved, window).tolist() == session_ends(group, instants, window).tolist()
+    slots = {(key, instant // timeout, -(-instant // most)) for key, instant in rows}
+    assert left == len({*zip(group[:count].tolist(), moved[:count].tolist(), strict=True)}) <= 2 * len(slots)
