@@ -1,4 +1,4 @@
-"""Planted bugs in the decoder of JSON payloads, in C and beside it (spec section 1)."""
+"""Planted bugs in the decoder of JSON payloads, in C and beside it, and in what needs no SQL (spec sections 1 and 5)."""
 
 from __future__ import annotations
 
@@ -118,5 +118,14 @@ DECODING = [
         "others.indices.to_numpy() + len(keys.dictionary)",
         "others.indices.to_numpy()",
         _INGEST,
+    ),
+    Bug(
+        "time-of-null-has-no-kind",
+        "A cast gives even NULL its kind: whether a row fails does not depend on how the text beside it is written.",
+        5,
+        "tidegate/expressions/evaluation/without_sql.py",
+        " and read.valid_mask().all():",
+        ":",
+        "tests/tidegate/expressions/evaluation/test_evaluate.py::test_the_time_in_a_text_does_not_depend_on_the_rows_around_it",
     ),
 ]

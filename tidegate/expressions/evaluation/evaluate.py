@@ -38,6 +38,7 @@ from tidegate.expressions.evaluation.value_sizes import (
     split_by_size,
     text_sizes,
 )
+from tidegate.expressions.evaluation.without_sql import plain_values, replace_times
 from tidegate.expressions.functions import catalog, column_functions
 from tidegate.expressions.functions.column_functions import Failure, RowNumbers
 from tidegate.expressions.functions.conversions import DUCK_TYPES, TypedSql, can_fail
@@ -87,10 +88,9 @@ def _evaluate_with_column_calls(expr: Expr, lifting: ColumnCalls) -> Evaluated:
 
 
 def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int, *, can_split: bool = False) -> Evaluated:
-    if expr in leaves:
-        return leaves[expr], []
-    if (first_values := _first_values(expr, leaves, length)) is not None:
-        return first_values, []
+    if (values := plain_values(expr, leaves, length)) is not None:
+        return values, []
+    expr, leaves = replace_times(expr, leaves)
     pieces: list[tuple[RowNumbers, Variant]] = []
     failures: list[Failure] = []
     for rows, signature in _signatures(expr, leaves, length):
@@ -99,17 +99,6 @@ def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int, *, 
         pieces.append((rows, piece))
         failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
     return gather(length, pieces), failures
-
-
-def _first_values(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Variant | None:
-    """Return COALESCE of leaves whose values are all of one kind, which needs no SQL for each set of leaves that are NULL; else None."""
-    if not isinstance(expr, Call) or expr.name != "coalesce" or not all(arg in leaves for arg in expr.args):
-        return None
-    parts = [part for arg in expr.args for part in leaves[arg].parts.items()]
-    kinds, types = {kind for kind, _ in parts}, {part.type for _, part in parts}
-    if len(kinds) != 1 or len(types) != 1 or kinds & {Kind.RECORD, Kind.ARRAY}:
-        return None
-    return Variant.of(length, {kinds.pop(): pc.coalesce(*(part for _, part in parts))})
 
 
 def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[RowNumbers, Signature]]:

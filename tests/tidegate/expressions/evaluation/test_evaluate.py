@@ -280,3 +280,23 @@ def test_coalesce_of_a_row_does_not_depend_on_the_rows_around_it(value: object, 
     rows = [{}, {"a": value}, {"b": value}, {"a": value, "b": value}]
     expected = [f'{{"v":{found}}}' for found in ("null", text, text, text)]
     assert values("SELECT COALESCE(a, b) AS v FROM arrivals", [*rows, *others])[:4] == expected
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "CAST(a AS datetime)",
+        "COALESCE(CAST(a AS datetime), CAST(b AS datetime))",
+        "COALESCE(CAST(a AS datetime), 'x')",
+        "DATEPART(year, a)",
+    ],
+)
+def test_the_time_in_a_text_does_not_depend_on_the_rows_around_it(expression: str) -> None:
+    """Usual times, which need no SQL, alone and beside a time between spaces, which does; NULL is still a datetime."""
+    times = ["2001-01-01", "2001-01-01T00:00:00.123Z", "2001-01-01 23:59:59.9999999-01:30", "9999-12-31T23:59:59.999999z"]
+    rows = [{"a": time, "b": "2001-01-01"} for time in times]
+    sql = f"SELECT {expression} AS v FROM arrivals"
+    for others in ([], [{"b": "2001-01-01"}], [{"b": "x"}], [{"a": "x", "b": "2001-01-01"}]):
+        beside = [*rows, *others, {"a": " 2001-01-01 ", "b": "2001-01-01"}]
+        assert values(sql, beside)[:-1] == values(sql, [*rows, *others])
+        assert reasons(sql, beside) == reasons(sql, [*rows, *others])
