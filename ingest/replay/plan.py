@@ -84,7 +84,8 @@ def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJourn
     plan = replace(plan, start_us=NEVER if start is None or start.start_us is None else start.start_us)
     outputs = [(ordered.name, number) for number in range(ordered.partitions)]
     ends = admin.ends(outputs)
-    promises = last_ctis(plan.kafka, ordered.name, admin.starts(outputs), ends)
+    starts = admin.starts(outputs)
+    promises = last_ctis(plan.kafka, ordered.name, starts, ends)
     judged = {number: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
     if survey.planned is None and origin is not None and origin.starts:
         joins = read_joins(plan, journal, origin.starts)
@@ -93,7 +94,7 @@ def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJourn
     first_read = {} if origin is None else origin.starts
     # A partition of which the journal does not know where it was begun counts from its first record.
     plan = replace(plan, starts={partition: PlannedPosition(first_read.get(partition, 0)) for partition in plan.partitions})
-    finals = read_end(plan.kafka, ordered.name, ends)
+    finals = read_end(plan.kafka, ordered.name, starts, ends)
     raw_ends = admin.ends(plan.partitions)
     numbers = {partition: number for number, partition in enumerate(plan.partitions)}
     last = {partition: max(_closed(facts[partition]), judged.get(numbers[partition], 0)) for partition in plan.partitions}

@@ -81,8 +81,10 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
     partitions = [(topic.name, number) for topic in raw for number in range(topic.partitions)]
     topic_ids = {topic.name: topic.topic_id for topic in raw}
     ordered = admin.find(chosen.ordered_topic)
-    ends = admin.ends([(ordered.name, number) for number in range(ordered.partitions)]) if ordered is not None else {}
+    outputs = [(ordered.name, number) for number in range(ordered.partitions)] if ordered is not None else []
+    ends = admin.ends(outputs) if outputs else {}
     has_events = any(ends.values())
+    properties, name = settings.kafka.client_properties(), chosen.ordered_topic
     return Survey(
         folder=folder,
         raw=raw,
@@ -90,7 +92,7 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
         payloads=payloads,
         ordered=ordered,
         has_events=has_events,
-        has_ended=state == "settled" and has_events and has_ended(settings.kafka.client_properties(), chosen.ordered_topic, ends),
+        has_ended=state == "settled" and has_events and has_ended(properties, name, admin.starts(outputs), ends),
         imported=_imported_input(settings, admin, chosen.import_ctis_from),
         binding=read_binding(folder),
         checkpoint=state,

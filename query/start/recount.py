@@ -88,7 +88,7 @@ def plan_recount(
         for number in range(topic.partitions)
     )
     present_ends = admin.ends(plan.partitions)
-    closed = _find_close(plan, present_ends, result_ends)
+    closed = _find_close(plan, admin, present_ends, result_ends)
     is_later = since_us is not None and since_us > (NEVER if start.start_us is None else start.start_us)
     from_us = since_us if is_later and not (plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result)) else None
     # Positions are asked for as if there were no checkpoint, which has them where the job stands.
@@ -142,9 +142,11 @@ def _check_split(plan: QueryPlan, topics: TopicSurvey, admin: Admin) -> None:
             )
 
 
-def _find_close(plan: QueryPlan, ends: Mapping[Partition, int], result_ends: Mapping[Partition, int]) -> Mapping[Partition, int] | None:
+def _find_close(
+    plan: QueryPlan, admin: Admin, ends: Mapping[Partition, int], result_ends: Mapping[Partition, int]
+) -> Mapping[Partition, int] | None:
     """Return up to where a job whose results have ended has read; None if they have not ended."""
-    finals = _final_ctis(plan, result_ends)
+    finals = _final_ctis(plan, admin, result_ends)
     if finals is None:
         return None
     # The batch with the end may never be recorded as finished: a job stops as soon as the end is reported, which is before that.
@@ -166,9 +168,12 @@ def _find_close(plan: QueryPlan, ends: Mapping[Partition, int], result_ends: Map
     return closed
 
 
-def _final_ctis(plan: QueryPlan, result_ends: Mapping[Partition, int]) -> Mapping[int, Cti] | None:
+def _final_ctis(plan: QueryPlan, admin: Admin, result_ends: Mapping[Partition, int]) -> Mapping[int, Cti] | None:
     topic = next((output.topic for output in plan.outputs if output.topic and _of_topic(result_ends, output.topic)), None)
-    return None if topic is None else read_end(plan.kafka, topic, _of_topic(result_ends, topic))
+    if topic is None:
+        return None
+    ends = _of_topic(result_ends, topic)
+    return read_end(plan.kafka, topic, admin.starts(ends), ends)
 
 
 def _of_topic(offsets: Mapping[Partition, int], topic: str) -> dict[Partition, int]:

@@ -114,32 +114,23 @@ def log_of(records: Records, topic: str, partition: int) -> Log:
     return Log(records.offset[rows], columns[0], columns[1], columns[2], list(ctis_of(records, topic, partition)))
 
 
-def has_ended(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> bool:
+def has_ended(
+    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
+) -> bool:
     """Return whether every channel of *topic* ends in a final CTI; *ends* has all its partitions. Raises like :func:`ctis_of`."""
-    return read_end(properties, topic, ends) is not None
+    return read_end(properties, topic, starts, ends) is not None
 
 
-def read_end(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> dict[int, Cti] | None:
+def read_end(
+    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
+) -> dict[int, Cti] | None:
     """Return a final CTI of each input partition, by roster number, if every channel of *topic* has one; else None."""
     finals: dict[int, Cti] = {}
-    for (_, partition), end in ends.items():
-        in_partition = _final_ctis_at_end(properties, topic, partition, end)
-        roster = next((cti.roster for cti in in_partition.values()), None)
-        if roster is None or not in_partition.keys() >= set(roster.channels_of(partition, len(ends))):
+    for _, walk in _walk_topic(properties, topic, starts, ends):
+        if not _is_complete(walk) or any(cti.c != INFINITY for cti in walk.promises.values()):
             return None
-        finals |= in_partition
+        finals |= walk.promises
     return finals
-
-
-def _final_ctis_at_end(properties: Mapping[str, str], topic: str, partition: int, end: int) -> dict[int, Cti]:
-    with RangeReader(properties, topic, partition, headers=True) as reader:
-        pieces = reader.read(max(end - TAIL_RECORDS, 0), end)
-        return {cti.number: cti for records in pieces for cti in final_ctis(records, topic, partition)}
-
-
-def final_ctis(records: Records, topic: str, partition: int) -> Iterator[Cti]:
-    """Yield the final CTIs among *records* of an ordered partition. Raises like :func:`ctis_of`."""
-    return (cti for _, cti in ctis_of(records, topic, partition) if cti.c == INFINITY)
 
 
 def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int, Cti]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import random
 import shutil
 import struct
@@ -19,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import redis
-import typer
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -27,12 +25,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from support.stack.drawn_logs import draw
 from support.stack.jobs import Workspace, settings_of, workspace
 from support.stack.topics import APPEND_TIME, create, exists, fresh, header, produce, read_ordered, records
-from typer.testing import CliRunner
+from support.stack.verifying import run_verify, stage
 
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers, encode_cti
-from tidegate.cli.verify import verify
 from tidegate.kafka.admin import Admin
-from tidegate.observe.console import report_errors
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack
@@ -105,9 +101,6 @@ SCRIPTS = {
 }
 TOTALS_NEEDS = ("--query", "totals=totals.sql", "--query", "counts=counts.sql")
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(report_errors(verify))
-
 
 @dataclass
 class Published:
@@ -119,20 +112,7 @@ class Published:
 
     def verify(self, target: str, *flags: str, exit_code: int = 0) -> dict[str, Any]:
         """Run the command in the workspace; return what it told."""
-        stack, folder = self.space.stack, self.space.folder
-        addresses = {
-            "TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap,
-            "TIDEGATE_REDIS__URL": stack.redis_url,
-            "TIDEGATE_SPARK__CHECKPOINT_DIR": str(folder / ".tidegate/checkpoints"),
-        }
-        before = Path.cwd()
-        os.chdir(folder)
-        try:
-            result = CliRunner().invoke(app, [target, "--format", "json", *flags], env=addresses)
-        finally:
-            os.chdir(before)
-        assert result.exit_code == exit_code, (result.output, result.stderr, result.exception)
-        return dict(json.loads(result.stdout)) if result.stdout else {"error": result.stderr}
+        return run_verify(self.space, target, *flags, exit_code=exit_code)
 
     def verify_output(self, name: str, *flags: str, exit_code: int = 0) -> dict[str, Any]:
         """Verify one output by its own query."""
@@ -179,11 +159,6 @@ def published(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         middle = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
         space.start("query", "later.sql", "--into", "later", "--start", middle).finish()
         yield Published(space, topic, middle)
-
-
-def stage(told: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return what is told of one stage."""
-    return next(each for each in told["stages"] if each["name"] == name)
 
 
 def test_an_ordered_topic_follows_from_its_raw_topic(published: Published) -> None:
@@ -235,6 +210,22 @@ def test_the_last_batch_counts_even_if_it_was_not_recorded_as_finished(published
     finally:
         if kept is not None:
             record.write_bytes(kept)
+
+
+def test_the_end_is_found_however_much_is_released_there(stack: Stack, tmp_path: Path) -> None:
+    """With everything held until the end, thousands of events of one channel follow the final CTI of another in the same partition."""
+    topic = create(stack.bootstrap, fresh("held"), PARTITIONS)
+    produce(stack.bootstrap, topic, draw(12, 40_000, PARTITIONS, keys=KEYS))
+    tables = TABLES.format(topic=topic).replace('late = "20s"', 'late = "20d"').replace('reorder = "2s"', 'reorder = "20d"')
+    with workspace(tmp_path, stack, tables) as space:
+        published = Published(space, topic, "")
+        space.start("ingest", "events", "--until-end").finish()
+        told = published.verify("events")
+        assert told["equal"]
+        assert stage(told, "events")["events"] > 30_000
+        again = space.start("ingest", "events", "--until-end")
+        assert again.wait() != 0
+        assert "TG-TOPIC-ENDED" in again.errors
 
 
 def is_row(line: list[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The end of an ordered topic: which CTIs are final, and which record is at fault."""
+"""The CTIs at the end of an ordered topic, and which record is at fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_cti
 from ordering.ticks import INFINITY
-from tidegate.kafka.channel_promises import final_ctis
+from tidegate.kafka.channel_promises import ctis_of
 from tidegate.kafka.ranges import Records
 
 
@@ -26,11 +26,11 @@ def tail(*written: tuple[bytes | None, bytes | None]) -> Records:
     return Records(np.arange(40, 40 + count), np.zeros(count, dtype=np.int64), pa.nulls(count, pa.binary()), value, header)
 
 
-def test_only_ctis_at_infinity_are_final() -> None:
-    """Events, foreign records and other CTIs are passed over."""
+def test_only_ctis_are_told() -> None:
+    """Events and foreign records are passed over."""
     last = cti(2, INFINITY)
     records = tail((b"e" * 48, b"{}"), (None, b"foreign"), (b"", None), encode_cti(cti(1, 5)), encode_cti(last))
-    assert list(final_ctis(records, "flights", 1)) == [last]
+    assert list(ctis_of(records, "flights", 1)) == [(43, cti(1, 5)), (44, last)]
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff" * 30, None])
@@ -38,5 +38,5 @@ def test_a_cti_that_cannot_be_read_is_named(value: bytes | None) -> None:
     """The error says topic, partition and offset."""
     header, _ = encode_cti(cti(0, INFINITY))
     with pytest.raises(ProtocolError) as caught:
-        list(final_ctis(tail(encode_cti(cti(1, 5)), (header, value)), "flights", 1))
+        list(ctis_of(tail(encode_cti(cti(1, 5)), (header, value)), "flights", 1))
     assert caught.value.where == "flights-1@41"
