@@ -59,7 +59,7 @@ class PlainTopicSink:
             return
         try:
             producer = self._producer(partition)
-            if number < self._first_unpublished(partition):
+            if number < self.first_unpublished([partition])[partition]:
                 return
             producer.begin_transaction()
             for row in ordered:
@@ -98,12 +98,12 @@ class PlainTopicSink:
             self._producers[partition] = producer
         return producer
 
-    def _first_unpublished(self, partition: int) -> int:
-        """Return the number of the first span that is not published yet."""
+    def first_unpublished(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Return, by partition, the number of the first span that is not published yet: its start divided by the length of a span."""
         # A busy broker makes the group's coordinator only now, or moves it.
         retry = Retrying(retry=retry_if_exception(_is_passing), stop=stop_after_delay(_ANSWER_S), wait=wait_fixed(0.2), reraise=True)
-        (committed,) = retry(self._consumer.committed, [TopicPartition(self._topic, partition)], _ANSWER_S)
-        return max(int(committed.offset), 0)
+        committed = retry(self._consumer.committed, [TopicPartition(self._topic, partition) for partition in partitions], _ANSWER_S)
+        return {place.partition: max(int(place.offset), 0) for place in committed}
 
     def _queue(self, producer: Producer, key: bytes, value: bytes, stamp_ms: int) -> None:
         while True:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from sinks.stores.base import Store, StoreContext, StoreError
@@ -22,18 +23,23 @@ _STORES = {
 
 def make_store(kind: str, settings: StoreSettings, context: StoreContext) -> Store:
     """Return the store of kind *kind*, not connected yet. Raises StoreError (TG-STORE-EXTRA): its client is not installed."""
-    place, package = _STORES[kind]
-    module, _, name = place.partition(":")
+    module, _, name = _STORES[kind][0].partition(":")
+    maker: Callable[[StoreContext, Any], Store] = getattr(import_client(module, kind, f"outputs.{context.output}.{kind}"), name)
+    return maker(context, settings)
+
+
+def import_client(module: str, kind: str, where: str) -> ModuleType:
+    """Import a module that uses the client of a kind of store. Raises StoreError (TG-STORE-EXTRA): it is not installed."""
+    package = _STORES[kind][1]
     try:
-        maker: Callable[[StoreContext, Any], Store] = getattr(import_module(module), name)
+        return import_module(module)
     except ImportError as error:
         if (error.name or "").partition(".")[0] != package and package not in str(error):
             raise
         raise StoreError(
             f"{kind} needs the package {package}, which cannot be imported: {error}",
             code="TG-STORE-EXTRA",
-            where=f"outputs.{context.output}.{kind}",
+            where=where,
             fix=f"install tidegate with what {kind} needs",
             example=f"pip install 'tidegate[{kind}]'",
         ) from None
-    return maker(context, settings)

@@ -8,6 +8,7 @@ out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,8 +96,10 @@ def _explain_rows(stage: QueryStage, admin: Admin, ordered: Mapping[str, Ordered
         plan = next(
             (
                 plan
-                for plan, output in zip(stage.recount.plan.plans, stage.recount.plan.outputs, strict=True)
-                if difference.where == output.topic or (output.files and difference.where.startswith(output.files))
+                for number, (plan, output) in enumerate(zip(stage.recount.plan.plans, stage.recount.plan.outputs, strict=True))
+                if difference.where == output.topic
+                or (output.files and difference.where.startswith(output.files))
+                or any(difference.where == table.name for table in stage.tables.get(number, ()))
             ),
             stage.recount.plan.plans[0],
         )
@@ -114,7 +117,7 @@ def _changed_members(difference: RowDifference) -> Iterator[str]:
     for name in dict.fromkeys((*should, *stands)):
         if stands.get(name, _ABSENT) != should.get(name, _ABSENT):
             texts = (
-                "no value" if value is _ABSENT else orjson.dumps(value).decode()
+                "no value" if value is _ABSENT else json.dumps(value, ensure_ascii=False)
                 for value in (stands.get(name, _ABSENT), should.get(name, _ABSENT))
             )
             yield "column {}: {} stands, {} should stand".format(name, *texts)
@@ -125,8 +128,9 @@ _ABSENT = object()
 
 def _members(row: Row | None) -> dict[str, Any] | None:
     try:
-        value = orjson.loads(row.value or b"") if row is not None else None
-    except orjson.JSONDecodeError:
+        # Tables may have numbers that JSON does not know.
+        value = json.loads(row.value or b"") if row is not None else None
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

@@ -15,6 +15,7 @@ from tidegate.compare.promises import BrokenPromise
 from tidegate.verify.file_rows import FilesCheck
 from tidegate.verify.rows import Row, RowDifference
 from tidegate.verify.stages import OrderedStage, QueryStage, Stage
+from tidegate.verify.table_rows import TableCheck
 from tidegate.verify.topic_rows import TopicPartition
 
 # A row or event as text is cut to so many characters.
@@ -120,7 +121,11 @@ def _query_dict(stage: QueryStage) -> dict[str, Any]:
         "since": None if stage.since_us is None else format_tick(stage.since_us),
         "vouched_from": _instant(stage.vouched_from_us),
         "settings": query_settings(stage),
-        "published": [*(_topic_dict(stage, *item) for item in stage.topics.items()), *map(_files_dict, stage.files.values())],
+        "published": [
+            *(_topic_dict(stage, *item) for item in stage.topics.items()),
+            *map(_files_dict, stage.files.values()),
+            *map(_table_dict, _tables(stage)),
+        ],
         "left_out": stage.left_out,
         "notes": stage.notes,
         "differences": [_row_difference_dict(difference) for difference in row_differences(stage)],
@@ -166,15 +171,32 @@ def _files_dict(files: FilesCheck) -> dict[str, Any]:
     }
 
 
+def _tables(stage: QueryStage) -> list[TableCheck]:
+    return [table for tables in stage.tables.values() for table in tables]
+
+
+def _table_dict(table: TableCheck) -> dict[str, Any]:
+    return {
+        "kind": table.kind,
+        "name": table.name,
+        "rows": table.count,
+        "differing": table.differing,
+        "ahead": table.ahead,
+        "partitions": [{"partition": partition, "below": below} for partition, below in sorted(table.below.items())],
+        "sha256": table.sha256.hex(),
+    }
+
+
 def _digest_dict(digests: Mapping[int, tuple[int, bytes]]) -> dict[str, Any]:
     partitions = [{"partition": number, "rows": rows, "sha256": sha256.hex()} for number, (rows, sha256) in sorted(digests.items())]
     return {"partitions": partitions, "sha256": total_sha256(digests)}
 
 
 def row_differences(stage: QueryStage) -> list[RowDifference]:
-    """Return all differences of a query's results, those of topics first."""
+    """Return the differences of a query's results, those of topics first, then those of files."""
     of_topics = [channel.difference for channels in stage.topics.values() for channel in channels if channel.difference is not None]
-    return [*of_topics, *(difference for files in stage.files.values() for difference in files.differences)]
+    others = [*(files.differences for files in stage.files.values()), *(table.differences for table in _tables(stage))]
+    return [*of_topics, *(difference for differences in others for difference in differences)]
 
 
 def broken_promises(stage: QueryStage) -> list[tuple[str, BrokenPromise]]:
@@ -200,7 +222,8 @@ def _row_dict(row: Row | None) -> dict[str, Any] | None:
     texts = {
         name: None if octets is None else octets.decode("utf-8", "replace") for name, octets in (("key", row.key), ("value", row.value))
     }
-    return {"seq": row.seq, "s": format_tick(row.system_us), **texts, "place": row.place or None}
+    numbers = {"seq": row.seq, "s": format_tick(row.system_us)} if row.seq >= 0 else {"seq": None, "s": None}
+    return {**numbers, **texts, "place": row.place or None}
 
 
 def as_lines(target: str, stages: Sequence[Stage], explanations: Mapping[int, list[str]]) -> Iterator[str]:
@@ -254,8 +277,13 @@ def _query_lines(stage: QueryStage) -> Iterator[str]:
         count = f"{numbers['rows']:,} rows in {numbers['files']:,} files"
         yield f"files in {numbers['name']} from {reads}: {count} as computed{_ahead(numbers)}{other}"
         yield f"  sha256 {numbers['sha256']}"
+    for table in _tables(stage):
+        found = "as computed" if not table.differing else f"of which {table.differing:,} are not as computed, or are missing"
+        yield f"{table.kind} {table.name} from {reads}: {table.count:,} rows {found}{_ahead(_table_dict(table))}"
+        yield f"  sha256 {table.sha256.hex()}"
     for difference in row_differences(stage):
-        yield f"  {difference.where}, partition {difference.partition}, after {difference.index:,} equal rows: {difference.kind}"
+        place = "" if difference.index < 0 else f", partition {difference.partition}, after {difference.index:,} equal rows"
+        yield f"  {difference.where}{place}: {difference.kind}"
         yield from (f"    {line}" for line in _row_lines(difference))
     yield from (
         f"  broken promise at {topic}-{each.partition}@{each.log_offset}: {each.description}" for topic, each in broken_promises(stage)
@@ -278,6 +306,8 @@ def _row_lines(difference: RowDifference) -> Iterator[str]:
 def _row_text(row: Row) -> str:
     place = f" at {row.place}" if row.place else ""
     value = "null" if row.value is None else row.value.decode("utf-8", "replace")
+    if row.seq < 0:
+        return value[:_SHOWN]
     key = f", key {row.key.decode('utf-8', 'replace')}" if row.key else ""
     return f"row {row.seq} ({format_tick(row.system_us)}{key}){place}: {value[:_SHOWN]}"
 
@@ -307,7 +337,12 @@ def make_statement(told: Mapping[str, Any], since_us: int | None, until_us: int 
         "at": format_tick(at_us),
         "since": None if since_us is None else format_tick(since_us),
         "until": None if until_us is None else format_tick(until_us),
-        "published": [{name: each[name] for name in named if name in each} for each in target.get("published", [])],
+        "published": [
+            {name: each[name] for name in named if name in each}
+            for each in target.get("published", [])
+            # The rows of other destinations have no numbers: nothing would tell them from rows that came later.
+            if each["kind"] in ("topic", "files")
+        ],
         "stages": stages,
         "versions": told["versions"],
     }

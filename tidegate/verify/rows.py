@@ -20,7 +20,10 @@ from tidegate.compare.records import EventColumns
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One result: its number in the channel, System.Timestamp in microseconds, key and value; where it stands, if it does."""
+    """
+    One result: its number in the channel, System.Timestamp in microseconds, key and value; where it stands, if it does. A row of
+    a table has columns alone, and the number -1.
+    """
 
     seq: int
     system_us: int
@@ -35,9 +38,9 @@ class RowDifference:
     The first difference of a partition.
 
     Args:
-        where: What was published: a topic's name, or a file.
-        partition: The partition, which is also the bucket.
-        index: How many rows before it are equal.
+        where: What was published: a topic's name, a file, or a table.
+        partition: The partition, which is also the bucket; -1: not known.
+        index: How many rows before it are equal; -1: the rows have no order.
         kind: ``changed``, ``missing``, ``extra``, ``moved`` or ``header``.
         stands, should: The row that stands there and the one that should; None if there is none.
         text: What differs, in words.

@@ -24,9 +24,11 @@ from tidegate.compare.records import Side
 from tidegate.compare.sides import complete_from_us, make_side
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.settings.load import Settings
+from tidegate.verify.destinations import Destinations
 from tidegate.verify.file_rows import FilesCheck, list_files
 from tidegate.verify.ordered import OnRecords, OrderedCheck, OrderedVerifier
 from tidegate.verify.recompute import Recomputation
+from tidegate.verify.table_rows import TableCheck
 from tidegate.verify.topic_rows import TopicPartition
 
 # How far past the first instant that may be recounted one is looked for.
@@ -64,6 +66,7 @@ class QueryStage:
     # By the number of the output.
     topics: Mapping[int, list[TopicPartition]]
     files: Mapping[int, FilesCheck]
+    tables: Mapping[int, list[TableCheck]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     left_out: int = 0
     # From when on the rows follow from the raw topics, microseconds; None: not known.
@@ -72,8 +75,9 @@ class QueryStage:
     @property
     def is_equal(self) -> bool:
         channels = [channel for channels in self.topics.values() for channel in channels]
+        tables = [table for tables in self.tables.values() for table in tables]
         return not any(channel.difference or channel.broken for channel in channels) and not any(
-            files.differences for files in self.files.values()
+            [*(files.differences for files in self.files.values()), *(table.differences for table in tables)]
         )
 
 
@@ -93,6 +97,8 @@ class Request:
     until_us: int | None = None
     start: Start | None = None
     on_stage: Callable[[str], OnRecords] = lambda _: lambda _: None
+    # The output to be verified: of those before it in a chain only topics and files are compared.
+    target: str = ""
 
 
 def find_target(settings: Settings, target: str) -> tuple[str, bool]:
@@ -105,20 +111,22 @@ def find_target(settings: Settings, target: str) -> tuple[str, bool]:
             return name, True
     folder = Path(target).absolute()
     for name, output in settings.outputs.items():
-        if target in (name, output.topic) or (output.files and Path(output.files).absolute() == folder):
+        tables = {getattr(store, "table", None) or getattr(store, "path", None) for store in output.stores.values()}
+        if target in {name, output.topic, output.plain_topic, *tables} or (output.files and Path(output.files).absolute() == folder):
             return name, False
     known = ", ".join([*settings.inputs, *settings.outputs])
     raise SettingError(
-        f"{target} is no input, output, topic or folder of this configuration",
+        f"{target} is no input, output, topic, folder or table of this configuration",
         code="TG-VERIFY-TARGET",
         where="TARGET",
-        fix=f"name one of: {known}; or its topic or folder",
+        fix=f"name one of: {known}; or its topic, folder or table",
     )
 
 
 def verify(request: Request, name: str, *, is_input: bool) -> list[Stage]:
     """Verify an input's ordered topic, or an output with all that it is made from; return the stages, raw topics first."""
     verified = _Verified()
+    request = replace(request, target=name)
     _verify(request, name, is_input, Part(request.since_us, request.until_us), verified)
     return [stage for stage, _ in verified.values()]
 
@@ -208,6 +216,8 @@ def _verify_output(request: Request, name: str, part: Part, verified: _Verified)
     folders = [request.settings.output(plan.output).files for plan in plans]
     listed = [list_files(folder) if folder else set() for folder in folders]
     since_us, until_us = part.since_us, part.until_us
+    is_wanted = request.target in {plan.output for plan in plans}
+    others = Destinations.read(request.settings, request.admin, plans) if is_wanted and part == Part(None, None) else Destinations()
     recount = _plan_recount(request, plans, since_us)
     since_us = recount.from_us if since_us is None else max(since_us, NEVER if recount.from_us is None else recount.from_us)
     lookback_us = recount.plan.lookback_us
@@ -218,7 +228,10 @@ def _verify_output(request: Request, name: str, part: Part, verified: _Verified)
         for number, (output, plan) in enumerate(zip(recount.plan.outputs, plans, strict=True))
         if output.files
     }
-    stage = QueryStage(name, recount, since_us, _topic_partitions(request.admin, recount, since_us, until_us), files)
+    if recount.from_us is not None:
+        others.leave_out("the results are not computed from their beginning")
+    topics = _topic_partitions(request.admin, recount, since_us, until_us)
+    stage = QueryStage(name, recount, since_us, topics, files, others.checks, others.notes)
     _compare(stage, request.on_stage(f"{', '.join(feed.topic for feed in recount.plan.feeds)} -> {name}"), until_us)
     stage.vouched_from_us = _vouched_from(below, lookback_us)
     stage.notes += _query_notes(stage)
@@ -304,6 +317,8 @@ def _compare(stage: QueryStage, on_records: OnRecords, until_us: int | None) -> 
     for computed in recomputation.run(until_us):
         if computed.results is not None and computed.output in stage.topics:
             stage.topics[computed.output][computed.bucket].accept_rows(computed.results)
+        for table in stage.tables.get(computed.output, ()):
+            table.accept(computed)
         if computed.sheets and computed.output in stage.files:
             stage.files[computed.output].accept_sheets(computed.bucket, computed.sheets)
         on_records(recomputation.read - read)
@@ -314,6 +329,9 @@ def _compare(stage: QueryStage, on_records: OnRecords, until_us: int | None) -> 
     for number, files in stage.files.items():
         promised_us = {channel.partition: channel.c for channel in stage.topics.get(number, ())}
         files.finish(promised_us, is_partial=stage.since_us is not None or until_us is not None)
+    for table in (table for tables in stage.tables.values() for table in tables):
+        table.finish()
+        stage.notes += table.notes
     stage.left_out = recomputation.left_out
 
 

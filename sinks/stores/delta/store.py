@@ -19,6 +19,7 @@ from ordering.errors import UnreachableError
 from sinks.parquet_columns import make_schema
 from sinks.stores.base import Batch, Progress, StoreContext
 from sinks.stores.delta.failures import translate_errors, words_of
+from sinks.stores.delta.reading import DeltaReader
 from sinks.stores.delta.target import check_partition_columns, find_missing, fit_rows
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.fault_points import pause_at
@@ -29,6 +30,8 @@ from tidegate.settings.tables.stores.delta import DeltaSettings
 _TRIES = 10
 # Without retries a table that another writer has made meanwhile is never made a second time over it.
 _ONCE = CommitProperties(max_commit_retries=0)
+# The property of the table that holds the id of a topic begins with this.
+_ID_PROPERTY = "tidegate.topic."
 
 
 class DeltaStore:
@@ -38,7 +41,7 @@ class DeltaStore:
         self._context, self._settings = context, settings
         self._options = reveal_properties(settings.storage_options)
         self._table: DeltaTable | None = None
-        self._id_property = f"tidegate.topic.{context.stream.name}"
+        self._id_property = f"{_ID_PROPERTY}{context.stream.name}"
 
     @property
     def name(self) -> str:
@@ -87,6 +90,19 @@ class DeltaStore:
             except CommitFailedError as error:
                 lost = words_of(error)
         raise self._too_busy(lost)
+
+    def reader(self) -> DeltaReader:
+        """Return a reader of the table as it is now."""
+        with translate_errors(self.name):
+            table = self._open()
+            columns = self._context.columns
+            if table is None:
+                return DeltaReader(self.name, None, columns, {}, is_shared=False)
+            find_missing(table, self._settings, columns)
+            found = {partition: self._progress_in(table, partition) for partition in range(self._context.stream.partitions)}
+            topics = [name for name in table.metadata().configuration if name.startswith(_ID_PROPERTY)]
+        progress = {partition: each for partition, each in found.items() if each.position}
+        return DeltaReader(self.name, table, columns, progress, is_shared=len(topics) > 1)
 
     def close(self) -> None:
         """Forget the table; the next call reads it anew."""

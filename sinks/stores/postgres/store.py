@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow as pa
@@ -19,22 +18,14 @@ import pyarrow.csv
 from psycopg import sql
 
 from sinks.stores.base import Batch, Progress, Rows, RowsRefused, StoreContext, StoreError, find_refusals
+from sinks.stores.postgres.connecting import connect, place_of
 from sinks.stores.postgres.failures import is_about_rows, translate_errors, words_of
+from sinks.stores.postgres.reading import PostgresReader
 from sinks.stores.postgres.target import PROGRESS_TABLE, Target, find_target
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.fault_points import pause_at
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 
-# A server that went away without a word is missed after about 30 s.
-_CONNECTION = {
-    "connect_timeout": 10,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 4,
-    "tcp_user_timeout": 30_000,
-}
-# A writer that was stopped in a transaction must not hold the others up for ever: the server ends its session.
-_SESSION = "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'; SET client_encoding = 'UTF8'"
 _STAGING = sql.Identifier("pg_temp", "tidegate_batch")
 _ORDINAL = sql.Identifier("tidegate_row")
 _COPY_ROWS = 5_000
@@ -47,9 +38,7 @@ class PostgresStore:
         self._context, self._settings = context, settings
         self._connection: psycopg.Connection[Any] | None = None
         self._target: Target | None = None
-        url = urlsplit(settings.url.get_secret_value())
-        place = f"{url.hostname or ''}{f':{url.port}' if url.port else ''}{url.path}"
-        self._where = f"postgres {place}.{settings.table or context.output}"
+        self._where = f"postgres {place_of(settings)}.{settings.table or context.output}"
 
     @property
     def name(self) -> str:
@@ -90,6 +79,11 @@ class PostgresStore:
             raise self._refusals(batch.rows, words_of(error)) from None
         return batch.progress
 
+    def reader(self) -> PostgresReader:
+        """Return a reader of the table."""
+        target = self._find_target(may_change=False)
+        return PostgresReader(self._connect(), target, self._settings, self._context.columns, self._context.stream, self._where)
+
     def close(self) -> None:
         """Disconnect; an open transaction has no effect."""
         if self._connection is not None:
@@ -110,18 +104,7 @@ class PostgresStore:
     def _connect(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
             self._target = None
-            settings = self._settings
-            secret = None if settings.password is None else settings.password.get_secret_value()
-            files = {"sslrootcert": settings.ca_file, "sslcert": settings.certificate_file, "sslkey": settings.key_file}
-            tls = {name: path for name, path in files.items() if path}
-            if settings.ca_file and "sslmode=" not in settings.url.get_secret_value():
-                tls["sslmode"] = "verify-full"
-            options: dict[str, Any] = {**_CONNECTION, **tls, "application_name": f"tidegate {self._context.output}"[:63]}
-            if secret is not None:
-                options["password"] = secret
-            with translate_errors(self._where):
-                self._connection = psycopg.connect(settings.url.get_secret_value(), autocommit=True, **options)
-                self._connection.execute(_SESSION)
+            self._connection = connect(self._settings, f"tidegate {self._context.output}", self._where)
         return self._connection
 
     def _find_target(self, *, may_change: bool) -> Target:

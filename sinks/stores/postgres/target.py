@@ -20,7 +20,7 @@ from tidegate.settings.tables.stores.postgres import PostgresSettings
 
 PROGRESS_TABLE = "tidegate_progress"
 # The type of a column that is made; records, arrays and what has no type of its own are JSON.
-_MADE_AS = {
+MADE_AS = {
     "bit": "boolean",
     "bigint": "bigint",
     "float": "double precision",
@@ -176,7 +176,7 @@ def _find(there: Sequence[_TableColumn], name: str) -> _TableColumn | None:
 
 
 def _type_of(kind: str) -> str:
-    return _MADE_AS.get(kind, "jsonb")
+    return MADE_AS.get(kind, "jsonb")
 
 
 def _add_columns(name: TableName, columns: Sequence[Column]) -> sql.Composed:

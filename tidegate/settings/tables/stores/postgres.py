@@ -5,21 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from tidegate.secret_masking import has_password, scrub
-from tidegate.settings.kinds import HiddenSecret, Kind, NotAllowed, Secret
-from tidegate.settings.tables.base import Conflict, Contradiction
+from tidegate.settings.kinds import Kind, NotAllowed
+from tidegate.settings.tables.base import Contradiction
+from tidegate.settings.tables.postgres_server import PostgresServer
 from tidegate.settings.tables.stores.base import StoreSettings
 
 _NAME = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"(?:[^"]|"")+")'
-
-
-def _parse_url(value: object) -> SecretStr:
-    text = value.get_secret_value() if isinstance(value, SecretStr) else value
-    if not isinstance(text, str) or not re.match(r"postgres(ql)?://\S*$", text):
-        raise NotAllowed("postgresql://[user[:password]@]host[:port]/database[?sslmode=verify-full]")
-    return HiddenSecret(text)
 
 
 def _parse_table(value: object) -> str:
@@ -28,29 +21,12 @@ def _parse_table(value: object) -> str:
     return value
 
 
-PostgresUrl = Annotated[
-    SecretStr,
-    BeforeValidator(_parse_url),
-    PlainSerializer(lambda url: scrub(url.get_secret_value())),
-    Kind("URL, file:PATH or env:NAME"),
-]
 TableName = Annotated[str, BeforeValidator(_parse_table), Kind("table or schema.table; default: the output's name")]
 
 
-class PostgresSettings(StoreSettings):
+class PostgresSettings(PostgresServer, StoreSettings):
     """[outputs.NAME.postgres]: results as rows of a PostgreSQL table."""
 
-    url: PostgresUrl = Field(description="Where PostgreSQL answers, as libpq reads it; a password in it is never shown.")
-    password: Secret = Field(default=None, description="Password, if the URL has none.")
-    ca_file: Annotated[str | None, Kind("path of a PEM file; default: libpq's")] = Field(
-        default=None, description="Whose certificates are trusted; the server must then prove its name (sslmode=verify-full)."
-    )
-    certificate_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
-        default=None, description="Certificate shown to the server."
-    )
-    key_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
-        default=None, description="Private key of certificate_file."
-    )
     table: TableName | None = Field(default=None, description="The table that gets the results; made when missing, with its schema.")
     mode: Literal["append", "insert", "upsert"] = Field(
         default="append",
@@ -70,18 +46,13 @@ class PostgresSettings(StoreSettings):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        conflicts: list[Conflict] = []
+        conflicts = self._server_conflicts()
         if self.mode == "append" and self.primary_key:
             conflicts.append(("primary_key", "primary_key means nothing to append", 'set mode = "upsert" or "insert", or remove it'))
         if self.mode != "append" and not self.primary_key:
             conflicts.append(("mode", f"{self.mode} needs primary_key", 'name the columns: primary_key = ["car", "minute_end"]'))
         if self.mode != "insert" and self.on_conflict != "refuse":
             conflicts.append(("on_conflict", "on_conflict is of insert only", 'set mode = "insert", or remove it'))
-        if self.password is not None and has_password(self.url.get_secret_value()):
-            conflicts.append(("password", "there is a password in url too", "give one of them"))
-        if (self.certificate_file is None) != (self.key_file is None):
-            named, other = ("certificate_file", "key_file") if self.certificate_file else ("key_file", "certificate_file")
-            conflicts.append((named, f"{named} is of no use without {other}", f"give {other} as well"))
         if conflicts:
             raise Contradiction(conflicts)
         return self

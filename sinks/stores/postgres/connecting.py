@@ -1,0 +1,81 @@
+"""
+Connections to a PostgreSQL server by its settings.
+
+Law: a server that went away without a word is missed after about 30 s; a session that was stopped in a transaction holds others up for a
+minute at most.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import sql
+
+from sinks.stores.postgres.failures import translate_errors, words_of
+from tidegate.settings.tables.postgres_server import PostgresServer
+
+_CONNECTION = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+_SESSION = "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'; SET client_encoding = 'UTF8'"
+
+
+def place_of(server: PostgresServer) -> str:
+    """Return host, port and database, as messages name them."""
+    url = urlsplit(server.url.get_secret_value())
+    return f"{url.hostname or ''}{f':{url.port}' if url.port else ''}{url.path}"
+
+
+def connect(server: PostgresServer, program: str, where: str) -> psycopg.Connection[Any]:
+    """
+    Return a connection with autocommit; the server shows it as that of *program*. UnreachableError or StoreError, with *where*: there is
+    none.
+    """
+    files = {"sslrootcert": server.ca_file, "sslcert": server.certificate_file, "sslkey": server.key_file}
+    options: dict[str, Any] = {**_CONNECTION, **{name: path for name, path in files.items() if path}, "application_name": program[:63]}
+    if server.ca_file and "sslmode=" not in server.url.get_secret_value():
+        options["sslmode"] = "verify-full"
+    if server.password is not None:
+        options["password"] = server.password.get_secret_value()
+    with translate_errors(where):
+        connection = psycopg.connect(server.url.get_secret_value(), autocommit=True, **options)
+        connection.execute(_SESSION)
+    return connection
+
+
+class QueryRefused(Exception):
+    """The server does not take a query, in its words."""
+
+
+def read_validity(
+    connection: psycopg.Connection[Any], query: str, valid_from: str, valid_until: str | None, where: str
+) -> list[tuple[int, int | None, str]]:
+    """
+    Return the rows of a query, each as JSON, with the seconds since 1970, rounded up, from which on and until which it is valid (None: for
+    ever); always in the same order. Raises QueryRefused; UnreachableError: the server does not answer.
+    """
+    instants = [
+        sql.SQL("CASE WHEN isfinite(found.{0}) THEN ceil(extract(epoch FROM found.{0}))::bigint END").format(sql.Identifier(column))
+        if column
+        else sql.SQL("NULL::bigint")
+        for column in (valid_from, valid_until)
+    ]
+    selected = sql.SQL("SELECT coalesce({}, 0), {}, to_json(found)::text FROM ({}) AS found").format(
+        *instants, sql.SQL(query.rstrip().removesuffix(";"))
+    )
+    statement = sql.SQL('{} ORDER BY 1, to_json(found)::text COLLATE "C"').format(selected)
+    try:
+        with connection.transaction():
+            connection.execute("SET TRANSACTION READ ONLY; SET LOCAL TIME ZONE 'UTC'")
+            return connection.execute(statement).fetchall()
+    except psycopg.Error as error:
+        if error.sqlstate is None or error.sqlstate[:2] in ("08", "57", "53", "40"):
+            with translate_errors(where):
+                raise
+        raise QueryRefused(words_of(error)) from None

@@ -1,0 +1,183 @@
+"""
+Tables of stores as they stand, compared with the results computed anew.
+
+Law: what stands is read first, with how far it goes: every result below that must stand there, and no other. A result that became a dead
+letter of a store may stand or not: another store of the output may have taken it. Rows of tables carry no numbers, so they are compared as
+:mod:`tidegate.verify.unordered` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from numpy.typing import NDArray
+
+from ordering.errors import UnreachableError
+from sinks.stores.base import Rows, RowsRefused, Store, StoreContext
+from sinks.stores.reading import ReadableStore, StoreReader
+from sinks.stores.registry import make_store
+from tidegate.checkpoint.binding import check_same_topics
+from tidegate.dead_letter_reasons import StoreReason
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.channel_promises import log_of
+from tidegate.kafka.ranges import RangeReader
+from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.verify.ordered import event_columns
+from tidegate.verify.recompute import Computed
+from tidegate.verify.rows import RowDifference
+from tidegate.verify.unordered import UnorderedRows
+
+# The numbers of results, rising, by partition.
+Positions = Mapping[int, NDArray[np.int64]]
+_REFUSED = StoreReason.REFUSED.format("").encode()
+_POLL_S, _SILENCE_S = 1.0, 60.0
+
+
+@dataclass
+class TableCheck:
+    """
+    One destination of one output; *kind* is ``table`` or ``plain topic``. ``below`` says, by partition, up to which number of a result, or
+    of a span, it has come.
+    """
+
+    kind: str
+    name: str
+    rows: UnorderedRows
+    below: Mapping[int, int]
+    has_strangers: bool = False
+    notes: list[str] = field(default_factory=list)
+    differing: int = 0
+    differences: list[RowDifference] = field(default_factory=list)
+    sha256: bytes = b""
+    count: int = 0
+    # Results that stand further on in the topic.
+    ahead: int = 0
+    left_out: int = 0
+
+    def accept(self, computed: Computed) -> None:
+        """Take the next results."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Compare, and forget the rows."""
+        self.differing, self.differences = self.rows.differences(has_strangers=self.has_strangers)
+        self.sha256, self.count = self.rows.sha256(), self.rows.standing
+        if self.left_out:
+            self.notes.append(f"{self.left_out:,} results do not fit into the columns of {self.name}, and are not there")
+        if self.has_strangers:
+            self.notes.append(f"{self.name} has results of other topics too: rows that should not be there are not found")
+        self.close()
+
+    def close(self) -> None:
+        """Delete what was laid down."""
+        self.rows.close()
+
+
+@dataclass
+class StoreCheck(TableCheck):
+    """A table of a store; *refused* are the numbers of results that became dead letters of stores, rising, by partition."""
+
+    store: Store = field(kw_only=True)
+    reader: StoreReader = field(kw_only=True)
+    refused: Positions = field(kw_only=True)
+
+    def accept(self, computed: Computed) -> None:
+        """Take those results that the store has come to."""
+        released, partition = computed.results, computed.bucket
+        if released is None:
+            return
+        count = int(np.searchsorted(released.seq, self.below.get(partition, 0)))
+        self.ahead += len(released) - count
+        events = event_columns(released).slice(0, count)
+        rows = Rows(events.seq, events.log_offset, events.system_us, events.key, events.value)
+        while len(rows):
+            try:
+                kept = self.reader.keep(rows)
+            except RowsRefused as refused:
+                is_wanted = ~np.isin(rows.position, [refusal.position for refusal in refused.refusals])
+                self.left_out += len(rows) - int(is_wanted.sum())
+                rows = rows.select(is_wanted)
+                continue
+            optional = np.isin(rows.position, self.refused[partition]) if partition in self.refused else None
+            self.rows.add_computed(kept, partition, rows.position, rows.system_us, rows.key, optional)
+            return
+
+    def close(self) -> None:
+        """Disconnect, too."""
+        self.store.close()
+        super().close()
+
+
+def make_store_check(kind: str, settings: StoreSettings, context: StoreContext, refused: Positions) -> TableCheck | None:
+    """
+    Return the check of a store with what stands there; None if this kind of store cannot be read. Raises StoreError or UnreachableError: it
+    is not to be read now; RefusedError: it has the results of an earlier topic of this name.
+    """
+    store = make_store(kind, settings, context)
+    if not isinstance(store, ReadableStore):
+        return None
+    name, stream = store.name, context.stream
+    reader = store.reader()
+    rows = UnorderedRows(name, reader.key, reader.keeps)
+    standing = reader.read(rows.add_standing)
+    for progress in standing.progress.values():
+        check_same_topics(
+            {stream.name: progress.stream_id}, {stream.name: stream.id}, name, "name the table that has the results of this topic"
+        )
+    below = {partition: progress.position for partition, progress in standing.progress.items()}
+    return StoreCheck("table", name, rows, below, standing.is_shared, store=store, reader=reader, refused=refused)
+
+
+def refused_positions(admin: Admin, kafka: Mapping[str, str], topic: str) -> Positions:
+    """Return which results of a topic a store has refused, by the dead letters that are left."""
+    letters = admin.find(f"{topic}.dead")
+    if letters is None:
+        return {}
+    offsets: dict[int, list[int]] = {}
+    places = [(letters.name, partition) for partition in range(letters.partitions)]
+    starts, ends = admin.starts(places), admin.ends(places)
+    for place in places:
+        for origin in _refused_origins(kafka, place, starts[place], ends[place]):
+            log, _, offset = origin.rpartition("@")
+            if log.rpartition("-")[0] == topic:
+                offsets.setdefault(int(log.rpartition("-")[2]), []).append(int(offset))
+    return {partition: _positions(kafka, topic, partition, sorted(set(wanted))) for partition, wanted in offsets.items()}
+
+
+def _refused_origins(kafka: Mapping[str, str], place: tuple[str, int], start: int, end: int) -> list[str]:
+    own = {"group.id": "tidegate", "enable.auto.commit": False, "auto.offset.reset": "earliest", "enable.partition.eof": True}
+    consumer = Consumer({**kafka, **own})
+    found, silence_s = [], 0.0
+    try:
+        consumer.assign([TopicPartition(*place, start)])
+        while start < end:
+            message = consumer.poll(_POLL_S)
+            silence_s = silence_s + _POLL_S if message is None else 0.0
+            if silence_s > _SILENCE_S:
+                raise UnreachableError("dead letters cannot be read", code="TG-KAFKA-UNREACHABLE", where=f"{place[0]}-{place[1]}@{start}")
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                start = end if error.code() == KafkaError._PARTITION_EOF else start
+                continue
+            start = int(message.offset() or 0) + 1
+            headers: dict[str, Any] = dict(message.headers() or ())
+            if headers.get("reason", b"").startswith(_REFUSED):
+                found.append(headers["origin"].decode())
+    finally:
+        consumer.close()
+    return found
+
+
+def _positions(kafka: Mapping[str, str], topic: str, partition: int, offsets: Sequence[int]) -> NDArray[np.int64]:
+    """Return the numbers of the results at these log offsets."""
+    found = []
+    with RangeReader(kafka, topic, partition, headers=True) as reader:
+        for records in reader.read(offsets[0], offsets[-1] + 1):
+            log = log_of(records, topic, partition)
+            found.append(log.seq[np.isin(log.log_offset, offsets)])
+    return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
