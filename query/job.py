@@ -23,6 +23,7 @@ from query.absent_columns import CODE, absent_in_topics, first_records_warning
 from query.config import Partition, QueryPlan
 from query.plan.nodes import Plan
 from query.reference.files import load_references
+from query.reference.polling import fill_empty, poll_at_start
 from query.script import read_script
 from query.sql.bind import bind_outputs
 from query.sql.input_clauses import names_in
@@ -65,6 +66,7 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
         for name, table in settings.inputs.items()
     ]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
+    fill_empty(settings.references, names_in(parsed))
     references = [table.schema for table in load_references(settings.references, names_in(parsed)).values()]
     plans = bind_outputs(parsed, [*inputs, *results, *references], into=into, window_us_max=settings.query.window_max_us)
     check_over(plans, str(script))
@@ -80,6 +82,8 @@ def prepare(
     query.
     """
     admin = Admin.connect(settings.kafka)
+    for name in {name for plan in plans for name in plan.references}:
+        poll_at_start(settings.references[name])
     topics = survey_topics(settings, plans, admin)
     settings = with_bound_tasks(settings, read_binding(topics.folder))
     layout = plan_layout(settings, plans, topics)

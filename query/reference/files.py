@@ -78,7 +78,7 @@ def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
     """Return (valid from, microseconds, rising; path) of each file; RefusedError if there is none, or two begin together."""
     versions = [(parse_tick(text), Path(path)) for text, path in settings.effective.items()]
     if settings.path is not None:
-        versions = _match_pattern(settings.path) if settings.has_pattern else [(NEVER, Path(settings.path))]
+        versions = files_of_pattern(settings.path) if settings.has_pattern else [(NEVER, Path(settings.path))]
     if not versions:
         reason, fix = f"no file is called {settings.path}", "put one there, or correct the pattern: {date} is YYYY-MM-DD, {time} HH-mm"
         raise RefusedError(reason, code="TG-REFERENCE-FILE", where=f"references.{settings.name}.path", fix=fix)
@@ -90,7 +90,8 @@ def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
     return versions
 
 
-def _match_pattern(pattern: str) -> list[tuple[int, Path]]:
+def files_of_pattern(pattern: str) -> list[tuple[int, Path]]:
+    """Return (valid from, microseconds, rising; path) of each file of a path with ``{date}``; RefusedError: a name is no instant."""
     parts = re.split(r"(\{date\}|\{time\})", pattern)
     names = re.compile("".join({"{date}": _DATE, "{time}": _TIME}.get(part, re.escape(part)) for part in parts))
     folder = Path(parts[0]) if parts[0].endswith("/") else Path(parts[0]).parent
@@ -106,7 +107,7 @@ def _match_pattern(pattern: str) -> list[tuple[int, Path]]:
         except TickRangeError as error:
             fix = "rename it: the name says from when on it is valid"
             raise RefusedError(error.what, code="TG-REFERENCE-FILE", where=str(path), fix=fix) from None
-    return versions
+    return sorted(versions)
 
 
 def _read(settings: ReferenceSettings, path: Path) -> _Read:

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from ordering.errors import TidegateError
 from query.config import Partition, QueryPlan
+from query.reference.polling import Polling
 from query.reference.watch import ReferenceWatch
 from query.stage.batch_cuts import BatchCutter, even_shares
 from query.stage.offsets import Offset
@@ -55,6 +56,9 @@ class Planner(RangePlanner):
         if not self._plan.references:
             return None
         configure_worker()
+        for table in self._plan.reference_settings.values():
+            if table.postgres is not None:
+                Polling(table).start()
         return ReferenceWatch(Path(self._plan.checkpoint), self._plan.reference_settings)
 
     def initialOffset(self) -> dict[str, Any]:

@@ -11,10 +11,31 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from ordering.errors import TickRangeError
-from ordering.ticks import parse_tick
-from tidegate.settings.kinds import Kind
+from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
+from tidegate.settings.kinds import Duration, Kind
 from tidegate.settings.tables.base import Contradiction, FieldType, Table
 from tidegate.settings.tables.payload_formats import Delimiter
+from tidegate.settings.tables.postgres_server import PostgresServer
+
+
+class ReferenceQuery(PostgresServer):
+    """[references.NAME.postgres]: a query from whose rows the versions are made."""
+
+    query: str = Field(min_length=1, description="SELECT of all rows, past and future ones too.")
+    valid_from: str = Field(min_length=1, description="Its column with the instant from which on a row is valid; NULL: always.")
+    valid_until: Annotated[str | None, Kind("column; default: none")] = Field(
+        default=None, description="Its column with the instant from which on a row is valid no more; NULL: for ever."
+    )
+    poll_us: Duration = Field(default=MINUTE_US, description="How often a running job asks for new versions.")
+
+    @model_validator(mode="after")
+    def _check_server(self) -> Self:
+        conflicts = self._server_conflicts()
+        if self.poll_us < SECOND_US:
+            conflicts.append(("poll", "poll is too short", "give 1s or more"))
+        if conflicts:
+            raise Contradiction(conflicts)
+        return self
 
 
 class ReferenceSettings(Table):
@@ -37,6 +58,9 @@ class ReferenceSettings(Table):
         default_factory=dict, description="Types of fields; of others each value's own, and those of a Parquet file's columns."
     )
 
+    # A table comes last.
+    postgres: ReferenceQuery | None = Field(default=None, description="A PostgreSQL table that is asked for versions: the files of path.")
+
     @property
     def has_pattern(self) -> bool:
         """Whether new files become versions by their names; if not, the settings name each file."""
@@ -50,6 +74,11 @@ class ReferenceSettings(Table):
             conflicts.append(twice if self.path else ("", "reference data needs path or effective", f'path = "{self.name or "table"}.csv"'))
         if self.path and "{time}" in self.path and "{date}" not in self.path:
             conflicts.append(("path", "{time} says nothing without {date}", "put {date} into the path as well"))
+        if self.postgres is not None and ("{date}" not in (self.path or "") or "{time}" not in (self.path or "")):
+            example = f'path = "reference/{self.name or "table"}-{{date}}T{{time}}.ndjson"'
+            conflicts.append(("path", "each version of postgres is a file with the instant in its name", example))
+        elif self.postgres is not None and not (self.format == "ndjson" or str(self.path).endswith((".ndjson", ".jsonl", ".json"))):
+            conflicts.append(("path", "versions of postgres are written as JSON objects line by line", "let path end in .ndjson"))
         for text in self.effective:
             try:
                 parse_tick(text)
