@@ -33,7 +33,7 @@ from tidegate.json_columns import json_rows
 _FOUR_CENTURIES_US = 146_097 * DAY_US
 # Fewer floats are written one by one: a query of DuckDB costs more than they do.
 _PYTHON_FLOATS_MAX = 256
-_NUMBERS = {Kind.BIGINT: json_rows.INTEGER, Kind.FLOAT: json_rows.FLOAT}
+_NUMBERS = {Kind.BIGINT: json_rows.INTEGER, Kind.FLOAT: json_rows.FLOAT, Kind.DATETIME: json_rows.DATETIME}
 # Which bytes of UTF-8 JSON escapes.
 _IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), ord('"'), ord("\\")])
 

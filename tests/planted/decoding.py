@@ -1,4 +1,4 @@
-"""Planted bugs in the decoder of JSON payloads, in C and beside it, and in what needs no SQL (spec sections 1 and 5)."""
+"""Planted bugs in the decoder of JSON payloads, in C and beside it, in what needs no SQL and in the writer (spec sections 1 and 5)."""
 
 from __future__ import annotations
 
@@ -127,5 +127,14 @@ DECODING = [
         " and read.valid_mask().all():",
         ":",
         "tests/tidegate/expressions/evaluation/test_evaluate.py::test_the_time_in_a_text_does_not_depend_on_the_rows_around_it",
+    ),
+    Bug(
+        "years-of-centuries-leap",
+        "A datetime is written as the same day in every year.",
+        5,
+        "tidegate/json_columns/json_rows.c",
+        "century * 146097 / 4;",
+        "century * 146100 / 4;",
+        "tests/tidegate/json_columns/test_json_rows.py::test_times_of_every_day_are_written_as_numpy_writes_them",
     ),
 ]

@@ -7,6 +7,7 @@ Messages go to standard error.
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,6 +74,8 @@ def _run_script(script: Path, setup: RunSetup, read_files: list[LocalFile], into
         open_run(bound, setup, BLOCK_BYTES) as run,
         ResultFiles(folder, outputs, read_files) if folder else PrintedResults(outputs) as sink,
     ):
+        # What is there by now stays to the end: the collector need not walk through it after every few blocks.
+        gc.freeze()
         try:
             with report.progress(run) as show:
                 for step in run.steps():
@@ -82,6 +85,8 @@ def _run_script(script: Path, setup: RunSetup, read_files: list[LocalFile], into
         except BrokenPipeError:
             discard_stdout()
             return 0
+        finally:
+            gc.unfreeze()
         sink.commit()
         report.print_summary(run)
     return report.bad

@@ -2,8 +2,9 @@
  * Columns into JSON text, a row at a time: what a query writes.
  *
  * Law: integers are written in decimals, strings between quotes as they are (whoever calls knows that none needs an escape),
- * texts as they are, and what is not there as null. Floats are written as Python's repr does where at most 15 digits say them
- * exactly; at the first other one the function gives up and names its column.
+ * texts as they are, and what is not there as null. Times are written as ISO 8601 with as few digits of the second as they need. Floats
+ * are written as Python's repr does where at most 15 digits say them exactly; at the first other one, or a time beyond the years 1 to 9999,
+ * the function gives up and names its column.
  *
  * It knows nothing of Python and is called through ctypes.
  */
@@ -12,17 +13,21 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { INTEGER = 0, FLOAT = 1, TEXT = 2, QUOTED = 3 };
+enum { INTEGER = 0, FLOAT = 1, TEXT = 2, QUOTED = 3, DATETIME = 4 };
 
 #define EXACT_BELOW 1e15
 #define EXPONENT_BELOW 1e-4
 #define PLACES 22 /* powers of ten up to this are exact */
+#define SECOND_US 1000000
+#define DAY_S 86400
+#define FIRST_US (-62135596800 * SECOND_US) /* 0001-01-01 */
+#define END_US (253402300800 * SECOND_US)   /* 10000-01-01 */
 
 typedef struct {
     const char *before; /* what stands before each value */
     int64_t before_length;
     const uint8_t *valid; /* Arrow's bitmap; NULL: all are there */
-    const void *values;   /* int64, double, or the bytes of texts */
+    const void *values;   /* int64 (of times microseconds since 1970), double, or the bytes of texts */
     const int32_t *ends;  /* of texts */
     int64_t first;        /* the first row's place in all of these */
     int64_t kind;
@@ -98,9 +103,37 @@ static uint8_t *fraction(uint8_t *to, double number) {
     return NULL;
 }
 
+/* A number with leading zeros, and what stands behind it. */
+static uint8_t *padded(uint8_t *to, int64_t number, int width, char behind) {
+    for (int at = width; at--; number /= 10)
+        to[at] = '0' + number % 10;
+    to[width] = behind;
+    return to + width + 1;
+}
+
+/* Years begin in March, so that the day that some years lack is their last one. */
+static uint8_t *datetime(uint8_t *to, int64_t tick) {
+    if (tick < FIRST_US || tick >= END_US)
+        return NULL;
+    int64_t since = tick - FIRST_US, second = since / SECOND_US % DAY_S, fraction_us = since % SECOND_US;
+    int64_t days = since / SECOND_US / DAY_S + 306, century = (4 * days + 3) / 146097, of_century = days - century * 146097 / 4;
+    int64_t year = (4 * of_century + 3) / 1461, of_year = of_century - year * 1461 / 4, month = (5 * of_year + 2) / 153;
+    *to++ = '"';
+    to = padded(to, 100 * century + year + (month > 9), 4, '-');
+    to = padded(to, month > 9 ? month - 9 : month + 3, 2, '-');
+    to = padded(to, of_year - (153 * month + 2) / 5 + 1, 2, 'T');
+    to = padded(to, second / 3600, 2, ':');
+    to = padded(to, second / 60 % 60, 2, ':');
+    to = padded(to, second % 60, 2, fraction_us ? '.' : 'Z');
+    if (fraction_us)
+        to = fraction_us % 1000 ? padded(to, fraction_us, 6, 'Z') : padded(to, fraction_us / 1000, 3, 'Z');
+    *to++ = '"';
+    return to;
+}
+
 /*
  * Write *rows* rows, *after* at the end of each; *ends* has room for one more than there are. Return how many bytes were
- * written, or the number of the column with a float that is not plain, as -1 less that.
+ * written, or the number of the column with a float or time that is not plain, as -1 less that.
  */
 int64_t tg_json_rows(const tg_column *columns, int64_t count, const char *after, int64_t after_length, int64_t rows, uint8_t *out,
                      int32_t *ends) {
@@ -116,6 +149,9 @@ int64_t tg_json_rows(const tg_column *columns, int64_t count, const char *after,
                 to = integer(to, ((const int64_t *)column->values)[at]);
             } else if (column->kind == FLOAT) {
                 if (!(to = fraction(to, ((const double *)column->values)[at])))
+                    return -1 - (column - columns);
+            } else if (column->kind == DATETIME) {
+                if (!(to = datetime(to, ((const int64_t *)column->values)[at])))
                     return -1 - (column - columns);
             } else {
                 int32_t start = column->ends[at], length = column->ends[at + 1] - start;

@@ -1,8 +1,8 @@
 """
 Columns -> JSON text, row by row, by ``json_rows.c``.
 
-Law: the bytes equal those of Python's JSON writer. If C would format a float of a column differently, the caller supplies that column's
-text.
+Law: the bytes equal those of Python's JSON writer. If C would format a float or time of a column differently, the caller supplies that
+column's text.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import pyarrow as pa
 
 from tidegate.native_parts import open_part
 
-# Formats of a column: decimal integers, floats as ``repr`` writes them, text as it is, text in quotes.
-INTEGER, FLOAT, TEXT, QUOTED = range(4)
+# Formats of a column: decimal integers, floats as ``repr`` writes them, text as it is, text in quotes, microseconds as times in quotes.
+INTEGER, FLOAT, TEXT, QUOTED, DATETIME = range(5)
+_OF_NUMBERS = (INTEGER, FLOAT, DATETIME)
 # Offsets of a binary column have 32 bits.
 _BYTES_MAX = 2**31 - 1
-_NUMBER_BYTES = 24
+# Most bytes of a number or time.
+_NUMBER_BYTES = 32
 # Most bytes of a value besides its text: two quotes, or null.
 _TEXT_EXTRA_BYTES = 4
 
 
 @dataclass(slots=True)
 class JsonColumn:
-    """A column of values: *prefix* stands before each value; *style* is INTEGER, FLOAT, TEXT or QUOTED (no value may need escapes)."""
+    """A column of values: *prefix* stands before each value; *style* is one of the formats (no value of QUOTED may need escapes)."""
 
     prefix: bytes
     style: int
@@ -37,7 +39,7 @@ class JsonColumn:
 
     @property
     def bytes_max(self) -> int:
-        if self.style in (INTEGER, FLOAT):
+        if self.style in _OF_NUMBERS:
             return len(self.values) * (len(self.prefix) + _NUMBER_BYTES)
         ends = np.frombuffer(self.values.buffers()[1], dtype=np.int32)[self.values.offset :] if len(self.values) else (0, 0)
         return int(ends[len(self.values)] - ends[0]) + len(self.values) * (len(self.prefix) + _TEXT_EXTRA_BYTES)
@@ -73,7 +75,7 @@ def write_rows(
     """
     Write rows that end in *suffix*; return None if their text is too long for one binary column.
 
-    If C cannot write a float of a column, *text_of* returns that column (given its index) as text.
+    If C cannot write a float or time of a column, *text_of* returns that column (given its index) as text.
     """
     columns = list(columns)
     while True:
@@ -93,6 +95,6 @@ def write_rows(
 def _c_column(column: JsonColumn) -> _CColumn:
     values_array = column.values
     valid, *rest = values_array.buffers()
-    ends, values = (None, *rest) if column.style in (INTEGER, FLOAT) else rest
+    ends, values = (None, *rest) if column.style in _OF_NUMBERS else rest
     addresses = [None if buffer is None else buffer.address for buffer in (valid if values_array.null_count else None, values, ends)]
     return _CColumn(column.prefix, len(column.prefix), *addresses, values_array.offset, column.style)

@@ -21,7 +21,7 @@ from tidegate.order.json_arrays import detect_array
 from tidegate.order.json_records import JsonArrayRecords, NdjsonRecords
 
 # About how much of a file is read at a time. Results do not depend on it.
-BLOCK_BYTES = 4 * 2**20
+BLOCK_BYTES = 8 * 2**20
 STANDARD_INPUT = "-"
 FORMAT_BY_SUFFIX = {
     **dict.fromkeys((".ndjson", ".jsonl", ".json"), Format.NDJSON),

@@ -70,6 +70,29 @@ def test_floats_of_all_sizes_are_written_as_repr_does() -> None:
     assert texts.to_pylist() == [b'{"v":%s}' % repr(value).encode() for value in plain.tolist()]
 
 
+def test_times_of_every_day_are_written_as_numpy_writes_them() -> None:
+    """The years 1 to 9999, each day at a time of its own, in whole seconds, milliseconds and microseconds."""
+    dice = np.random.default_rng(7)
+    days = np.arange("0001-01-01", "10000-01-01", dtype="datetime64[D]").astype("datetime64[us]").astype(np.int64)
+    for digits, unit, below in ((0, "s", 86_400), (3, "ms", 86_400_000), (6, "us", 86_400_000_000)):
+        ticks = days + dice.integers(0, below, len(days)) * 10 ** (6 - digits)
+        ticks = ticks[ticks % 1000 != 0] if digits == 6 else ticks[ticks % 1_000_000 != 0] if digits else ticks
+        texts = np.datetime_as_string(ticks.astype("datetime64[us]"), unit=unit).tolist()
+        written = _written(json_rows.JsonColumn(b"", json_rows.DATETIME, pa.array(ticks)), len(ticks))
+        assert written == [b'"%sZ"' % text.encode() for text in texts]
+
+
+def test_times_beyond_the_years_are_left_to_others() -> None:
+    """A microsecond before and after, beside one that C writes."""
+    library = json_rows.library()
+    assert library is not None
+    for tick in (-62_135_596_800_000_001, 253_402_300_800_000_000):
+        column = json_rows.JsonColumn(b"", json_rows.DATETIME, pa.array([0, tick], pa.int64()))
+        found = json_rows.write_rows(library, [column], b"", 2, lambda _: pa.array(["one", "other"]))
+        assert found is not None
+        assert found.to_pylist() == [b"one", b"other"]
+
+
 @given(
     st.lists(
         st.tuples(st.none() | BIGINTS, st.none() | FLOATS, st.none() | TEXTS, st.none() | SAFE, st.none() | st.booleans()), max_size=30
