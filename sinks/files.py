@@ -1,7 +1,7 @@
 """
 Results as files: one NDJSON or Parquet file for each sheet, named by its span and partition.
 
-Law: a file appears whole or not at all (written beside, synced, renamed), and its bytes depend on the query and its sheet's rows alone
+Law: a file appears whole or not at all (:mod:`sinks.file_places`), and its bytes depend on the query and its sheet's rows alone
 (for Parquet also on the pyarrow version, which writes its own name into each file). Names sort by time:
 ``2001-01-01T00-00-00Z.p00003.ndjson``. Files whose names begin with a dot are unfinished; readers skip them.
 """
@@ -9,8 +9,6 @@ Law: a file appears whole or not at all (written beside, synced, renamed), and i
 from __future__ import annotations
 
 import io
-import os
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,65 +17,53 @@ import pyarrow.parquet
 
 from ordering.ticks import MILLISECOND_US, SECOND_US, format_tick
 from sinks.base import Row, SinkError, sort_rows
+from sinks.file_places import open_place
 from sinks.parquet_columns import Column, are_known, make_table
 
 # Columns of a Parquet file whose columns the query does not fix: the value stays JSON text, because a type is never guessed from rows.
 _RAW_TYPES = {"system_timestamp": pa.timestamp("us", tz="UTC"), "key": pa.binary(), "value": pa.string()}
 RAW_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _RAW_TYPES.items()])
 
-_RENAME_ATTEMPTS = 20
 _ROW_GROUP_ROWS = 1 << 20
 
 
 class FileSink:
     """
-    The :class:`~sinks.base.Sink` that writes files into one folder, created if missing.
+    The :class:`~sinks.base.Sink` that writes files into one folder, made when missing, or below one prefix of an object store.
 
     Args:
-        folder: Folder of the files; only one query writes it.
+        place: Folder or URL of the files (:mod:`sinks.file_places`); only one query writes there.
         file_format: ``ndjson``, ``parquet``, or ``parquet_json``: Parquet with the columns :data:`RAW_SCHEMA` whatever the query's are.
         span_us: Length of a span, microseconds. Another length gives other file names: use a new folder for it.
         columns: Name and type of each column of the query (:mod:`sinks.parquet_columns`).
         by_date: Whether the files of each day of UTC are in a folder of their own, ``date=2001-01-01``.
     """
 
-    def __init__(
-        self, folder: Path | str, file_format: str, span_us: int, columns: Sequence[Column] = (), *, by_date: bool = False
-    ) -> None:
+    def __init__(self, place: Path | str, file_format: str, span_us: int, columns: Sequence[Column] = (), *, by_date: bool = False) -> None:
         assert file_format in ("ndjson", "parquet", "parquet_json"), "settings allow no other format"
         assert span_us > 0, "a span has a length"
-        self._folder, self._span_us, self._by_date = Path(folder), span_us, by_date
+        self.place, self._span_us, self._by_date = open_place(str(place)), span_us, by_date
         self._ending = "ndjson" if file_format == "ndjson" else "parquet"
         self._columns = columns if file_format == "parquet" and are_known(columns) else ()
 
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
         """
         See :meth:`sinks.base.Sink.publish`.
-        The SinkError is TG-SINK-FILE if the folder cannot be written, TG-SINK-TYPE if a value has not the type of its column.
+        The SinkError is TG-SINK-FILE if the place cannot be written, TG-SINK-TYPE if a value has not the type of its column.
         """
-        if not rows:
-            return
-        target, content = self.path(span_start_us, partition), self.content(span_start_us, partition, rows)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _write_file(target, content)
-            if self._by_date:
-                _sync_folder(self._folder)
-        except OSError as error:
-            what = f"{target} cannot be written: {error.strerror or error}"
-            fix = "make room, or make the folder writable; then start the job again, it writes this file anew"
-            raise SinkError(what, code="TG-SINK-FILE", where=str(target), fix=fix) from error
+        if rows:
+            self.place.write(self.name(span_start_us, partition), self.content(span_start_us, partition, rows))
 
     def content(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> bytes:
         """Return the bytes of a sheet's file; SinkError (TG-SINK-TYPE) if a value has not the type of its column."""
         ordered = sort_rows(rows, span_start_us, self._span_us)
-        return self._parquet(ordered, self.path(span_start_us, partition)) if self._ending == "parquet" else _ndjson(ordered)
+        return self._parquet(ordered, self.name(span_start_us, partition)) if self._ending == "parquet" else _ndjson(ordered)
 
-    def path(self, span_start_us: int, partition: int) -> Path:
-        """Return the file of the sheet of *partition* and the span that starts at *span_start_us*, microseconds."""
+    def name(self, span_start_us: int, partition: int) -> str:
+        """Return the name of the file of the sheet of *partition* and the span that starts at *span_start_us*, microseconds."""
         time = self._file_time(span_start_us)
-        folder = self._folder / f"date={time.partition('T')[0]}" if self._by_date else self._folder
-        return folder / f"{time}.p{partition:05d}.{self._ending}"
+        folder = f"date={time.partition('T')[0]}/" if self._by_date else ""
+        return f"{folder}{time}.p{partition:05d}.{self._ending}"
 
     def _file_time(self, tick: int) -> str:
         """Write a time for a file name; the number of digits depends on the span length alone, so that names sort by time."""
@@ -85,8 +71,8 @@ class FileSink:
         digits = 0 if self._span_us % SECOND_US == 0 else 3 if self._span_us % MILLISECOND_US == 0 else 6
         return seconds + (f".{tick % SECOND_US:06d}"[: digits + 1] if digits else "") + "Z"
 
-    def _parquet(self, rows: list[Row], target: Path) -> bytes:
-        table = _typed_table(rows, self._columns, target) if self._columns else _raw_table(rows)
+    def _parquet(self, rows: list[Row], name: str) -> bytes:
+        table = _typed_table(rows, self._columns, self.place.where(name)) if self._columns else _raw_table(rows)
         out = io.BytesIO()
         # Every option that a later pyarrow could choose differently is given.
         pages = {"data_page_version": "1.0", "data_page_size": 1 << 20, "use_dictionary": True, "dictionary_pagesize_limit": 1 << 20}
@@ -106,39 +92,9 @@ def _raw_table(rows: list[Row]) -> pa.Table:
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)], schema=RAW_SCHEMA)
 
 
-def _typed_table(rows: list[Row], columns: Sequence[Column], target: Path) -> pa.Table:
+def _typed_table(rows: list[Row], columns: Sequence[Column], where: str) -> pa.Table:
     try:
         return make_table([row.value for row in rows], columns)
     except (pa.ArrowException, ValueError) as error:
         fix = "cast the column in the query, or write ndjson or parquet_json, which have no columns of the query"
-        raise SinkError(f"a result does not fit the query's columns: {error}", code="TG-SINK-TYPE", where=str(target), fix=fix) from error
-
-
-def _write_file(target: Path, content: bytes) -> None:
-    """Put *content* at *target* in one step. This survives a power cut and other writers of the same file."""
-    for attempt in range(_RENAME_ATTEMPTS):
-        for leftover in target.parent.glob(f".{target.name}.*.tmp"):
-            # Left by a writer that was killed here.
-            leftover.unlink(missing_ok=True)
-        beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            beside.rename(target)
-            break
-        except FileNotFoundError:
-            # Another writer of this sheet took our file for a leftover; its bytes are the same.
-            if attempt == _RENAME_ATTEMPTS - 1:
-                raise
-    # A rename survives a power cut only after the folder was synced.
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        raise SinkError(f"a result does not fit the query's columns: {error}", code="TG-SINK-TYPE", where=where, fix=fix) from error

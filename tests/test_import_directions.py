@@ -42,7 +42,8 @@ tidegate.spark
 tidegate.checkpoint
 
 sinks  sinks.base  sinks.parquet_columns
-sinks.console  sinks.files  sinks.plain_topic  sinks.stores
+sinks.console  sinks.file_places  sinks.plain_topic  sinks.stores
+sinks.files
 sinks.registry  sinks.copying
 
 ingest  ingest.offsets  ingest.skips

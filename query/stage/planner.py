@@ -38,6 +38,7 @@ class Planner(RangePlanner):
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
         self._frozen_ends: dict[Partition, int] | None = None
+        self._first_end: dict[str, Any] | None = None
 
     @cached_property
     def _admin(self) -> Admin:
@@ -87,13 +88,16 @@ class Planner(RangePlanner):
         return start if self._frozen_ends is None else Offset(offset.positions, is_final=True, references=references).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._first_end = self._first_end or end
         return [Ranges([write_row(planned) for planned in self._ranges(Offset.from_json(start), Offset.from_json(end))])]
 
     def _ranges(self, start: Offset, end: Offset) -> list[QueryRange]:
+        # The first batch after a start has every bucket, so that each reports where it is: one that has read all would never do so.
+        has_all = end.is_final or end.to_json() == self._first_end
         return [
             QueryRange(self._plan.labels[bucket], bucket, log, start.positions[log], until, end.is_final, end.references)
             for log, until in sorted(end.positions.items())
-            if until > start.positions[log] or end.is_final
+            if until > start.positions[log] or has_all
             for bucket in self._plan.readers_of(log)
         ]
 

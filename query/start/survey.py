@@ -17,6 +17,7 @@ from query.reference.files import load_references
 from query.reference.tables import ReferenceTable
 from query.sql.bind import DEFAULT_OUTPUT
 from query.start.output_start import Promises, read_promises, read_result_promises, read_split
+from sinks.file_places import absolute_place
 from tidegate.checkpoint.binding import checkpoint_folder, read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
@@ -142,7 +143,7 @@ def _output(settings: Settings, name: str) -> OutputSettings:
     output = settings.output(name)
     if output.files:
         # Workers may run in other folders, on a cluster on other machines: there the path must be shared.
-        return output.model_copy(update={"files": str(Path(output.files).absolute())})
+        return output.model_copy(update={"files": absolute_place(output.files)})
     return output
 
 

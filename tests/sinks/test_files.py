@@ -52,7 +52,7 @@ def test_parquet_has_the_columns_of_the_query(tmp_path: Path) -> None:
     """Names and types are the query's, also where all values of a file are NULL."""
     sink = FileSink(tmp_path, "parquet", MINUTE_US, COLUMNS)
     sink.publish(START_US, 0, ROWS)
-    table = pa.parquet.read_table(sink.path(START_US, 0))
+    table = pa.parquet.read_table(tmp_path / sink.name(START_US, 0))
     assert table.schema.equals(
         pa.schema([("n", pa.int64()), ("avg", pa.float64()), ("at", TIME), ("name", pa.string()), ("odd", pa.string())])
     )
@@ -70,7 +70,7 @@ def test_parquet_holds_json_where_that_is_wanted_or_columns_are_unknown(tmp_path
     """With ``SELECT *`` from an input the members are those of each event, so no column can have them."""
     sink = FileSink(tmp_path, file_format, MINUTE_US, columns)
     sink.publish(START_US, 0, ROWS)
-    table = pa.parquet.read_table(sink.path(START_US, 0))
+    table = pa.parquet.read_table(tmp_path / sink.name(START_US, 0))
     assert table.column_names == ["system_timestamp", "key", "value"]
     assert table["key"].to_pylist() == [b"a", b"b", b"b", b"b"]
     assert table["system_timestamp"].cast(pa.int64()).to_pylist() == [START_US + 1] * 3 + [START_US + 2]
@@ -152,7 +152,7 @@ def test_files_hold_what_the_memory_sink_shows(seconds: list[int]) -> None:
 def test_names_sort_by_time(tmp_path: Path, span_us: int) -> None:
     """Whatever the span length, also where some spans start at a full second."""
     sink = FileSink(tmp_path, "ndjson", span_us)
-    names = [sink.path(START_US + step * span_us, 0).name for step in range(12)]
+    names = [sink.name(START_US + step * span_us, 0) for step in range(12)]
     assert names == sorted(set(names))
 
 
@@ -166,7 +166,7 @@ def test_a_line_break_between_tokens_does_not_break_the_line(tmp_path: Path) -> 
     """Each result is one line, however its JSON was laid out."""
     sink = FileSink(tmp_path, "ndjson", MINUTE_US)
     sink.publish(START_US, 0, [(START_US, b"", b'{\r\n "a": "x\\ny"}')])
-    (line,) = sink.path(START_US, 0).read_bytes().splitlines()
+    (line,) = (tmp_path / sink.name(START_US, 0)).read_bytes().splitlines()
     assert json.loads(line) == {"a": "x\ny"}
 
 

@@ -14,13 +14,13 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.result_channel import FullSpan
+from sinks.file_places import FilePlace, absolute_place, open_place
 from sinks.files import FileSink
 from sinks.parquet_columns import Column
 from tidegate.settings.tables.outputs import OutputSettings
@@ -29,16 +29,14 @@ from tidegate.verify.rows import Row, RowDifference, kind_of_difference
 
 @dataclass(slots=True)
 class FileDigest:
-    """The digest of one partition's files in *folder*, in the order of time; ``first`` is the name of the first of them."""
+    """The digest of one partition's files, in the order of time; ``first`` is the name of the first of them, without folders."""
 
-    folder: Path
     files: int = 0
     first: str = ""
     _hash: Any = field(default_factory=hashlib.sha256)
 
-    def add(self, path: Path, content: bytes) -> None:
-        name = path.relative_to(self.folder).as_posix()
-        self.first = self.first or path.name
+    def add(self, name: str, content: bytes) -> None:
+        self.first = self.first or _base_name(name)
         self.files += 1
         self._hash.update(len(name.encode()).to_bytes(4, "little") + name.encode() + len(content).to_bytes(8, "little"))
         self._hash.update(content)
@@ -52,8 +50,8 @@ class FileDigest:
 class _Partition:
     digest: FileDigest
     rows: int = 0
-    # Sheets without a file: the start of the span, the path and the first row.
-    absent: list[tuple[int, Path, Row]] = field(default_factory=list)
+    # Sheets without a file: the start of the span, the file's name and the first row.
+    absent: list[tuple[int, str, Row]] = field(default_factory=list)
     last_us: int = NEVER
 
 
@@ -64,11 +62,11 @@ class FilesCheck:
     """
 
     def __init__(
-        self, output: OutputSettings, columns: Sequence[Column], listed: set[Path], since_us: int | None, until_us: int | None
+        self, output: OutputSettings, columns: Sequence[Column], listed: set[str], since_us: int | None, until_us: int | None
     ) -> None:
         assert output.files is not None, "the output has files"
-        self.folder, self._span_us = Path(output.files), output.file_span_us
-        self._sink = FileSink(self.folder, output.file_format, output.file_span_us, columns, by_date=output.file_folders == "date")
+        self.folder, self._span_us = output.files, output.file_span_us
+        self._sink = FileSink(output.files, output.file_format, output.file_span_us, columns, by_date=output.file_folders == "date")
         self._is_parquet = output.file_format != "ndjson"
         self._from_us = NEVER if since_us is None else since_us
         self._until_us = INFINITY if until_us is None else until_us
@@ -84,23 +82,24 @@ class FilesCheck:
 
     def accept_sheets(self, number: int, sheets: Sequence[FullSpan]) -> None:
         """Compare the next sheets of a partition."""
-        partition = self.partitions.setdefault(number, _Partition(FileDigest(self.folder)))
+        partition = self.partitions.setdefault(number, _Partition(FileDigest()))
         for sheet in sheets:
-            path = self._sink.path(sheet.start_us, number)
-            self._unmatched.discard(path)
+            name = self._sink.name(sheet.start_us, number)
+            self._unmatched.discard(name)
             if sheet.start_us < self._from_us or sheet.start_us + self._span_us > self._until_us:
                 continue
             content = self._sink.content(sheet.start_us, number, sheet.rows)
             try:
-                stands = path.read_bytes()
+                stands = self._sink.place.read(name)
             except FileNotFoundError:
-                partition.absent.append((sheet.start_us, path, Row(0, *sheet.rows[0])))
+                partition.absent.append((sheet.start_us, name, Row(0, *sheet.rows[0])))
                 continue
             partition.last_us = sheet.start_us
+            where = self._sink.place.where(name)
             if stands != content:
-                self._compare(number, path, stands, content, sheet)
-            if not any(difference.where == str(path) for difference in self.differences):
-                partition.digest.add(path, stands)
+                self._compare(number, where, stands, content, sheet)
+            if not any(difference.where == where for difference in self.differences):
+                partition.digest.add(name, stands)
                 partition.rows += len(sheet.rows)
 
     def finish(self, promised_us: dict[int, int], *, is_partial: bool) -> None:
@@ -109,50 +108,55 @@ class FilesCheck:
         files of other times may stand there.
         """
         for number, partition in sorted(self.partitions.items()):
-            for start_us, path, row in partition.absent:
+            for start_us, name, row in partition.absent:
                 if start_us < partition.last_us or start_us + self._span_us <= promised_us.get(number, NEVER):
-                    self.differences.append(RowDifference(str(path), number, partition.rows, "missing", None, row, "the file is missing"))
+                    where = self._sink.place.where(name)
+                    self.differences.append(RowDifference(where, number, partition.rows, "missing", None, row, "the file is missing"))
                 else:
                     self.ahead += 1
-        for path in sorted(self._unmatched) if not is_partial else ():
-            self.differences.append(RowDifference(str(path), -1, 0, "extra", None, None, "no results belong into this file"))
+        for where in map(self._sink.place.where, sorted(self._unmatched) if not is_partial else ()):
+            self.differences.append(RowDifference(where, -1, 0, "extra", None, None, "no results belong into this file"))
         self.differences.sort(key=lambda difference: difference.where)
 
-    def _compare(self, number: int, path: Path, stands: bytes, content: bytes, sheet: FullSpan) -> None:
+    def _compare(self, number: int, where: str, stands: bytes, content: bytes, sheet: FullSpan) -> None:
         try:
             standing, computed = (_parquet_rows(octets) if self._is_parquet else octets.splitlines() for octets in (stands, content))
         except (pyarrow.ArrowException, OSError, ValueError) as error:
-            self.differences.append(RowDifference(str(path), number, 0, "changed", None, None, f"the file cannot be read: {error}"))
+            self.differences.append(RowDifference(where, number, 0, "changed", None, None, f"the file cannot be read: {error}"))
             return
         pairs = enumerate(zip(standing, computed, strict=False))
         index = next((index for index, (one, other) in pairs if one != other), min(len(standing), len(computed)))
         if index == len(standing) == len(computed):
-            self._note_same_rows(number, path)
+            self._note_same_rows(number, where)
             return
         rows = [[Row(index, sheet.start_us, None, value) for value in values[index : index + 200]] for values in (standing, computed)]
         kind = kind_of_difference(*rows)
         in_order = sorted(sheet.rows, key=lambda row: row[:2])
         should = None if kind == "extra" or index >= len(in_order) else Row(index, *in_order[index][:2], computed[index])
-        stood = None if kind == "missing" else Row(index, sheet.start_us, None, standing[index], f"{path}, row {index + 1}")
-        self.differences.append(RowDifference(str(path), number, index, kind, stood, should))
+        stood = None if kind == "missing" else Row(index, sheet.start_us, None, standing[index], f"{where}, row {index + 1}")
+        self.differences.append(RowDifference(where, number, index, kind, stood, should))
 
-    def _note_same_rows(self, number: int, path: Path) -> None:
+    def _note_same_rows(self, number: int, where: str) -> None:
         if self._is_parquet:
             self.rewritten += 1
         else:
             text = "the file has the rows, but other bytes between them"
-            self.differences.append(RowDifference(str(path), number, 0, "header", None, None, text))
+            self.differences.append(RowDifference(where, number, 0, "header", None, None, text))
 
 
-def list_files(folder: str) -> set[Path]:
-    """Return the finished files in a folder of results."""
-    return {path for path in Path(folder).absolute().rglob("*") if path.is_file() and not path.name.startswith(".")}
+def list_files(place: str) -> set[str]:
+    """Return the names of the finished files in a folder or object store of results."""
+    return set(open_place(absolute_place(place)).names())
 
 
-def files_of_partition(folder: Path, number: int, first: str) -> list[Path]:
-    """Return the files of a partition, in the order of time, from the one of name *first* on."""
-    found = [path for path in list_files(str(folder)) if f".p{number:05d}." in path.name and path.name >= first]
-    return sorted(found, key=lambda path: path.name)
+def files_of_partition(place: FilePlace, number: int, first: str) -> list[str]:
+    """Return the names of a partition's files, in the order of time, from the one of name *first* on."""
+    names = [name for name in place.names() if f".p{number:05d}." in name and _base_name(name) >= first]
+    return sorted(names, key=_base_name)
+
+
+def _base_name(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def _parquet_rows(octets: bytes) -> list[bytes]:

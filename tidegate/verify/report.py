@@ -162,7 +162,7 @@ def _files_dict(files: FilesCheck) -> dict[str, Any]:
         entry |= {"files": digest.files, "first": digest.first}
     return {
         "kind": "files",
-        "name": str(files.folder),
+        "name": files.folder,
         "rows": files.rows,
         "files": sum(partition.digest.files for partition in files.partitions.values()),
         "ahead": files.ahead,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ingest.journal.redis_journal import RedisJournal
 from ingest.replay.plan import Replay, plan_replay
@@ -19,6 +18,7 @@ from query.config import Partition
 from query.plan.nodes import UNBOUNDED, Plan
 from query.start.recount import Recount, plan_recount
 from query.start.survey import survey_topics
+from sinks.file_places import absolute_place
 from tidegate.checkpoint.output_start import Start
 from tidegate.compare.records import Side
 from tidegate.compare.sides import complete_from_us, make_side
@@ -109,10 +109,10 @@ def find_target(settings: Settings, target: str) -> tuple[str, bool]:
     for name, table in settings.inputs.items():
         if target in (name, table.ordered_topic) and target not in settings.outputs:
             return name, True
-    folder = Path(target).absolute()
+    place = absolute_place(target)
     for name, output in settings.outputs.items():
         tables = {getattr(store, "table", None) or getattr(store, "path", None) for store in output.stores.values()}
-        if target in {name, output.topic, output.plain_topic, *tables} or (output.files and Path(output.files).absolute() == folder):
+        if target in {name, output.topic, output.plain_topic, *tables} or (output.files and absolute_place(output.files) == place):
             return name, False
     known = ", ".join([*settings.inputs, *settings.outputs])
     raise SettingError(

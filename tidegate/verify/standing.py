@@ -7,11 +7,11 @@ Law: rows that came later do not count: of each partition as many rows are read 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from ordering.errors import RefusedError
 from ordering.ticks import parse_tick
+from sinks.file_places import open_place
 from tidegate.compare.records import PartitionWalk
 from tidegate.compare.sides import make_side
 from tidegate.kafka.admin import Admin
@@ -55,7 +55,7 @@ def _rows(
 
 
 def _files(folder: str, partition: Mapping[str, Any]) -> tuple[int, bytes]:
-    digest = FileDigest(Path(folder))
-    for path in files_of_partition(Path(folder), partition["partition"], partition["first"])[: partition["files"]]:
-        digest.add(path, path.read_bytes())
+    digest, place = FileDigest(), open_place(folder)
+    for name in files_of_partition(place, partition["partition"], partition["first"])[: partition["files"]]:
+        digest.add(name, place.read(name))
     return digest.files, digest.sha256

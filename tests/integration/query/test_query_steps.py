@@ -208,7 +208,7 @@ def test_a_cti_says_that_files_are_written(finished: Finished) -> None:
     (space.folder / "tidegate.toml").write_text((space.folder / "tidegate.toml").read_text() + HELD.format(topic=finished.topic))
     script = space.script("held.sql", LATER.replace("INTO later", "INTO held"))
     span_us = finished.counts[len(finished.counts) // 2][0] // SPAN_US * SPAN_US
-    in_the_way = FileSink(held, "ndjson", SPAN_US).path(span_us, 0)
+    in_the_way = held / FileSink(held, "ndjson", SPAN_US).name(span_us, 0)
     (in_the_way / "folder").mkdir(parents=True)
     failed = space.start("query", script, *settings_of(query__max_events_per_batch=200))
     assert failed.wait() != 0

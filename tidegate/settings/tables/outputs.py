@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from ordering.errors import TidegateError
 from ordering.protocol.frontier import Pace
 from ordering.ticks import MILLISECOND_US, MINUTE_US
-from tidegate.settings.kinds import Duration, DurationOrForever, Kind, Topic
+from tidegate.settings.kinds import Duration, DurationOrForever, FilesPlace, Kind, Topic
 from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradiction, Count, FieldType, LetterSize, Table
 from tidegate.settings.tables.stores.base import StoreSettings
 from tidegate.settings.tables.stores.delta import DeltaSettings
@@ -39,8 +39,9 @@ class OutputSettings(Table):
         default=LETTER_BYTES_MAX,
         description="Largest dead letter; a larger one is cut, and its headers say how large it was. The topic's limit if it is made.",
     )
-    files: Annotated[str | None, Kind("folder; default: none")] = Field(
-        default=None, description="Folder for result files; made when missing."
+    files: Annotated[FilesPlace | None, Kind("folder or URL; default: none")] = Field(
+        default=None,
+        description="Where result files go: a folder, made when missing, or s3://, gs:// or abfs:// with bucket and prefix.",
     )
     file_format: Literal["ndjson", "parquet", "parquet_json"] = Field(
         default="ndjson",

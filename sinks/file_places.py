@@ -1,0 +1,181 @@
+"""
+The places that hold result files: a folder, or a prefix of an object store.
+
+Law: a file appears whole or not at all, and replaces the one of its name. In a folder it is written beside, synced and renamed; an object
+store shows an object once its upload is complete. The same file written twice, by however many writers, is there once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import structlog
+from pyarrow import fs
+
+from sinks.base import SinkError
+
+_RENAME_ATTEMPTS = 20
+_RETRY_PAUSES_S = (1, 2, 5, 10)
+# How the clients of object stores name an error that no waiting mends.
+_PERMANENT = re.compile(
+    "ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|UNRECOGNIZED_CLIENT|PERMISSION_DENIED|UNAUTHENTICATED|NOT_FOUND"
+    "|AuthenticationFailed|AuthorizationFailure|ContainerNotFound|does not exist"
+)
+
+_log = structlog.get_logger("sinks.files")
+
+
+class FilePlace(Protocol):
+    """A place of files. Names are relative, with ``/`` between folders; names that begin with a dot are unfinished files."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a file there in one step. Raises SinkError (TG-SINK-FILE): the place does not take it."""
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes. Raises FileNotFoundError: there is none."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all finished files, in no order."""
+
+    def where(self, name: str) -> str:
+        """Return the path or URL of a file."""
+
+
+def is_url(place: str) -> bool:
+    """Return whether files go to an object store rather than to a folder."""
+    return "://" in place
+
+
+def absolute_place(place: str) -> str:
+    """Return a place by a name that does not depend on the working directory."""
+    return place.rstrip("/") if is_url(place) else str(Path(place).absolute())
+
+
+def open_place(place: str) -> FilePlace:
+    """Return the folder, made when missing at the first write, or the object store of a URL. Raises SinkError (TG-SINK-FILE)."""
+    return ObjectStore(place) if is_url(place) else Folder(Path(place))
+
+
+class Folder:
+    """A folder of a file system in which renames are atomic."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def write(self, name: str, content: bytes) -> None:
+        target = self._root / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write_file(target, content)
+            if target.parent != self._root:
+                _sync_folder(self._root)
+        except OSError as error:
+            what = f"{target} cannot be written: {error.strerror or error}"
+            fix = "make room, or make the folder writable; then start the job again, it writes this file anew"
+            raise SinkError(what, code="TG-SINK-FILE", where=str(target), fix=fix) from error
+
+    def read(self, name: str) -> bytes:
+        return (self._root / name).read_bytes()
+
+    def names(self) -> Iterator[str]:
+        paths = (path for path in self._root.rglob("*") if path.is_file() and not path.name.startswith("."))
+        return (path.relative_to(self._root).as_posix() for path in paths)
+
+    def where(self, name: str) -> str:
+        return str(self._root / name)
+
+
+class ObjectStore:
+    """
+    A prefix of an object store: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfs://container@account.dfs.core.windows.net/prefix``.
+    The part of the URL behind ``?`` has options of Arrow's file systems, such as ``endpoint_override``.
+
+    A store that does not answer is waited for: the write is tried again until it succeeds, and the log says since when.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.partition("?")[0].rstrip("/")
+        try:
+            self._files, self._prefix = fs.FileSystem.from_uri(url)
+        except (OSError, ValueError) as error:
+            raise _refused(self._url, error) from error
+
+    def write(self, name: str, content: bytes) -> None:
+        waiting_since: float | None = None
+        attempt = 0
+        while True:
+            try:
+                self._upload(name, content)
+                break
+            except OSError as error:
+                if _PERMANENT.search(str(error)):
+                    raise _refused(self.where(name), error) from error
+                waiting_since = waiting_since or time.monotonic()
+                waited_s = round(time.monotonic() - waiting_since)
+                _log.warning("the object store does not take a file: waiting", file=self.where(name), waited_s=waited_s, error=str(error))
+                time.sleep(_RETRY_PAUSES_S[min(attempt, len(_RETRY_PAUSES_S) - 1)])
+                attempt += 1
+        if waiting_since is not None:
+            _log.info("the object store takes files again", file=self.where(name), waited_s=round(time.monotonic() - waiting_since))
+
+    def read(self, name: str) -> bytes:
+        with self._files.open_input_stream(f"{self._prefix}/{name}") as stream:
+            content: bytes = stream.read()
+            return content
+
+    def names(self) -> Iterator[str]:
+        infos = self._files.get_file_info(fs.FileSelector(self._prefix, recursive=True, allow_not_found=True))
+        files = (info for info in infos if info.type == fs.FileType.File and not info.base_name.startswith("."))
+        return (info.path.removeprefix(f"{self._prefix}/") for info in files)
+
+    def where(self, name: str) -> str:
+        return f"{self._url}/{name}"
+
+    def _upload(self, name: str, content: bytes) -> None:
+        # The object appears when the stream is closed. A stream whose write failed reports it again there, and publishes nothing.
+        stream = self._files.open_output_stream(f"{self._prefix}/{name}")
+        stream.write(content)
+        stream.close()
+
+
+def _refused(where: str, error: Exception) -> SinkError:
+    scheme = urlsplit(where).scheme
+    fix = f"check the URL and the rights of these credentials; {scheme}:// takes them from the environment of the job and its workers"
+    return SinkError(f"{where} cannot be written: {error}", code="TG-SINK-FILE", where=where, fix=fix)
+
+
+def _write_file(target: Path, content: bytes) -> None:
+    """Put *content* at *target* in one step. This survives a power cut and other writers of the same file."""
+    for attempt in range(_RENAME_ATTEMPTS):
+        for leftover in target.parent.glob(f".{target.name}.*.tmp"):
+            # Left by a writer that was killed here.
+            leftover.unlink(missing_ok=True)
+        beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            beside.rename(target)
+            break
+        except FileNotFoundError:
+            # Another writer of this sheet took our file for a leftover; its bytes are the same.
+            if attempt == _RENAME_ATTEMPTS - 1:
+                raise
+    # A rename survives a power cut only after the folder was synced.
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

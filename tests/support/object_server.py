@@ -1,0 +1,62 @@
+"""An object store with the interface of S3: moto's server, a process of its own that can be stopped and started again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tidegate.stack.embedded import free_port
+
+REGION = "eu-central-1"
+# What the clients of S3 take from the environment; the server lets everybody in.
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "of-tests", "AWS_EC2_METADATA_DISABLED": "true"}
+_START_S = 60.0
+
+
+class ObjectServer:
+    """
+    Args:
+        log: File for what the server says.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.port = free_port()
+        self.start()
+
+    def start(self) -> None:
+        """Start it, without any object: it keeps all of them in memory. Return once it answers."""
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+        deadline_s = time.monotonic() + _START_S
+        while not self._answers():
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline_s, f"no answer within {_START_S:g} s: {self._log.read_text()}"
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End it; its objects are gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def make_bucket(self, name: str) -> None:
+        """Make an empty bucket."""
+        body = f"<CreateBucketConfiguration><LocationConstraint>{REGION}</LocationConstraint></CreateBucketConfiguration>"
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{name}", data=body.encode(), method="PUT")
+        urllib.request.urlopen(request).close()
+
+    def url(self, path: str, port: int | None = None) -> str:
+        """Return the URL of a bucket and prefix, as ``files`` of an output takes it; *port* is one that leads to the server."""
+        return f"s3://{path}?endpoint_override=127.0.0.1:{port or self.port}&scheme=http&region={REGION}"
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/moto-api/data.json", timeout=1).close()
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
