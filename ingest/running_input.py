@@ -36,7 +36,6 @@ class RunningInput:
         self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name, stands_still=stands_still_because(plan))
         self._watch = RecoveryWatch(recovery, look, self._publisher, log, {"Spark": workers})
         self._log = log
-        self._behind = ""
         self._jump: dict[str, Any] | None = None
         self._breaks = PolicyBreakWarning(plan.settings)
         self.failure: TidegateError | None = None
@@ -111,7 +110,7 @@ class RunningInput:
 
     def check(self) -> None:
         """Use what the brokers answered; RefusedError if a topic was replaced. Called about once a second."""
-        self._behind = self._watch.poll()
+        self._watch.poll()
 
     @property
     def state(self) -> tuple[str, str]:
@@ -123,7 +122,7 @@ class RunningInput:
         if self.failure is not None:
             return f"failed: {self.failure.code}"
         # Before the first batch, which starts the workers, nothing is known: counts of 0 would look like an answer.
-        return f"{self.progress.line()}  {self._behind}".rstrip() if self.progress.batches else self._behind
+        return f"{self.progress.line()}  {self._watch.line}".rstrip() if self.progress.batches else self._watch.line
 
     @property
     def policy_breaks(self) -> str:

@@ -69,6 +69,11 @@ class RecoveryWatch:
             self._publisher.update_job(ends={f"{topic}/{number}": end for (topic, number), end in sorted(ends.items())})
         self._note_waits()
         self._publish()
+        return self.line
+
+    @property
+    def line(self) -> str:
+        """What :meth:`poll` returns, by the newest batch."""
         return self.waits_for or (self.catch_up.status_line() if self._batches else f"no batch yet, {self.catch_up.behind:,} records wait")
 
     @property

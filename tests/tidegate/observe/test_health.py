@@ -98,3 +98,5 @@ def test_what_a_job_waits_for_is_logged_once_and_published(tmp_path: Path) -> No
         ("info", "waits for Spark no longer"),
     ]
     assert json.dumps(publisher._pending.job["waits_for"]) == '""'
+    watch.advance({("a", 0): 10})
+    assert "no batch yet" not in watch.line
