@@ -22,6 +22,7 @@ from support.stack.jobs import Job, Workspace, error_code, settings_of, workspac
 from support.stack.keyed_input import POLICIES, TABLES
 from support.stack.servers import Stack
 from support.stack.topics import Channel, Event, check_promises, create, fresh, header, produce, read_ordered, records
+from support.stack.verifying import run_verify, stage
 
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FACTS_HEADER_NAME, Fact, FactKind, decode_facts
@@ -95,6 +96,12 @@ def skip(space: Workspace, *arguments: str) -> list[dict[str, Any]]:
     return job.lines
 
 
+def skips_that_verify_names(space: Workspace) -> list[str]:
+    """Have the ordered topic verified, which must be equal; return what is said about skips."""
+    told = stage(run_verify(space, "events"), "events")
+    return [note for note in told["notes"] if note.startswith("skipped")]
+
+
 @pytest.mark.parametrize("compression", ["gzip", "none"])
 @pytest.mark.parametrize("native", ["auto", "off"])
 def test_a_broken_batch_is_an_error_and_neither_what_stands_before_it_nor_behind_it(
@@ -162,11 +169,13 @@ def test_a_broken_batch_is_skipped_by_every_replay(stack: Stack, tmp_path: Path)
         assert (by_offset[end - 1]["verdict"], by_offset[end - 1]["skip"]["why"]) == ("skipped", "its bytes are broken")
         assert by_offset[end]["verdict"] != "skipped"
         assert error_code(space.start("skip", "events", place, "--undo")) == "TG-SKIP-PASSED"
+        assert skips_that_verify_names(space)[0].startswith(f"skipped: {place} and {end - start - 1} more: its bytes are broken (")
         shutil.rmtree(space.folder / ".tidegate/checkpoints")
         redis.Redis.from_url(stack.redis_url).flushall()
         summary = space.start_alone(*arguments, "--until-end").finish()
         (known,) = skip(space)
         assert (known["state"], known["why"], known["start"], known["end"]) == ("in force", "", start, end)
+        assert skips_that_verify_names(space) == [f"skipped: {place} and {end - start - 1} more: why is not known"]
     assert summary["skipped"] == end - start
     assert len(summary["recovery"]["skips"]) == 1
     found = read_ordered(stack.bootstrap, ordered, 2)
@@ -233,6 +242,9 @@ def test_a_skip_behind_what_a_torn_attempt_wrote_takes_effect_and_one_before_it_
         assert undone["state"] == "undone"
         skip(space, f"{topic}-0@51000", "--until", "51500", "--why", "they are not wanted")
         summary = space.start(*arguments).finish()
+        # These records can be read: only a replay that passes over them gives the same events.
+        (note,) = skips_that_verify_names(space)
+        assert note.startswith(f"skipped: {topic}-0@51000 and 499 more: they are not wanted (")
     assert summary["skipped"] == 500
     found = read_ordered(stack.bootstrap, f"{topic}.ordered", 1)
     assert found.events == without([log], 0, 51_000, 51_500)
