@@ -24,8 +24,8 @@ install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.loc
 $(NATIVE): tidegate/kafka/native.c $(wildcard tidegate/json_columns/*.[ch] tidegate/payloads/*.c) hatch_build.py | .venv/installed
 	@$(BIN)/python hatch_build.py || true
 
-demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
-	@$(BIN)/python examples/flights/demo.py
+demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark; POSTGRES=URL fills tables too
+	@$(BIN)/python examples/flights/demo.py $(if $(POSTGRES),--postgres $(POSTGRES))
 
 check: install lint  ## style, types and all tests that need no service (3 minutes)
 	@$(PYTEST) -m "not integration and not heavy" --hypothesis-profile=check $(ARGS)

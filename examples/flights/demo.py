@@ -2,7 +2,9 @@
 The demo: a week of real flights, produced in the order of their arrival, put in order, counted and averaged by four
 Spark jobs that know of each other only through topics - and checked, byte for byte, against an independent computation.
 
-Usage: make demo, or python examples/flights/demo.py [--flights N] [--keep]
+The queries also fill Delta Lake tables, which are folders of Parquet files, and tables of a PostgreSQL if its URL is given.
+
+Usage: make demo [POSTGRES=URL], or python examples/flights/demo.py [--flights N] [--keep] [--postgres URL]
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import psycopg
 from expected import expected_lines, written_lines
 from produce import Flight, flights, produce
 from rich.console import Console
@@ -178,11 +182,50 @@ def check(chosen: list[Flight], work: Path) -> bool:
     return same
 
 
+def store_settings(postgres: str | None) -> dict[str, str]:
+    """Return the settings, as environment variables, with which the queries fill a lake beside the demo's files, and tables."""
+    settings = {}
+    for name in QUERIES:
+        output = f"TIDEGATE_OUTPUTS__{name.upper()}"
+        settings |= {
+            f"{output}__SINK_IN_JOB": "true",
+            f"{output}__DELTA__PATH": f"out/lake/{name}",
+            f"{output}__DELTA__FLUSH_INTERVAL": "1m",
+        }
+        if postgres is not None:
+            settings |= {f"{output}__POSTGRES__URL": postgres, f"{output}__POSTGRES__TABLE": f"flights_demo.{name}"}
+    return settings
+
+
+def check_stores(jobs: list[Job], work: Path, postgres: str | None) -> bool:
+    """Count the rows of the tables as others find them: DuckDB in the lake's files, PostgreSQL; say how to open them."""
+    same = True
+    for job in jobs[1:]:
+        files = work / "out/lake" / job.name / "*.parquet"
+        counts = {f"out/lake/{job.name}": duckdb.sql(f"SELECT count(*) FROM read_parquet('{files}')").fetchall()[0][0]}
+        if postgres is not None:
+            with psycopg.connect(postgres) as connection:
+                row = connection.execute(f"SELECT count(*) FROM flights_demo.{job.name}".encode()).fetchone()
+                counts[f"flights_demo.{job.name}"] = row[0] if row else 0
+        for place, count in counts.items():
+            same &= count == job.last["results"]
+            console.print(f"[{'green' if count == job.last['results'] else 'red'}]check {place}: {count:,} rows")
+    console.print("to open the lake: FROM read_parquet('out/lake/departures/*.parquet') in DuckDB", markup=False)
+    return same
+
+
+def empty_schema(postgres: str) -> None:
+    """Make the schema that the tables are made in, without what an earlier run has left."""
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS flights_demo CASCADE; CREATE SCHEMA flights_demo")
+
+
 def main() -> int:
     """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flights", type=int, default=None, help="only the first N flights to arrive")
     parser.add_argument("--keep", action="store_true", help="leave Kafka and Valkey running, to look at the topics")
+    parser.add_argument("--postgres", default=None, help="URL of a database: tables of its schema flights_demo, made anew, get the results")
     arguments = parser.parse_args()
     begun = time.monotonic()
     work = Path(".tidegate/demo").resolve()
@@ -191,11 +234,14 @@ def main() -> int:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     shutil.copy(HERE / "tidegate.toml", work)
+    if arguments.postgres is not None:
+        empty_schema(arguments.postgres)
     console.rule("Tidegate: a week of real flights, in order")
     stack.start(console.print)
     try:
         properties = {"bootstrap.servers": stack.bootstrap}
-        environment = {**os.environ, "TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
+        addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
+        environment = {**os.environ, **addresses, **store_settings(arguments.postgres)}
         chosen = flights(HERE / "flights.parquet", arguments.flights)
         produce_s = send(chosen, properties)
         jobs_begun = time.monotonic()
@@ -208,6 +254,7 @@ def main() -> int:
             return 1
         report(jobs, len(chosen), produce_s, time.monotonic() - jobs_begun)
         same = check(chosen, work)
+        same &= check_stores(jobs, work, arguments.postgres)
     finally:
         if not arguments.keep:
             stack.stop()
