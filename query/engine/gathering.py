@@ -150,17 +150,25 @@ def count_results(operator: Operator, pieces: Sequence[Sequence[Piece]], closing
     return operator.count_results(_select_by_keys(operator, pieces, closing), closing) if operator.can_look_up and all(pieces) else 0
 
 
-def repeats_too_much(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> bool:
-    """Return whether an operator's results in *closing* repeat so much text that they should not be in memory together."""
+def repeats_little(operator: Operator, pieces: Sequence[Sequence[Piece]]) -> bool:
+    """Return whether an operator's results from *pieces* cannot repeat too much text to be in memory together."""
     rows = combine_pieces(pieces[0])
-    if rows is None or not rows.num_rows or operator.repetitions(rows) * rows.nbytes <= large_tables.REPEATED_BYTES:
-        return False
-    size = 0
+    return rows is None or not rows.num_rows or operator.repetitions(rows) * _text_bytes(rows) <= large_tables.REPEATED_BYTES
+
+
+def compute_if_small(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table] | None:
+    """Return an operator's results in *closing*, or None if they repeat so much text that they should not be in memory together."""
+    tables, size = [], 0
     for table in compute_rows(operator, pieces, closing):
-        size += table.nbytes
+        tables.append(table)
+        size += _text_bytes(table)
         if size > large_tables.REPEATED_BYTES:
-            return True
-    return False
+            return None
+    return tables
+
+
+def _text_bytes(rows: pa.Table) -> int:
+    return int(large_tables.text_bytes(rows).sum())
 
 
 def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:

@@ -22,13 +22,14 @@ from query.columns.large_tables import split_by_bytes
 from query.engine.compile import make_operator
 from query.engine.gathering import (
     combine_pieces,
+    compute_if_small,
     compute_rows,
     count_results,
     expire_too_many,
     expiring_rows,
     find_step_end,
     number_rows,
-    repeats_too_much,
+    repeats_little,
     select_pieces,
 )
 from query.engine.lead import ahead_of, shift_slices
@@ -103,6 +104,8 @@ class Program:
         self._is_one_timeline = all(plan.over is None for plan in self.plans)
         # System timestamp, JSON and reason of operators' rows on which an expression failed; the caller clears it.
         self.bad: list[tuple[int, bytes, str]] = []
+        # The rows of a step in a part of a slice, if they were computed to know their size, until they are passed on.
+        self._measured: tuple[int, pa.Table, list[pa.Table]] | None = None
 
     def ahead_us(self, output: int) -> int:
         """Return how far beyond the finished instants an output's results reach, microseconds."""
@@ -222,11 +225,13 @@ class Program:
         if not any(pieces):
             return False
         operator, asked = step.operator, self._asked(number, asked)
-        return (
-            repeats_too_much(operator, pieces, asked)
-            if operator.can_repeat
-            else count_results(operator, pieces, asked) > matching.PAIRS_MAX
-        )
+        if not operator.can_repeat:
+            return count_results(operator, pieces, asked) > matching.PAIRS_MAX
+        if repeats_little(operator, pieces):
+            return False
+        tables = compute_if_small(operator, pieces, asked)
+        self._measured = None if tables is None else (number, closing, tables)
+        return tables is None
 
     def _pieces_for(self, number: int, retention: Retention, closing: pa.Table) -> tuple[list[list[Piece]], pa.Table]:
         """Return the retained pieces that a step needs for its results in *closing*, and the slice in which it has results."""
@@ -272,7 +277,14 @@ class Program:
             yield self._results_of(number, encoded)
             return
         asked = self._asked(number, clipped)
-        yield from self._pass_on(number, compute_rows(step.operator, pieces_by_side, asked), asked, retention, closing)
+        yield from self._pass_on(number, self._compute(number, closing, pieces_by_side, asked), asked, retention, closing)
+
+    def _compute(self, number: int, closing: pa.Table, pieces: list[list[Piece]], asked: pa.Table) -> Iterable[pa.Table]:
+        """Return the rows of a step, computed if they were not when their size was measured."""
+        measured, self._measured = self._measured, None
+        if measured is not None and measured[0] == number and measured[1] is closing:
+            return measured[2]
+        return compute_rows(self._steps[number].operator, pieces, asked)
 
     def _pass_on(
         self, number: int, tables: Iterable[pa.Table], asked: pa.Table, retention: Retention, closing: pa.Table
