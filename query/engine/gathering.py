@@ -27,8 +27,9 @@ from query.engine.retention import Piece, Retention, SpanOf
 from query.plan.operator import Operator
 from query.plan.row_tables import concat_rows, in_steps
 
-# More rows than these are passed in portions. A portion's number is one byte.
+# More rows or bytes than these are passed in portions. A portion's number is one byte.
 ROWS_AT_ONCE = 4_000_000
+BYTES_AT_ONCE = 2**30
 _PORTIONS_MAX = 255
 # Larger pieces of which some rows have left a sliding window are split, so that the other rows are summed up only once.
 BLOCK_ROWS = 32_768
@@ -135,7 +136,8 @@ def combine_pieces(pieces: Sequence[Piece]) -> pa.Table | None:
 
 def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> Iterator[pa.Table]:
     """Yield an operator's results in *closing*, from the pieces of each side, in tables that follow one another."""
-    count = -(-sum(piece.num_rows for side in pieces for piece in side) // ROWS_AT_ONCE)
+    rows, size = np.sum([(piece.num_rows, piece.stored.nbytes) for side in pieces for piece in side], axis=0, initial=0)
+    count = int(max(-(-rows // ROWS_AT_ONCE), -(-size // BYTES_AT_ONCE)))
     if count > 1 and operator.can_take_portions:
         portions = partial(_split_into_portions, operator, pieces[0], min(count, _PORTIONS_MAX))
         yield from in_steps(closing, lambda step: operator.rows_of_portions(portions(), step))

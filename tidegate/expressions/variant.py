@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.columns import payload_columns
 from tidegate.expressions.kinds import VALUE_KINDS, Kind
 
 # Per row the number of its kind in ``Kind``; 0 is NULL.
@@ -34,7 +35,7 @@ class Variant:
     def of(cls, length: int, parts: Mapping[Kind, pa.Array | pa.ChunkedArray]) -> Variant:
         """Build a variant: drop parts without values and put kinds in their fixed order."""
         filled_parts: dict[Kind, pa.Array] = {
-            kind: _combine_chunks(parts[kind]) for kind in VALUE_KINDS if kind in parts and parts[kind].null_count < length
+            kind: _one_array(parts[kind]) for kind in VALUE_KINDS if kind in parts and parts[kind].null_count < length
         }
         return cls(length, filled_parts)
 
@@ -119,10 +120,17 @@ def _scatter(length: int, rows: Iterable[npt.NDArray[np.int64]], parts: Sequence
     for numbers, part in zip(rows, parts, strict=True):
         source[numbers] = np.arange(start, start + len(part))
         start += len(part)
-    return pa.concat_arrays(list(parts)).take(pa.array(source, mask=source < 0))
+    return _concat(parts).take(pa.array(source, mask=source < 0))
 
 
-def _combine_chunks(part: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _one_array(part: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a part in one piece: texts as ``string``, or ``large_string`` if their bytes are beyond offsets of 32 bits."""
     if isinstance(part, pa.ChunkedArray):
-        return part.chunk(0) if part.num_chunks == 1 else pa.concat_arrays(part.chunks) if part.num_chunks else pa.array([], part.type)
-    return part
+        part = part.chunk(0) if part.num_chunks == 1 else _concat(part.chunks) if part.num_chunks else pa.array([], part.type)
+    return part.cast(pa.string()) if pa.types.is_large_string(part.type) and part.nbytes <= payload_columns.BYTES_MAX else part
+
+
+def _concat(parts: Sequence[pa.Array]) -> pa.Array:
+    if len({part.type for part in parts}) > 1 or sum(part.nbytes for part in parts) > payload_columns.BYTES_MAX:
+        parts = [part.cast(pa.large_string()) if pa.types.is_string(part.type) else part for part in parts]
+    return pa.concat_arrays(list(parts))

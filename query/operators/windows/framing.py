@@ -183,7 +183,7 @@ def _overlaps(span: Span, subs: Ticks, closing: pa.Table) -> Mask:
 def _sort_by_group(rows: pa.Table, group: Ticks) -> pa.Table:
     """Return the values of rows, sorted by (group, system_us) and otherwise in their order."""
     places = sort_places(group, ticks(rows, "system_us"), np.arange(len(group)), len(group))
-    return rows.select([name for name in rows.column_names if name.startswith("v") or name == "system_us"]).take(pa.array(places))
+    return take_rows(rows.select([name for name in rows.column_names if name.startswith("v") or name == "system_us"]), places)
 
 
 def _count(panes: Ticks, after_us: int, until_us: int) -> int:

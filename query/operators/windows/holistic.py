@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from query.columns import large_tables
 from query.columns.encode import json_values
-from query.columns.large_tables import check_repeated, repeat_rows, value_bytes
+from query.columns.large_tables import repeat_rows, value_bytes, variant_bytes
 from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
 from query.operators.windows.variance import variances
 from query.plan.row_tables import Ints, Mask
@@ -167,15 +167,11 @@ def _distinct(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
 
 
 def _collect(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
-    texts = json_values(values[0])
-    sizes = value_bytes(texts) + 1
+    write = _element_writer(values[0], len(","))
 
     def compute(runs: _Runs) -> Variant:
-        is_too_long = runs.sums(sizes) >= ARRAY_BYTES_MAX
-        fitting = runs.without_rows_of(is_too_long) if is_too_long.any() else runs
-        if len(fitting.first) > 1:
-            check_repeated(texts, fitting.rows)
-        return _arrays(texts.take(pa.array(fitting.rows)), fitting.starts, is_too_long)
+        fitting, texts, is_too_long = write(runs)
+        return _arrays(texts, fitting.starts, is_too_long)
 
     return compute
 
@@ -184,24 +180,42 @@ def _collect_top(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     place = _places(aggregate, values)
     assert aggregate.parameter is not None
     count = int(aggregate.parameter)
-    texts = json_values(values[0])
     # Beside its value an element has {"rank":N,"value":} and a comma.
-    sizes = value_bytes(texts) + len('{"rank":,"value":},') + len(str(count))
+    write = _element_writer(values[0], len('{"rank":,"value":},') + len(str(count)))
 
     def compute(runs: _Runs) -> Variant:
-        top = runs.ordered(place).top(count)
-        is_too_long = top.sums(sizes) >= ARRAY_BYTES_MAX
-        top = top.without_rows_of(is_too_long) if is_too_long.any() else top
-        if len(top.first) > 1:
-            check_repeated(texts, top.rows)
+        top, texts, is_too_long = write(runs.ordered(place).top(count))
         ranks = np.arange(1, len(top.rows) + 1) - np.repeat(top.starts[:-1], np.diff(top.starts))
-        numbers, chosen = pa.array(ranks).cast(pa.string()), texts.take(pa.array(top.rows))
-        elements = pc.binary_join_element_wise(
-            pa.scalar('{"rank":'), numbers, pa.scalar(',"value":'), chosen, pa.scalar("}"), pa.scalar("")
-        )
+        numbers = pa.array(ranks).cast(pa.string())
+        elements = pc.binary_join_element_wise(pa.scalar('{"rank":'), numbers, pa.scalar(',"value":'), texts, pa.scalar("}"), pa.scalar(""))
         return _arrays(elements, top.starts, is_too_long)
 
     return compute
+
+
+def _element_writer(values: Variant, more: int) -> Callable[[_Runs], tuple[_Runs, pa.Array, Mask]]:
+    """
+    Return what writes the elements of runs: it returns the runs whose arrays are not too long, the JSON text of each of their rows, and
+    which arrays are too long. An element has *more* bytes than its value.
+    """
+    sizes = variant_bytes(values) + more
+
+    def write(runs: _Runs) -> tuple[_Runs, pa.Array, Mask]:
+        # Gigabytes may wait in one window. JSON is never shorter than what it says, so only what may fit is written.
+        may_fit = runs.sums(sizes) < ARRAY_BYTES_MAX
+        runs = runs.without_rows_of(~may_fit)
+        if len(runs.first) > 1 and sizes[runs.rows].sum() > large_tables.REPEATED_BYTES:
+            raise TooMuchAtOnce
+        is_written = np.zeros(values.length, dtype=np.bool_)
+        is_written[runs.rows] = True
+        texts = json_values(values.filter_rows(is_written))
+        written = np.zeros(values.length, dtype=np.int64)
+        written[is_written] = value_bytes(texts) + more
+        is_too_long = ~may_fit | (runs.sums(written) >= ARRAY_BYTES_MAX)
+        runs = runs.without_rows_of(is_too_long)
+        return runs, texts.take(pa.array((np.cumsum(is_written) - 1)[runs.rows])), is_too_long
+
+    return write
 
 
 def _top_one(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from support.bucket_oracle import Event as Ordered
@@ -15,6 +16,7 @@ from support.query_oracle import Event
 from support.query_runs import SECOND, event_table, slices
 from support.script_runs import program_of
 
+from ordering.columns import payload_columns
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from query.buckets import bucket as bucket_module
 from query.columns import large_tables
@@ -23,6 +25,8 @@ from query.engine.program import Program
 from query.engine.retention import Retention
 from query.operators.windows import holistic
 from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.variant import Variant
 
 EVENTS, LONG = 40, 2_000
 AT_ONCE = 15 * LONG
@@ -70,6 +74,34 @@ def test_results_leave_in_parts(sql: str, portions: bool) -> None:
     # Two columns may repeat texts.
     assert max(part.nbytes for part in parts) < 2.2 * AT_ONCE < whole.nbytes
     assert len(parts) > 2
+
+
+KEEPING = {
+    **REPEATING,
+    "a session": "SELECT TopOne() OVER (ORDER BY n DESC) AS c, COUNT(DISTINCT note) AS d FROM a GROUP BY SessionWindow(second, 5, 60)",
+    "a row and all in order": "SELECT CollectTop(3, note) OVER (ORDER BY note DESC) AS c FROM a GROUP BY TumblingWindow(second, 60)",
+    "groups of one window": "SELECT n % 3 AS k, COLLECT(note) AS c FROM a GROUP BY n % 3, TumblingWindow(second, 60)",
+}
+
+
+@pytest.mark.parametrize("sql", KEEPING.values(), ids=KEEPING)
+def test_texts_beyond_offsets_of_32_bits_change_no_result(sql: str) -> None:
+    """A window whose rows have more text than one narrow array holds, alone and beside other groups; the bound is lowered to 20 kB."""
+    events = [Event(0, (number + 1) * SECOND, {"n": number, "note": f"{number:03}" + "x" * LONG}) for number in range(EVENTS)]
+    whole = pa.concat_tables(finish(sql, events))
+    bounds = [patch.object(module, "BYTES_MAX", 10 * LONG) for module in (payload_columns, large_tables)]
+    with bounds[0], bounds[1], patch.object(gathering, "BYTES_AT_ONCE", 15 * LONG):
+        parts = finish(sql, events)
+    assert pa.concat_tables(parts).combine_chunks() == whole.combine_chunks()
+
+
+def test_a_column_of_more_than_two_gigabytes_is_one_column() -> None:
+    """The bound as it is: what Arrow refuses to join is joined, and values taken from it are as all others."""
+    text = pa.array(["x" * 2**24])
+    column = Variant.of(130, {Kind.NVARCHAR: pa.chunked_array([text] * 129 + [pa.array(["y"])])})
+    assert column.of_kind(Kind.NVARCHAR).nbytes > 2**31
+    taken = column.take_rows(np.array([129, 129])).of_kind(Kind.NVARCHAR)
+    assert (taken.type, taken.to_pylist()) == (pa.string(), ["y", "y"])
 
 
 @pytest.mark.parametrize("function", ["COLLECT(note)", "CollectTop(100, note) OVER (ORDER BY n)"])
