@@ -47,7 +47,11 @@ def make_table(values: Sequence[bytes], columns: Sequence[Column]) -> pa.Table:
     is_json = [kind not in _TYPES for _, kind in columns]
     cells: list[list[Any]] = [[None] * len(values) for _ in columns]
     for row, value in enumerate(values):
-        for name, member, text in _members(value.decode("utf-8")):
+        try:
+            members = list(_members(value.decode("utf-8")))
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        for name, member, text in members:
             if name not in place:
                 raise ValueError(f"there is no column {name}")
             if member is not None:
@@ -60,7 +64,7 @@ def _make_array(cells: list[Any], kind: pa.DataType) -> pa.Array:
     try:
         # Times are ISO-8601 text in JSON.
         return pa.array(cells, pa.string()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(cells, kind)
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise ValueError(str(error)) from None
 
 

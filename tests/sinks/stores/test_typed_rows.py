@@ -56,6 +56,26 @@ def test_exactly_the_rows_that_do_not_fit_are_refused() -> None:
     assert refused.value.refusals[1].reason == "there is no column new"
 
 
+@pytest.mark.parametrize(
+    "poison",
+    [
+        b'{"n":10000000000000000000}',
+        b'{"n":' + b"9" * 400 + b"}",
+        b'{"at":"10000-01-01T00:00:00Z"}',
+        b'{"t":"\\ud800"}',
+        b'{"r":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"t":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+    ],
+    ids=lambda value: value[:20].decode(),
+)
+@pytest.mark.parametrize("more", [(), (("r", "record"),)], ids=["fast", "slow"])
+def test_a_value_beyond_all_that_its_column_holds_is_refused_and_no_other(poison: bytes, more: tuple[tuple[str, str], ...]) -> None:
+    """What no reader takes, an integer, a time, half a character or a depth, costs its own row."""
+    with pytest.raises(RowsRefused) as refused:
+        make_typed_table(rows_of([b'{"n":1}', poison, b'{"n":3}']), (*COLUMNS, *more))
+    assert [refusal.position for refusal in refused.value.refusals] == [11]
+
+
 @given(st.sets(st.integers(0, 40)), st.integers(1, 41))
 def test_halving_finds_every_row_and_keeps_the_order_of_the_others(bad: set[int], count: int) -> None:
     """Rows that are taken are taken once, in order; the others are returned."""
