@@ -36,7 +36,9 @@ def split_by_bytes(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
 
 
 def take_rows(table: pa.Table, rows: Ints) -> pa.Table:
-    """Return the rows with these numbers, in as many chunks as they need."""
+    """Return the rows with these numbers, in as many chunks as they need; the table itself if it has them in this order."""
+    if len(rows) == table.num_rows and (rows == np.arange(len(rows))).all():
+        return table
     if not _exceeds_narrow_arrays(table):
         return table.take(pa.array(rows))
     return pa.concat_tables(take_rows_in_parts(table, rows, AT_ONCE_BYTES))

@@ -86,14 +86,11 @@ class Framing:
     def _due(self, retained: pa.Table, closing: pa.Table) -> pa.Table:
         """Return the rows that these results need, with their cell."""
         due = _overlaps(self.window.span(ticks(retained, "system_us")), ticks(retained, "sub"), closing)
+        if isinstance(self.window, Session) and due.any():
+            return _ended_sessions(retained, due, self.window, closing)
         rows = retained if due.all() else retained.filter(pa.array(due))
         system_us = ticks(rows, "system_us")
-        if not isinstance(self.window, Session) or not rows.num_rows:
-            cell = self.window.pane_end(system_us) if isinstance(self.window, Window) else system_us
-            return rows.append_column("cell", pa.array(cell))
-        ends = session_ends(_group_numbers(rows, self.window.partition), system_us, self.window)
-        ended = _overlaps((ends, ends), ticks(rows, "sub"), closing)
-        return rows.append_column("cell", pa.array(ends)).filter(pa.array(ended))
+        return rows.append_column("cell", pa.array(self.window.pane_end(system_us) if isinstance(self.window, Window) else system_us))
 
     # Cells -> windows
 
@@ -134,6 +131,16 @@ class Framing:
                 return
             # Windows without cells give nothing: go on at the next cell.
             low = max(low, int(window.first_end(panes[following : following + 1])[0]))
+
+
+def _ended_sessions(retained: pa.Table, due: Mask, window: Session, closing: pa.Table) -> pa.Table:
+    """Return the rows of the sessions that end in *closing*, with their ends; values of open ones may be gigabytes, and stay."""
+    known = retained.select([name for name in retained.column_names if not name.startswith("v")]).filter(pa.array(due))
+    ends = session_ends(_group_numbers(known, window.partition), ticks(known, "system_us"), window)
+    ended = _overlaps((ends, ends), ticks(known, "sub"), closing)
+    is_wanted = due.copy()
+    is_wanted[due] = ended
+    return retained.filter(pa.array(is_wanted)).append_column("cell", pa.array(ends[ended]))
 
 
 def _merging(cells: pa.Table, states: Sequence[State], runs: Runs) -> tuple[Ticks, Ints, Callable[[Ints], pa.Table]]:
