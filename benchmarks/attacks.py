@@ -120,6 +120,11 @@ ATTACKS = {
         "SELECT REGEXMATCH(note, '(.{0,19}){0,19}b') AS n INTO o FROM a TIMESTAMP BY at",
         own="record_bytes_max = 20000000",
     ),
+    "2.4 GB of text in one group and window": Attack(
+        events(3_000, note=text(800_000)),
+        "SELECT k, COLLECT(note) AS c, TopOne() OVER (ORDER BY at) AS d, COUNT(DISTINCT note) AS e INTO o FROM a TIMESTAMP BY at "
+        "GROUP BY k, TumblingWindow(minute, 1)",
+    ),
     "COLLECT in sliding windows": Attack(
         events(4_000, note=text(1_000)), "SELECT k, COLLECT(note) AS c INTO o FROM a TIMESTAMP BY at GROUP BY k, SlidingWindow(second, 60)"
     ),
