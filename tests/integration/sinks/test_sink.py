@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from datetime import datetime
 
@@ -76,6 +77,54 @@ def test_what_a_store_refuses_is_a_dead_letter_or_the_end(
     headers = [dict(letter.headers() or ()) for letter in letters]
     assert all(each["reason"].startswith(b"the store refuses it: ") for each in headers)
     assert [each["origin"].rpartition(b"@")[0] for each in headers] == [f"{topic.name}-0".encode()] * 2
+
+
+POISON = {
+    "an integer beyond the column": b'{"number":10000000000000000000}',
+    "an integer of hundreds of digits": b'{"number":' + b"9" * 400 + b"}",
+    "a time beyond the column": b'{"at":"10000-01-01T00:00:00Z"}',
+    "no time": b'{"at":"yesterday"}',
+    "half a character": b'{"name":"\\ud800"}',
+    "a depth that no parser takes": b'{"more":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+    "a member that is no column": b'{"stranger":1}',
+}
+ONLY_POSTGRES_REFUSES = {
+    "the character zero": b'{"name":"a\\u0000b"}',
+    "the character zero within a record": b'{"more":{"a":"\\u0000"}}',
+    "a year that is none": b'{"at":"0000-01-01T00:00:00Z"}',
+}
+TAKEN = {
+    "the end of COPY": "a\n\\.\nb",
+    "nothing but the end of COPY": "\\.",
+    "quotes and commas": "\"a\",'b',\\N,\t",
+    "an empty text": "",
+    "line ends": "a\r\nb\r",
+    "a text of 900 kB": "x" * 900_000,
+    "controls and the last character": "\x01\x1b[31m\u2028\U0010ffff",
+}
+
+
+def test_poison_costs_only_itself(
+    stack: SharedStack, bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace]
+) -> None:
+    """Values that a store, its driver or a parser refuses, among others near all limits: dead letters, and the rest stands."""
+    poison = {**POISON, **({} if bench.port is None else ONLY_POSTGRES_REFUSES)}
+    values = [json.dumps({"partition": 0, "number": number, "name": name}).encode() for number, name in enumerate(TAKEN.values())]
+    values += poison.values()
+    dice = random.Random(19)
+    dice.shuffle(values)
+    topic.write_values(0, 0, [value.replace(b"{", b'{"partition":0,', 1) if b"partition" not in value else value for value in values])
+    topic.write(1, 0, 40)
+    space = make_space('on_error = "dead_letter"')
+    for start in (40, 80):
+        (counts,) = space.start_alone("sink", "results", "--until-end").finish()["stores"].values()
+        assert (counts["refused"], counts["rows"]) == ((len(poison), len(TAKEN) + 40) if start == 40 else (0, 40)), "a restart goes on"
+        topic.write(1, start, start + 40)
+    found = bench.read(target)
+    assert {int(row["number"]): row["name"] for row in found if row["partition"] == 0} == dict(enumerate(TAKEN.values()))
+    assert sorted(int(row["number"]) for row in found if row["partition"] == 1) == [*range(80)]
+    letters = [(letter.value() or b"").replace(b'"partition":0,', b"", 1) for letter in records(stack.bootstrap, f"{topic.name}.dead")]
+    assert sorted(letters) == sorted(poison.values())
 
 
 def test_a_store_that_is_away_is_waited_for(bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace]) -> None:
