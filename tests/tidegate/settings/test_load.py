@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.repository import ROOT
 
 from ordering.errors import SettingError
 from ordering.policies import Action, Generation, Policies, Shape
@@ -520,6 +522,17 @@ def test_every_setting_is_documented() -> None:
     assert len(docs) > 40
     assert not [doc.key for doc in docs if not doc.unit or not doc.doc.endswith(".") or "\n" in doc.doc]
     assert {doc.key: doc.default for doc in docs}["inputs.NAME.prefetch_bytes"] == "16MiB"
+
+
+def test_what_readme_and_docs_set_is_taken() -> None:
+    """README's configuration, and the flights of this file, take every ``--set`` that is shown."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    configuration = readme.partition("```toml\n[inputs.taxis]")[2].partition("```")[0]
+    shown = readme + "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md"))
+    assignments = set(re.findall(r"--set (\w+\.[\w.]+=[^\s`]+)", shown))
+    assert len(assignments) > 4
+    for assignment in sorted(assignments):
+        read(f"{FLIGHTS}[inputs.taxis]{configuration}", parse_assignments([assignment]))
 
 
 def test_lines_are_found_past_multi_line_values() -> None:
