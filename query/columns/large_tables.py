@@ -44,6 +44,13 @@ def take_rows(table: pa.Table, rows: Ints) -> pa.Table:
     return pa.concat_tables(take_rows_in_parts(table, rows, AT_ONCE_BYTES))
 
 
+def take_values(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
+    """Return the values in these rows, null for null; the column may have more bytes than one narrow array, these values may not."""
+    if column.type not in _WIDE or column.nbytes <= BYTES_MAX:
+        return column.take(rows)
+    return column.cast(_WIDE[column.type]).take(rows).cast(column.type)
+
+
 def take_rows_in_parts(table: pa.Table, rows: Ints, bytes_max: int) -> Iterator[pa.Table]:
     """Yield the rows with these numbers in parts of *bytes_max* of binaries and texts, and at most a row more."""
     if table.nbytes <= bytes_max:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.columns.large_tables import AT_ONCE_BYTES
+from query.columns.large_tables import AT_ONCE_BYTES, take_values
 from query.operators.joins.matching import Pairs
 from query.operators.rows.row_stage import RowStage
 from query.plan.row_tables import Ticks, append_values
@@ -87,7 +87,7 @@ def filter_pairs(residual: Expr | None, left: pa.Table, right: pa.Table, pairs: 
 
 def _head(left: pa.Table, rows: Ticks, system_us: Ticks) -> dict[str, pa.ChunkedArray]:
     chosen = pa.array(rows)
-    return {"sub": left["sub"].take(chosen), "system_us": pa.chunked_array([system_us]), "key": left["key"].take(chosen)}
+    return {"sub": left["sub"].take(chosen), "system_us": pa.chunked_array([system_us]), "key": take_values(left["key"], chosen)}
 
 
 def _columns(table: pa.Table, rows: Ticks, first_number: int = 0) -> dict[str, pa.ChunkedArray]:
@@ -95,4 +95,4 @@ def _columns(table: pa.Table, rows: Ticks, first_number: int = 0) -> dict[str, p
     missing = rows < 0
     chosen = pa.array(rows, mask=missing) if missing.any() else pa.array(rows)
     names = [(name, match) for name in table.column_names if (match := _COLUMN.fullmatch(name))]
-    return {f"s{int(match[1]) + first_number}_{match[2]}": table[name].take(chosen) for name, match in names}
+    return {f"s{int(match[1]) + first_number}_{match[2]}": take_values(table[name], chosen) for name, match in names}

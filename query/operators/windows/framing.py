@@ -153,7 +153,7 @@ def number_groups(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
     # The first row of each group: assigned backwards, the first one is written last.
     owner = np.empty(int(group.max()) + 1, dtype=np.int64)
     owner[group[::-1]] = np.arange(len(group))[::-1]
-    return group, rows.select(["sub", *(name for name in rows.column_names if name.startswith("g"))]).take(pa.array(owner))
+    return group, take_rows(rows.select(["sub", *(name for name in rows.column_names if name.startswith("g"))]), owner)
 
 
 def collect_states(

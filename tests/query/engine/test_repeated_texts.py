@@ -97,11 +97,13 @@ def test_texts_beyond_offsets_of_32_bits_change_no_result(sql: str) -> None:
 
 def test_a_column_of_more_than_two_gigabytes_is_one_column() -> None:
     """The bound as it is: what Arrow refuses to join is joined, and values taken from it are as all others."""
-    text = pa.array(["x" * 2**24])
-    column = Variant.of(130, {Kind.NVARCHAR: pa.chunked_array([text] * 129 + [pa.array(["y"])])})
+    chunks = pa.chunked_array([pa.array(["x" * 2**24])] * 129 + [pa.array(["y"])])
+    column = Variant.of(130, {Kind.NVARCHAR: chunks})
     assert column.of_kind(Kind.NVARCHAR).nbytes > 2**31
     taken = column.take_rows(np.array([129, 129])).of_kind(Kind.NVARCHAR)
     assert (taken.type, taken.to_pylist()) == (pa.string(), ["y", "y"])
+    joined = large_tables.take_values(chunks, pa.array([129, None, 129]))
+    assert (joined.type, joined.to_pylist()) == (pa.string(), ["y", None, "y"])
 
 
 @pytest.mark.parametrize("function", ["COLLECT(note)", "CollectTop(100, note) OVER (ORDER BY n)"])
