@@ -137,4 +137,13 @@ DECODING = [
         "century * 146100 / 4;",
         "tests/tidegate/json_columns/test_json_rows.py::test_times_of_every_day_are_written_as_numpy_writes_them",
     ),
+    Bug(
+        "joint-statement-by-place",
+        "An expression has the value that it has alone.",
+        5,
+        "tidegate/expressions/evaluation/evaluate.py",
+        "(kind, values[names[plain]])",
+        '(kind, values["v0"])',
+        "tests/tidegate/expressions/evaluation/test_evaluate.py::test_expressions_side_by_side_have_the_values_and_failures_that_each_has_alone",
+    ),
 ]

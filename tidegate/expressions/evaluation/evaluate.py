@@ -11,7 +11,7 @@ the row becomes a dead letter or the value NULL.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import duckdb
@@ -41,7 +41,7 @@ from tidegate.expressions.evaluation.value_sizes import (
 from tidegate.expressions.evaluation.without_sql import plain_values, replace_times
 from tidegate.expressions.functions import catalog, column_functions
 from tidegate.expressions.functions.column_functions import Failure, RowNumbers
-from tidegate.expressions.functions.conversions import DUCK_TYPES, TypedSql, can_fail
+from tidegate.expressions.functions.conversions import DUCK_TYPES, SQL_CHARACTERS_MAX, TypedSql, can_fail
 from tidegate.expressions.functions.texts import REPEATED_CHARACTERS_MAX
 from tidegate.expressions.kinds import Kind, KindMismatch
 from tidegate.expressions.tree import Call, Case, Cast, ComputedCall, Expr, Literal
@@ -65,7 +65,11 @@ def evaluate(
     columns: list[Variant] = []
     failures: list[Failure] = []
     computed_everywhere: dict[Expr, Evaluated] = {}
+    together = _evaluate_together(exprs, leaves, length) if len(exprs) > 1 else {}
     for expr in exprs:
+        if expr in together:
+            columns.append(together[expr])
+            continue
         # Column functions are computed before the expression around them.
         if column_functions.has_column_calls(expr):
             calls = ColumnCalls(dict(leaves), length, partial(_evaluate_plain, can_split=can_split), computed_everywhere)
@@ -75,6 +79,68 @@ def evaluate(
         columns.append(column)
         failures += failed
     return columns, failures
+
+
+def _evaluate_together(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> dict[Expr, Variant]:
+    """
+    Return the values of those expressions that one statement computes, which costs less than one each; no row of them fails.
+
+    They have one signature in all rows, and no text can become longer.
+    """
+    chosen: dict[Expr, tuple[Expr, Signature]] = {}
+    for expr in dict.fromkeys(exprs):
+        if expr in leaves or column_functions.has_column_calls(expr):
+            continue
+        plain, leaves = replace_times(expr, leaves)
+        signature = None if plain in leaves else _common_signature(plain, leaves)
+        if signature is not None and not can_grow(plain, signature):
+            chosen[expr] = plain, signature
+    statement = _joint_statement(tuple(chosen.values()))
+    if len(statement.kinds) < 2:
+        return {}
+    table = pa.table({f"c{index}": leaves[leaf].of_kind(kind) for index, (leaf, kind) in enumerate(statement.inputs)})
+    try:
+        values = run(statement.sql, input=table)
+    except duckdb.Error:
+        # Some row fails: each expression by itself tells which.
+        return {}
+    names = {plain: f"v{index}" for index, plain in enumerate(statement.kinds)}
+    columns = {plain: (kind, values[names[plain]]) for plain, kind in statement.kinds.items()}
+    computed = {expr: columns[plain] for expr, (plain, _) in chosen.items() if plain in columns}
+    return {expr: _of_kind(kind, column, length) for expr, (kind, column) in computed.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Joint:
+    """A statement for several expressions: the leaves that are its columns c0, c1, ... with their kinds, and the kinds of v0, v1, ..."""
+
+    sql: str
+    inputs: tuple[tuple[Expr, Kind], ...]
+    kinds: Mapping[Expr, Kind]
+
+
+@lru_cache(maxsize=4096)
+def _joint_statement(exprs: tuple[tuple[Expr, Signature], ...]) -> _Joint:
+    inputs: dict[tuple[Expr, Kind], str] = {}
+    chosen: dict[Expr, TypedSql] = {}
+    length = 0
+    for expr, signature in exprs:
+        known = {}
+        for leaf, kind in zip(expr.leaves(), signature, strict=True):
+            known[leaf] = TypedSql(inputs.setdefault((leaf, kind), f"c{len(inputs)}"), kind)
+        try:
+            statement = translate(expr, known)
+        except KindMismatch:
+            continue
+        length += len(statement.sql)
+        if statement.kind is not Kind.NULL and statement.sql not in inputs.values() and length <= SQL_CHARACTERS_MAX:
+            chosen[expr] = statement
+    texts = [f"CAST({one.sql} AS {DUCK_TYPES[one.kind]}) AS v{index}" for index, one in enumerate(chosen.values())]
+    return _Joint(f"SELECT {', '.join(texts)} FROM input", tuple(inputs), {expr: one.kind for expr, one in chosen.items()})
+
+
+def _of_kind(kind: Kind, values: pa.ChunkedArray, length: int) -> Variant:
+    return Variant.of(length, {kind: finite(values) if kind is Kind.FLOAT else values})
 
 
 def _evaluate_with_column_calls(expr: Expr, lifting: ColumnCalls) -> Evaluated:
@@ -104,12 +170,9 @@ def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int, *, 
 def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[RowNumbers, Signature]]:
     """Yield each signature's rows and its kinds, one per leaf, in a fixed order."""
     columns = [leaves[leaf] for leaf in expr.leaves()]
-    everything = np.arange(length, dtype=np.int64)
-    if all(len(column.kinds) <= 1 for column in columns):
-        merged = tuple(column.kinds[0] if column.kinds else Kind.NULL for column in columns)
-        if all(_has_no_nulls(column) for column in columns) or _can_merge_nulls(expr, merged):
-            yield everything, merged
-            return
+    if (common := _common_signature(expr, leaves)) is not None:
+        yield np.arange(length, dtype=np.int64), common
+        return
     codes = [column.codes() for column in columns]
     combined = np.zeros(length, dtype=np.int64)
     for number, code in enumerate(codes, start=1):
@@ -119,6 +182,15 @@ def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iter
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
     for number, first in zip(*np.unique(combined, return_index=True), strict=True):
         yield np.flatnonzero(combined == number).astype(np.int64), tuple(_KINDS[code[first]] for code in codes)
+
+
+def _common_signature(expr: Expr, leaves: Mapping[Expr, Variant]) -> Signature | None:
+    """Return the signature with which all rows can be computed; None if there are several."""
+    columns = [leaves[leaf] for leaf in expr.leaves()]
+    if any(len(column.kinds) > 1 for column in columns):
+        return None
+    merged = tuple(column.kinds[0] if column.kinds else Kind.NULL for column in columns)
+    return merged if all(_has_no_nulls(column) for column in columns) or _can_merge_nulls(expr, merged) else None
 
 
 def _has_no_nulls(column: Variant) -> bool:
@@ -232,9 +304,7 @@ def _evaluate_signature(expr: Expr, signature: Signature, inputs: Mapping[Expr, 
     arrays = {f"c{index}": inputs[leaf].of_kind(kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
     table = pa.table(arrays or {"row": np.zeros(length, dtype=np.int8)})
     values, failed = _run(expr, signature, statement, table)
-    if statement.kind is Kind.FLOAT:
-        values = finite(values)
-    return Variant.of(length, {statement.kind: values}), failed
+    return _of_kind(statement.kind, values, length), failed
 
 
 def _run(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table) -> tuple[pa.ChunkedArray, list[Failure]]:

@@ -1,32 +1,46 @@
 """
-What needs no SQL: text in the usual form of a time that becomes a datetime, and COALESCE of values of one kind.
+What needs no SQL: text in the usual form of a time that becomes a datetime, COALESCE of values of one kind, and comparisons of such.
 
 Law: values are computed here only where no row fails, and are those that DuckDB would give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.columns.timestamps import to_ticks
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Call, Cast, ComputedCall, Expr, replace_parts
+from tidegate.expressions.tree import Call, Cast, ComputedCall, Expr, Literal, replace_parts
 from tidegate.expressions.variant import Variant
 
 Columns = Mapping[Expr, Variant]
+Operand = tuple[Kind, pa.Array | pa.Scalar]
+
+_COMPARISONS = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_COMPARED = (Kind.BIGINT, Kind.DATETIME)
 
 
 def plain_values(expr: Expr, leaves: Columns, length: int) -> Variant | None:
-    """Return the values of a leaf, of a text as a time, or of the first of some that is not NULL; None if SQL is needed."""
+    """Return the values of a leaf, a time in a text, the first of some that is not NULL, or a comparison; None if SQL is needed."""
     if expr in leaves:
         return leaves[expr]
     if isinstance(expr, Cast):
         return _read_times(expr, leaves)
     if isinstance(expr, Call) and expr.name == "coalesce":
         return _first_values([plain_values(arg, leaves, length) for arg in expr.args], length)
+    if isinstance(expr, Call) and expr.name in _COMPARISONS:
+        one, other = (_operand(arg, leaves) for arg in expr.args)
+        return _compare(_COMPARISONS[expr.name], one, other, length)
     return None
 
 
@@ -60,3 +74,17 @@ def _first_values(columns: list[Variant | None], length: int) -> Variant | None:
     if None in columns or len(kinds) != 1 or len(types) != 1 or kinds & {Kind.RECORD, Kind.ARRAY}:
         return None
     return Variant.of(length, {kinds.pop(): pc.coalesce(*(part for _, part in parts))})
+
+
+def _operand(expr: Expr, leaves: Columns) -> Operand | None:
+    if isinstance(expr, Literal):
+        return expr.kind, pa.scalar(expr.value, expr.kind.arrow)
+    column = leaves.get(expr)
+    return next(iter(column.parts.items())) if column is not None and len(column.parts) == 1 else None
+
+
+def _compare(compare: Callable[..., pa.Array], one: Operand | None, other: Operand | None, length: int) -> Variant | None:
+    if one is None or other is None or one[0] is not other[0] or one[0] not in _COMPARED:
+        return None
+    values = compare(one[1], other[1])
+    return Variant.of(length, {Kind.BIT: values}) if isinstance(values, pa.Array) else None

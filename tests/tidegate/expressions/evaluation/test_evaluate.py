@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from support.query_runs import reasons, values
 
@@ -300,3 +302,31 @@ def test_the_time_in_a_text_does_not_depend_on_the_rows_around_it(expression: st
         beside = [*rows, *others, {"a": " 2001-01-01 ", "b": "2001-01-01"}]
         assert values(sql, beside)[:-1] == values(sql, [*rows, *others])
         assert reasons(sql, beside) == reasons(sql, [*rows, *others])
+
+
+def test_expressions_side_by_side_have_the_values_and_failures_that_each_has_alone() -> None:
+    """Computed by one statement if no row fails, by one each if some row does, or if rows differ in kind; in the order of SELECT."""
+    expressions = ["i + j", "j + i", "CAST(n AS bigint) * i", "CASE WHEN i > 6 THEN j END", "f * 0.5", "i", "UPPER(s)", "b", "n + s"]
+    rows = [ROW, {**ROW, "i": -7, "n": "5", "f": 1e308}, {"s": "é"}, {}]
+    for odd in ([], [{**ROW, "n": "x"}], [{**ROW, "j": "2"}], [{**ROW, "j": 2.5, "n": "y"}]):
+        payloads = [*rows, *odd]
+        failed = [set(reasons(f"SELECT {expression} AS v FROM arrivals", payloads)) for expression in expressions]
+        first = {
+            row: next(reason for reasons in failed for at, reason in reasons if at == row)
+            for row in {at for one in failed for at, _ in one}
+        }
+        together = f"SELECT {', '.join(f'{expression} AS v{place}' for place, expression in enumerate(expressions))} FROM arrivals"
+        assert dict(reasons(together, payloads)) == first
+        kept = [payload for row, payload in enumerate(payloads) if row not in first]
+        alone = [values(f"SELECT {expression} AS v FROM arrivals", kept) for expression in expressions]
+        found = [json.loads(text) for text in values(together, payloads)]
+        assert [list(one.values()) for one in found] == [[json.loads(text)["v"] for text in texts] for texts in zip(*alone, strict=True)]
+
+
+@pytest.mark.parametrize("operator", ["=", "<>", "<", "<=", ">", ">="])
+def test_a_comparison_does_not_depend_on_the_rows_around_it(operator: str) -> None:
+    """Numbers of one kind need no SQL, beside a float or text they do."""
+    rows = [{"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": 2**63 - 1, "b": -(2**63)}, {"a": 1}, {"b": 1}, {}]
+    for right in ("b", "2"):
+        sql = f"SELECT a {operator} {right} AS v FROM arrivals"
+        assert values(sql, [*rows, {"a": 1.5, "b": "3"}])[:-1] == values(sql, rows)
