@@ -48,10 +48,10 @@ def make_table(values: Sequence[bytes], columns: Sequence[Column]) -> pa.Table:
     cells: list[list[Any]] = [[None] * len(values) for _ in columns]
     for row, value in enumerate(values):
         try:
-            members = list(_members(value.decode("utf-8")))
+            found = list(members(value.decode("utf-8")))
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
-        for name, member, text in members:
+        for name, member, text in found:
             if name not in place:
                 raise ValueError(f"there is no column {name}")
             if member is not None:
@@ -68,7 +68,7 @@ def _make_array(cells: list[Any], kind: pa.DataType) -> pa.Array:
         raise ValueError(str(error)) from None
 
 
-def _members(text: str) -> Iterator[tuple[str, Any, str]]:
+def members(text: str) -> Iterator[tuple[str, Any, str]]:
     """Yield name, value and JSON text of each member of an object."""
     at = _skip_space(text, text.index("{") + 1)
     while text[at] != "}":

@@ -22,7 +22,7 @@ from ordering.errors import RefusedError, SettingError, UnreachableError
 from ordering.ticks import SECOND_US, format_duration
 from tidegate.access_rights import redis_acl
 from tidegate.secret_masking import remember, scrub
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.settings.tables.redis import RedisConnection
 
 ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
 _RETRIES = 2
@@ -31,14 +31,14 @@ _PAUSE_S = 0.2
 REFUSED_S = 2.0
 
 
-def answer_timeout_us(settings: RedisSettings) -> int:
+def answer_timeout_us(settings: RedisConnection) -> int:
     """Return how long one call may take, in microseconds: never longer than connecting may."""
     return min(ANSWER_TIMEOUT_US_MAX, settings.connect_timeout_us)
 
 
-def connect(settings: RedisSettings) -> redis.Redis:
+def connect(settings: RedisConnection, retries: int = _RETRIES) -> redis.Redis:
     """
-    Return a client of the server in *settings*; texts go in and out as str.
+    Return a client of the server in *settings*; texts go in and out as str. A call whose connection breaks is made again *retries* times.
 
     Raises:
         UnreachableError: Nothing answered within ``redis.connect_timeout``, or within two seconds if the connection is refused or the
@@ -55,7 +55,7 @@ def connect(settings: RedisSettings) -> redis.Redis:
         try:
             _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
             # A broken connection is tried again at once; a server that hangs is not: its caller has other work.
-            retry = Retry(ExponentialBackoff(cap=1, base=0.1), _RETRIES, supported_errors=(redis.ConnectionError,))
+            retry = Retry(ExponentialBackoff(cap=1, base=0.1), retries, supported_errors=(redis.ConnectionError,))
             return _client(settings, answer_timeout_us(settings) / SECOND_US, retry)
         except redis.AuthenticationError as error:
             raise _login_error(settings.address, error) from None
@@ -89,13 +89,13 @@ def _is_about_certificates(error: BaseException | None) -> bool:
     return False
 
 
-def _probe(settings: RedisSettings, left_s: float) -> None:
+def _probe(settings: RedisConnection, left_s: float) -> None:
     # Half of what is left to connect and half to answer: a server that accepts and then hangs costs no more.
     with _client(settings, left_s / 2, Retry(NoBackoff(), 0)) as client:
         client.ping()
 
 
-def _client(settings: RedisSettings, timeout_s: float, retry: Retry) -> redis.Redis:
+def _client(settings: RedisConnection, timeout_s: float, retry: Retry) -> redis.Redis:
     try:
         return redis.Redis.from_url(
             settings.connection_url(),
@@ -113,7 +113,7 @@ def _client(settings: RedisSettings, timeout_s: float, retry: Retry) -> redis.Re
         raise SettingError(problem, code="TG-SETTING-VALUE", where="redis.url", example="redis://localhost:6379/0") from None
 
 
-def _no_answer_error(settings: RedisSettings, error: Exception, waited_s: float) -> UnreachableError:
+def _no_answer_error(settings: RedisConnection, error: Exception, waited_s: float) -> UnreachableError:
     waited = format_duration(round(waited_s) * SECOND_US)
     what = f"Redis at {settings.address} does not answer ({waited} waited): {scrub(str(error))}"
     fix = "start it (tidegate up starts one), or correct redis.url"

@@ -20,6 +20,8 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._left: dict[str, int | None] = {"server": None, "client": None}
         self.cuts = 0
+        # Bytes that have come by since the beginning, by direction.
+        self.passed = {"server": 0, "client": 0}
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_after(self, octets: int, towards: str = "server") -> None:
@@ -55,6 +57,7 @@ class CuttingProxy:
 
     def _is_cut(self, octets: int, towards: str) -> bool:
         with self._lock:
+            self.passed[towards] += octets
             left = self._left[towards]
             if left is None:
                 return False

@@ -88,7 +88,7 @@ POISON = {
     "a depth that no parser takes": b'{"more":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
     "a member that is no column": b'{"stranger":1}',
 }
-ONLY_POSTGRES_REFUSES = {
+SOME_REFUSE = {
     "the character zero": b'{"name":"a\\u0000b"}',
     "the character zero within a record": b'{"more":{"a":"\\u0000"}}',
     "a year that is none": b'{"at":"0000-01-01T00:00:00Z"}',
@@ -108,7 +108,9 @@ def test_poison_costs_only_itself(
     stack: SharedStack, bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace]
 ) -> None:
     """Values that a store, its driver or a parser refuses, among others near all limits: dead letters, and the rest stands."""
-    poison = {**POISON, **({} if bench.port is None else ONLY_POSTGRES_REFUSES)}
+    if not bench.refuses:
+        return
+    poison = {**POISON, **(SOME_REFUSE if bench.refuses == "more" else {})}
     values = [json.dumps({"partition": 0, "number": number, "name": name}).encode() for number, name in enumerate(TAKEN.values())]
     values += poison.values()
     dice = random.Random(19)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import redis
 from psycopg.rows import dict_row
 from support.delta_reader import read_rows
 from support.postgres_server import PostgresServer
-from support.stores.kit import COLUMNS, KEY, Bench
+from support.stores.kit import COLUMNS, KEY, Bench, value_of
+from support.valkey_server import Server
 
 from sinks.stores.base import Store, StoreContext, Stream
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.postgres import PostgresSettings
+from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
 
 class PostgresBench:
     """PostgreSQL in one of its modes."""
+
+    refuses = "more"
 
     def __init__(self, mode: str) -> None:
         self.server = PostgresServer()
@@ -62,6 +68,7 @@ class DeltaBench:
     """Delta Lake tables in a folder, one folder of files for each partition; there is no server."""
 
     port = None
+    refuses = "types"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -88,10 +95,90 @@ class DeltaBench:
         """There is no server."""
 
 
+class RedisBench:
+    """Valkey with an append-only file, in one of the kinds of key."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.server = Server(folder, "--appendonly", "yes", "--appendfsync", "always")
+        self._kind = kind
+        # A result without a score has no place in a sorted set.
+        self.refuses = {"stream": "types", "sorted_set": ""}.get(kind, "more")
+        self._given: dict[str, Any] = {"kind": kind, "durability": "disk"}
+        if kind != "stream":
+            self._given["primary_key"] = list(KEY)
+        if kind == "sorted_set":
+            self._given["score"] = "speed"
+
+    def settings(self, target: str, port: int | None = None, **given: Any) -> RedisStoreSettings:
+        url = f"redis://127.0.0.1:{port or self.server.port}/0"
+        return RedisStoreSettings.model_validate({"url": url, "key_prefix": f"{target}:", **self._given, **given})
+
+    def make(self, target: str, stream: Stream, port: int | None = None) -> Store:
+        return make_store("redis", self.settings(target, port), StoreContext("results", stream, COLUMNS))
+
+    def table(self, target: str, port: int | None = None) -> str:
+        given = {"url": f"redis://127.0.0.1:{port or self.server.port}/0", "key_prefix": f"{target}:", **self._given}
+        lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items())
+        return f"[outputs.results.redis]\n{lines}"
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(port=self.server.port, decode_responses=True)
+
+    def read(self, target: str) -> list[dict[str, Any]]:
+        with self.client() as client:
+            keys = [key for key in client.scan_iter(f"{target}:*", 1_000) if not key.endswith(":tidegate_progress")]
+            pipe = client.pipeline()
+            for key in keys:
+                match self._kind:
+                    case "hash":
+                        pipe.hgetall(key)
+                    case "string":
+                        pipe.get(key)
+                    case "stream":
+                        pipe.xrange(key)
+                    case _:
+                        pipe.zrange(key, 0, -1, withscores=True)
+            found: list[Any] = pipe.execute()
+        match self._kind:
+            case "hash":
+                return [{"name": None, **fields} for fields in found]
+            case "string":
+                return [json.loads(text) for text in found]
+            case "stream":
+                return [{"name": None, **fields} for entries in found for _, fields in entries]
+            case _:
+                return [_ranked(member, score) for members in found for member, score in members]
+
+    @property
+    def port(self) -> int | None:
+        return self.server.port
+
+    def kill(self) -> None:
+        self.server.kill()
+
+    def start(self) -> None:
+        self.server.start()
+
+    def close(self) -> None:
+        self.server.kill()
+
+
+def _ranked(member: str, score: float) -> dict[str, Any]:
+    """Return a member of a sorted set as a row: it has no room for a name, its score is compared here instead."""
+    partition, number = map(int, member.split(":"))
+    told = json.loads(value_of(partition, number))
+    assert score == told["speed"], (member, score)
+    return {"partition": partition, "number": number, "name": told["name"]}
+
+
 # By name: makes the bench with its server in a folder.
 BENCHES: Mapping[str, Callable[[Path], Bench]] = {
     "delta": DeltaBench,
     "postgres append": lambda _: PostgresBench("append"),
     "postgres insert": lambda _: PostgresBench("insert"),
     "postgres upsert": lambda _: PostgresBench("upsert"),
+    "redis hash": lambda folder: RedisBench(folder, "hash"),
+    "redis string": lambda folder: RedisBench(folder, "string"),
+    "redis stream": lambda folder: RedisBench(folder, "stream"),
+    "redis sorted_set": lambda folder: RedisBench(folder, "sorted_set"),
 }

@@ -39,6 +39,10 @@ _OFFSETS_A_ROW = 3
 class Bench(Protocol):
     """One kind of store, with its server. *target* is the table, prefix or folder of one test."""
 
+    # Which values beyond the columns' types it refuses: "types", no others; "more", those without a key or that PostgreSQL does not take
+    # too; "": others than its columns' types would.
+    refuses: str
+
     def make(self, target: str, stream: Stream, port: int | None = None) -> Store:
         """Return a store for :data:`COLUMNS`, keyed by :data:`KEY` if it has keys; reached through another loopback *port* if given."""
 

@@ -15,6 +15,7 @@ from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradict
 from tidegate.settings.tables.stores.base import StoreSettings
 from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.postgres import PostgresSettings
+from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
 
 class OutputSettings(Table):
@@ -81,6 +82,7 @@ class OutputSettings(Table):
     # Tables come last, so that docs/settings.md has the settings of an output together.
     postgres: PostgresSettings | None = Field(default=None, description="A PostgreSQL table that gets the results of the topic.")
     delta: DeltaSettings | None = Field(default=None, description="A Delta Lake table that gets the results of the topic.")
+    redis: RedisStoreSettings | None = Field(default=None, description="A Redis or Valkey that gets the results of the topic.")
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

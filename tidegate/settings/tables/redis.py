@@ -1,4 +1,4 @@
-"""The table [redis]: where the journal is kept, and the progress that tools read."""
+"""The table [redis]: where the journal is kept, and the progress that tools read; and how any Redis is reached."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidegate.settings.kinds import Duration, Kind, RedisUrl, Secret
 from tidegate.settings.tables.base import Contradiction, Table, tls_conflicts
 
 
-class RedisSettings(Table):
-    """[redis]: the journal and the progress that tools read."""
+class RedisConnection(Table):
+    """How a server is reached: what the tables of all that talk to Redis have."""
 
     url: RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"), description="Where Redis or Valkey answers; a password in it is never shown."
@@ -31,10 +31,6 @@ class RedisSettings(Table):
     )
     key_password: Secret = Field(default=None, description="Password of key_file.")
     connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for Redis before giving up with an error.")
-    journal_durability: Literal["disk", "memory"] = Field(
-        default="disk",
-        description="disk: an estimate is used only once on the disk of Redis; memory: a crash of Redis may lose some (warned about).",
-    )
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -66,6 +62,15 @@ class RedisSettings(Table):
     def address(self) -> str:
         """The URL as it may be shown, without its password."""
         return scrub(self.connection_url())
+
+
+class RedisSettings(RedisConnection):
+    """[redis]: the journal and the progress that tools read."""
+
+    journal_durability: Literal["disk", "memory"] = Field(
+        default="disk",
+        description="disk: an estimate is used only once on the disk of Redis; memory: a crash of Redis may lose some (warned about).",
+    )
 
 
 def _reveal_secret(secret: SecretStr | None) -> str | None:

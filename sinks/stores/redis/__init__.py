@@ -1,0 +1,4 @@
+"""
+Redis or Valkey as a store: ``store`` writes, ``commands`` turns results into commands, ``failures`` tells what may be repeated.
+``sinks.stores.registry`` may enter.
+"""

@@ -1,0 +1,96 @@
+"""
+Results as what one script writes: keys, and for each key the arguments of a command.
+
+Law: rows of one key are written as its last row alone, so the newest of a partition stands. Two keys are equal only if all columns of
+``primary_key`` are: of several columns, ``:`` and ``%`` within a value are written ``%3A`` and ``%25``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sinks.parquet_columns import members
+from sinks.stores.base import Refusal, Rows, RowsRefused
+from tidegate.settings.tables.stores.redis import RedisStoreSettings
+
+# The command of a kind, and what TYPE calls the key.
+COMMANDS = {"hash": ("HSET", "hash"), "string": ("SET", "string"), "stream": ("XADD", "stream"), "sorted_set": ("ZADD", "zset")}
+
+# What stands in a key, or is a member of a sorted set: its arguments and the positions of all rows that gave it.
+Argument = str | bytes
+
+
+@dataclass(slots=True)
+class Write:
+    """One command: its key, its arguments after the key, and the positions of the rows that it stands for."""
+
+    key: str
+    arguments: list[Argument]
+    positions: list[int]
+
+
+def progress_key(prefix: str) -> str:
+    """Return the key of the hash that has the progress of each partition."""
+    return f"{prefix}tidegate_progress"
+
+
+def make_writes(rows: Rows, partition: int, settings: RedisStoreSettings, prefix: str) -> Sequence[Write]:
+    """Return the commands for *rows*. Raises RowsRefused: a row has no key, no score, or no field at all."""
+    refusals: list[Refusal] = []
+    writes: dict[object, Write] = {}
+    for position, value in zip(rows.position.tolist(), rows.value.to_pylist(), strict=True):
+        try:
+            name, key, arguments = _one(value, position, partition, settings, prefix)
+        except _NoPlace as error:
+            refusals.append(Refusal(position, str(error)))
+            continue
+        known = writes.pop(name, None)
+        writes[name] = Write(key, arguments, [*(known.positions if known else ()), position])
+    if refusals:
+        raise RowsRefused(refusals)
+    return list(writes.values())
+
+
+class _NoPlace(Exception):
+    """A row cannot be written."""
+
+
+def _one(value: bytes, position: int, partition: int, settings: RedisStoreSettings, prefix: str) -> tuple[object, str, list[Argument]]:
+    """Return what identifies the row, its key, and the arguments."""
+    fields = dict(_fields(value))
+    if settings.kind == "stream":
+        if not fields:
+            raise _NoPlace("all columns are NULL, and an entry needs a field")
+        # 0-0 is no id, so ids begin at 1.
+        return position, f"{prefix}{partition}", [f"{position + 1}-0", *_flat(fields)]
+    name = _key_text(fields, settings.primary_key)
+    if settings.kind == "sorted_set":
+        score = fields.get(str(settings.score))
+        if score is None:
+            raise _NoPlace(f"{settings.score} is NULL, and a member needs a score")
+        return name, f"{prefix}by_{settings.score}", [score, name]
+    key = prefix + name
+    if key == progress_key(prefix):
+        raise _NoPlace(f"its key {key} is that of the progress")
+    return name, key, [value] if settings.kind == "string" else _flat(fields)
+
+
+def _fields(value: bytes) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the columns that are not NULL; what is no text is as JSON writes it."""
+    for name, member, text in members(value.decode("utf-8")):
+        if member is not None:
+            yield name, member if isinstance(member, str) else text
+
+
+def _flat(fields: Mapping[str, str]) -> list[Argument]:
+    return [part for field in fields.items() for part in field]
+
+
+def _key_text(fields: Mapping[str, str], columns: Sequence[str]) -> str:
+    missing = [column for column in columns if column not in fields]
+    if missing:
+        raise _NoPlace(f"{missing[0]}, of primary_key, is NULL")
+    if len(columns) == 1:
+        return fields[columns[0]]
+    return ":".join(fields[column].replace("%", "%25").replace(":", "%3A") for column in columns)

@@ -1,0 +1,42 @@
+"""
+Errors of Redis: which may be repeated, and which only the user can mend.
+
+Law: an error whose kind is not known is repeated: it may last, but nothing is lost by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+
+from ordering.errors import RefusedError, SettingError, UnreachableError
+from sinks.stores.base import StoreError
+from tidegate.redis_client import is_denial
+from tidegate.secret_masking import scrub
+
+# What the client of the journal reports for a wrong password or certificate.
+_USER_CODES = ("TG-REDIS-AUTH", "TG-REDIS-TLS")
+_USER_ERRORS = (redis.AuthenticationError, redis.exceptions.MovedError, redis.exceptions.ClusterCrossSlotError)
+_USER_WORDS = ("WRONGTYPE", "unknown command")
+_FIX = "give the user what it lacks, or correct the settings of this output"
+
+
+@contextmanager
+def translate_errors(where: str) -> Iterator[None]:
+    """Raise errors of the client, and those of :func:`tidegate.redis_client.connect`, as UnreachableError or StoreError."""
+    try:
+        yield
+    except UnreachableError as error:
+        if error.code in _USER_CODES:
+            raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=error.fix) from None
+        raise UnreachableError(error.what, code="TG-STORE-UNREACHABLE", where=where) from None
+    except (RefusedError, SettingError) as error:
+        raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=_FIX) from None
+    except (redis.RedisError, OSError) as error:
+        words = scrub(" ".join(str(error).rpartition("of pipeline caused error: ")[2].split()))
+        is_users = isinstance(error, _USER_ERRORS) or (isinstance(error, redis.RedisError) and is_denial(error))
+        if is_users or any(word in words for word in _USER_WORDS):
+            raise StoreError(f"Redis refuses: {words}", code="TG-STORE-REFUSED", where=where, fix=_FIX) from None
+        raise UnreachableError(f"Redis does not answer as it should: {words}", code="TG-STORE-UNREACHABLE", where=where) from None
