@@ -123,8 +123,8 @@ def test_poison_costs_only_itself(
         assert (counts["refused"], counts["rows"]) == ((len(poison), len(TAKEN) + 40) if start == 40 else (0, 40)), "a restart goes on"
         topic.write(1, start, start + 40)
     found = bench.read(target)
-    assert {int(row["number"]): row["name"] for row in found if row["partition"] == 0} == dict(enumerate(TAKEN.values()))
-    assert sorted(int(row["number"]) for row in found if row["partition"] == 1) == [*range(80)]
+    assert {int(row["number"]): row["name"] for row in found if int(row["partition"]) == 0} == dict(enumerate(TAKEN.values()))
+    assert sorted(int(row["number"]) for row in found if int(row["partition"]) == 1) == [*range(80)]
     letters = [(letter.value() or b"").replace(b'"partition":0,', b"", 1) for letter in records(stack.bootstrap, f"{topic.name}.dead")]
     assert sorted(letters) == sorted(poison.values())
 
