@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
 from sinks.copying.feed import PartitionFeed
-from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, Store, Stream
+from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, Store, Stream, TryLater
 from tidegate.checkpoint.binding import check_same_topics
 from tidegate.dead_letter_reasons import StoreReason
 from tidegate.fault_points import pause_at
@@ -295,7 +295,8 @@ class Copier(threading.Thread):
         self._store.close()
         for feed in self._feeds.values():
             feed.close()
-        self._stopping.wait(min(_RETRY_S * 2 ** min(failures - 1, 10), _RETRY_MAX_S))
+        asked_s = error.wait_s if isinstance(error, TryLater) else 0.0
+        self._stopping.wait(max(min(_RETRY_S * 2 ** min(failures - 1, 10), _RETRY_MAX_S), asked_s))
 
     def _close(self) -> None:
         for feed in self._feeds.values():

@@ -69,7 +69,7 @@ def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until
     places = [(topic.name, partition) for partition in range(topic.partitions)]
     ends = admin.ends(places)
     until = {partition: end for (_, partition), end in ends.items()} if until_end else None
-    context = StoreContext(output, stream, tuple(columns))
+    context = StoreContext(output, stream, tuple(columns), settings.redis)
     answering = Admin(kafka, ANSWER_S)
     copies = {
         kind: CopyPlan(kafka, stream, store, answering, letters if store.on_error == "dead_letter" else None, until)

@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ordering.errors import TidegateError
+from ordering.errors import TidegateError, UnreachableError
 from sinks.parquet_columns import Column
+from tidegate.settings.tables.redis import RedisSettings
 
 Ints = NDArray[np.int64]
 
@@ -45,12 +46,13 @@ class Stream(NamedTuple):
 class StoreContext:
     """
     What a store gets when it is made: the output's name, the stream, name and type of each column of the query
-    (:mod:`sinks.parquet_columns`), and whether the program may change the store (``tidegate lint`` may not).
+    (:mod:`sinks.parquet_columns`), and the project's Redis, for the progress of a store that cannot keep it itself.
     """
 
     output: str
     stream: Stream
     columns: Sequence[Column]
+    redis: RedisSettings = field(default_factory=RedisSettings, repr=False)
 
 
 class Progress(NamedTuple):
@@ -155,6 +157,14 @@ class StoreError(TidegateError):
 
     exit_code = 3
     default_code = "TG-STORE"
+
+
+class TryLater(UnreachableError):
+    """A store asks to be left alone for so long, seconds."""
+
+    def __init__(self, what: str, where: str, wait_s: float) -> None:
+        super().__init__(what, code="TG-STORE-UNREACHABLE", where=where)
+        self.wait_s = wait_s
 
 
 class Store(Protocol):

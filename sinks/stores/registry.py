@@ -17,6 +17,7 @@ from tidegate.settings.tables.stores.base import StoreSettings
 # The maker of each kind of store, as module:class, and the package that it needs.
 _STORES = {
     "delta": ("sinks.stores.delta.store:DeltaStore", "deltalake"),
+    "http": ("sinks.stores.http.store:HttpStore", "httpx2"),
     "postgres": ("sinks.stores.postgres.store:PostgresStore", "psycopg"),
     "redis": ("sinks.stores.redis.store:RedisStore", "redis"),
 }

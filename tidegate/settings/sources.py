@@ -25,7 +25,13 @@ Key = tuple[str, ...]
 ENV_PREFIX = "TIDEGATE_"
 CONFIG_VARIABLE = "TIDEGATE_CONFIG"
 # Addresses that may hold a password, by table and key, with a valid one to stand for one that was refused.
-_SECRET_URLS: Mapping[Key, str] = {("redis", "url"): "redis://unresolved", ("postgres", "url"): "postgresql://unresolved"}
+_SECRET_URLS: Mapping[Key, str] = {
+    ("http", "url"): "https://unresolved",
+    ("postgres", "url"): "postgresql://unresolved",
+    ("redis", "url"): "redis://unresolved",
+}
+# The same of secrets that are of one form only.
+_SECRET_FORMS: Mapping[Key, str] = {("http", "secret"): f"whsec_{'unresolved' * 4}"}
 
 _HEADER = re.compile(r"\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(#.*)?$")
 _STEP = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
@@ -303,7 +309,7 @@ def _exposes_secret(key: Key, value: object) -> bool:
 
 def _placeholder(key: Key, entry: Entry) -> Entry:
     """Return a valid value in place of a refused one, so that it is not reported again for another reason."""
-    return Entry(_SECRET_URLS.get(key[-2:], ""), entry.origin)
+    return Entry({**_SECRET_URLS, **_SECRET_FORMS}.get(key[-2:], ""), entry.origin)
 
 
 class _NotFound(Exception):

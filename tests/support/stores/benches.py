@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +22,10 @@ from support.valkey_server import Server
 from sinks.stores.base import Store, StoreContext, Stream
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.stores.delta import DeltaSettings
+from tidegate.settings.tables.stores.http import HttpSettings
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.stack.embedded import free_port
 
 
 class PostgresBench:
@@ -171,9 +177,68 @@ def _ranked(member: str, score: float) -> dict[str, Any]:
     return {"partition": partition, "number": number, "name": told["name"]}
 
 
+class HttpBench:
+    """A receiver of webhooks in a process of its own; a Redis of ours keeps the progress where no stack does."""
+
+    # The key of the examples in the text of Standard Webhooks.
+    SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    refuses = ""
+
+    def __init__(self, folder: Path) -> None:
+        self._kept, self._secret = folder / "kept", folder / "secret"
+        self._kept.mkdir()
+        self._secret.write_text(self.SECRET)
+        (folder / "redis").mkdir()
+        self.redis = Server(folder / "redis", "--appendonly", "yes", "--appendfsync", "always")
+        self._port = free_port()
+        self.start()
+
+    def settings(self, target: str, port: int | None = None, **given: Any) -> HttpSettings:
+        url = f"http://127.0.0.1:{port or self._port}/{target}"
+        return HttpSettings.model_validate({"url": url, "secret": self.SECRET, "request_timeout": "2s", **given})
+
+    def make(self, target: str, stream: Stream, port: int | None = None) -> Store:
+        context = StoreContext("results", stream, COLUMNS, self.redis.settings())
+        return make_store("http", self.settings(target, port), context)
+
+    def table(self, target: str, port: int | None = None) -> str:
+        url = f"http://127.0.0.1:{port or self._port}/{target}"
+        return f'[outputs.results.http]\nurl = "{url}"\nsecret = "file:{self._secret}"\nrequest_timeout = "2s"\n'
+
+    def read(self, target: str) -> list[dict[str, Any]]:
+        path = self._kept / target
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        return [result for line in lines if line.endswith(b"\n") for result in json.loads(line)["results"]]
+
+    @property
+    def port(self) -> int | None:
+        return self._port
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def start(self) -> None:
+        program = Path(__file__).with_name("webhook_receiver.py")
+        self._process = subprocess.Popen([sys.executable, str(program), str(self._port), str(self._kept), self.SECRET])
+        until_s = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+                return
+            except OSError:
+                assert time.monotonic() < until_s, "the receiver has not started"
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        self.kill()
+        self.redis.kill()
+
+
 # By name: makes the bench with its server in a folder.
 BENCHES: Mapping[str, Callable[[Path], Bench]] = {
     "delta": DeltaBench,
+    "http": HttpBench,
     "postgres append": lambda _: PostgresBench("append"),
     "postgres insert": lambda _: PostgresBench("insert"),
     "postgres upsert": lambda _: PostgresBench("upsert"),

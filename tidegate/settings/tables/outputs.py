@@ -14,6 +14,7 @@ from tidegate.settings.kinds import Duration, DurationOrForever, FilesPlace, Kin
 from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradiction, Count, FieldType, LetterSize, Table
 from tidegate.settings.tables.stores.base import StoreSettings
 from tidegate.settings.tables.stores.delta import DeltaSettings
+from tidegate.settings.tables.stores.http import HttpSettings
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
@@ -80,6 +81,7 @@ class OutputSettings(Table):
     )
     cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
     # Tables come last, so that docs/settings.md has the settings of an output together.
+    http: HttpSettings | None = Field(default=None, description="An HTTP receiver that gets the results of the topic, as signed webhooks.")
     postgres: PostgresSettings | None = Field(default=None, description="A PostgreSQL table that gets the results of the topic.")
     delta: DeltaSettings | None = Field(default=None, description="A Delta Lake table that gets the results of the topic.")
     redis: RedisStoreSettings | None = Field(default=None, description="A Redis or Valkey that gets the results of the topic.")
