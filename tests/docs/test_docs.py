@@ -127,7 +127,8 @@ def test_every_configuration_of_a_page_is_accepted(tables: str, tmp_path: Path) 
     """What the manual shows can be put into tidegate.toml, where the files with secrets are there."""
     file = tmp_path / "tidegate.toml"
     for name in re.findall(r"file:/run/secrets/([\w-]+)", tables):
-        (tmp_path / name).write_text("secret\n", "utf-8")
+        # Of the form that the strictest of them asks for.
+        (tmp_path / name).write_text(f"whsec_{'c2VjcmV0' * 4}\n", "utf-8")
     file.write_text(tables.replace("file:/run/secrets/", f"file:{tmp_path}/"), "utf-8")
     load(file, env={})
 
