@@ -18,6 +18,7 @@ from tidegate.settings.tables.stores.base import StoreSettings
 _STORES = {
     "delta": ("sinks.stores.delta.store:DeltaStore", "deltalake"),
     "http": ("sinks.stores.http.store:HttpStore", "httpx2"),
+    "iceberg": ("sinks.stores.iceberg.store:IcebergStore", "pyiceberg"),
     "postgres": ("sinks.stores.postgres.store:PostgresStore", "psycopg"),
     "redis": ("sinks.stores.redis.store:RedisStore", "redis"),
 }

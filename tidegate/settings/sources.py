@@ -82,7 +82,7 @@ _FREE_TABLES = {("inputs", "fields"), ("references", "fields"), ("references", "
 def _free_depth(path: Key) -> int | None:
     if path[:2] in {("kafka", "client"), ("spark", "conf")}:
         return 2
-    if path[:1] == ("outputs",) and path[2:4] == ("delta", "storage_options"):
+    if path[:1] == ("outputs",) and path[2:4] in {("delta", "storage_options"), ("iceberg", "catalog")}:
         return 4
     return 3 if len(path) > 2 and (path[0], path[2]) in _FREE_TABLES else None
 

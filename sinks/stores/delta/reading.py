@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import Progress, Rows
 from sinks.stores.delta.failures import translate_errors
-from sinks.stores.delta.target import fit_rows
+from sinks.stores.delta.target import schema_of
 from sinks.stores.reading import Keeps, Standing
+from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table
 
 _PIECE_ROWS = 50_000
@@ -50,7 +51,7 @@ class DeltaReader:
         typed = make_typed_table(rows, self._columns)
         if self._table is None:
             return typed
-        kept = fit_rows(self._table, rows, typed).select(typed.column_names)
+        kept = fit_rows(schema_of(self._table), rows, typed).select(typed.column_names)
         for name in self._table.metadata().partition_columns:
             if name in kept.column_names and kept.schema.field(name).type == pa.string():
                 place, column = kept.column_names.index(name), kept.column(name)

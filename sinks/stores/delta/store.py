@@ -18,9 +18,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from ordering.errors import UnreachableError
 from sinks.parquet_columns import make_schema
 from sinks.stores.base import Batch, Progress, StoreContext
-from sinks.stores.delta.failures import translate_errors, words_of
+from sinks.stores.delta.failures import translate_errors
 from sinks.stores.delta.reading import DeltaReader
-from sinks.stores.delta.target import check_partition_columns, find_missing, fit_rows
+from sinks.stores.delta.target import check_new, find_missing, schema_of
+from sinks.stores.object_store_errors import words_of
+from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.fault_points import pause_at
 from tidegate.settings.kinds import reveal_properties
@@ -52,7 +54,7 @@ class DeltaStore:
         with translate_errors(self.name):
             table = self._open()
             if table is None:
-                check_partition_columns(self._settings, self._context.columns)
+                check_new(self._settings, self._context.columns)
             else:
                 find_missing(table, self._settings, self._context.columns)
 
@@ -126,7 +128,7 @@ class DeltaStore:
         return table
 
     def _create(self) -> DeltaTable:
-        check_partition_columns(self._settings, self._context.columns)
+        check_new(self._settings, self._context.columns)
         try:
             return DeltaTable.create(
                 self._settings.path,
@@ -159,7 +161,7 @@ class DeltaStore:
         return Progress(table.metadata().configuration.get(self._id_property) or self._context.stream.id, position, offset)
 
     def _commit(self, table: DeltaTable, batch: Batch) -> None:
-        typed = fit_rows(table, batch.rows, make_typed_table(batch.rows, self._context.columns))
+        typed = fit_rows(schema_of(table), batch.rows, make_typed_table(batch.rows, self._context.columns))
         pause_at("rows sent")
         moves = zip(self._app_ids(batch.partition), (batch.end, batch.offset), strict=True)
         progress = [Transaction(name, version) for name, version in moves]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ from typing import Any
 import psycopg
 import redis
 from psycopg.rows import dict_row
-from support.delta_reader import read_rows
+from support import delta_reader, iceberg_reader
 from support.postgres_server import PostgresServer
 from support.stores.kit import COLUMNS, KEY, Bench, value_of
 from support.valkey_server import Server
@@ -23,6 +25,7 @@ from sinks.stores.base import Store, StoreContext, Stream
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.http import HttpSettings
+from tidegate.settings.tables.stores.iceberg import IcebergSettings
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 from tidegate.stack.embedded import free_port
@@ -89,7 +92,7 @@ class DeltaBench:
         return f'[outputs.results.delta]\npath = "{self._folder / target}"\npartition_by = ["partition"]\n'
 
     def read(self, target: str) -> list[dict[str, Any]]:
-        return read_rows(self._folder / target)
+        return delta_reader.read_rows(self._folder / target)
 
     def kill(self) -> None:
         """There is no server."""
@@ -99,6 +102,62 @@ class DeltaBench:
 
     def close(self) -> None:
         """There is no server."""
+
+
+class IcebergBench:
+    """Iceberg tables in a folder; their catalog is in a PostgreSQL, or, without a server, in a file of SQLite."""
+
+    refuses = "types"
+
+    def __init__(self, folder: Path, server: PostgresServer | None = None) -> None:
+        self._folder, self._server = folder, server
+
+    def catalog(self, port: int | None = None) -> dict[str, str]:
+        uri = f"sqlite:///{self._folder}/catalog.db"
+        if self._server is not None:
+            uri = f"postgresql+psycopg://postgres@127.0.0.1:{port or self._server.port}/postgres?connect_timeout=2"
+        return {"type": "sql", "uri": uri, "warehouse": f"file://{self._folder}"}
+
+    def settings(self, target: str, port: int | None = None) -> IcebergSettings:
+        return IcebergSettings.model_validate({"table": f"kit.{target}", "catalog": self.catalog(port)})
+
+    def make(self, target: str, stream: Stream, port: int | None = None) -> Store:
+        return make_store("iceberg", self.settings(target, port), StoreContext("results", stream, COLUMNS))
+
+    def table(self, target: str, port: int | None = None) -> str:
+        # As one line: the settings of a test come after it.
+        catalog = ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.catalog(port).items())
+        return f'[outputs.results.iceberg]\ntable = "kit.{target}"\ncatalog = {{ {catalog} }}\n'
+
+    def read(self, target: str) -> list[dict[str, Any]]:
+        found = self._ask(f"SELECT metadata_location FROM iceberg_tables WHERE table_namespace = 'kit' AND table_name = '{target}'")
+        return [row for (location,) in found for row in iceberg_reader.read_rows(location)]
+
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        try:
+            if self._server is None:
+                with contextlib.closing(sqlite3.connect(self._folder / "catalog.db", timeout=30)) as connection:
+                    return connection.execute(query).fetchall()
+            with psycopg.connect(self._server.url()) as asked:
+                return asked.execute(query.encode()).fetchall()
+        except (sqlite3.OperationalError, psycopg.errors.UndefinedTable):
+            return []
+
+    @property
+    def port(self) -> int | None:
+        return None if self._server is None else self._server.port
+
+    def kill(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+
+    def start(self) -> None:
+        if self._server is not None:
+            self._server.start()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.stop()
 
 
 class RedisBench:
@@ -239,6 +298,8 @@ class HttpBench:
 BENCHES: Mapping[str, Callable[[Path], Bench]] = {
     "delta": DeltaBench,
     "http": HttpBench,
+    "iceberg sqlite": IcebergBench,
+    "iceberg postgres": lambda folder: IcebergBench(folder, PostgresServer()),
     "postgres append": lambda _: PostgresBench("append"),
     "postgres insert": lambda _: PostgresBench("insert"),
     "postgres upsert": lambda _: PostgresBench("upsert"),

@@ -15,6 +15,7 @@ from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradict
 from tidegate.settings.tables.stores.base import StoreSettings
 from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.http import HttpSettings
+from tidegate.settings.tables.stores.iceberg import IcebergSettings
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
@@ -84,6 +85,7 @@ class OutputSettings(Table):
     http: HttpSettings | None = Field(default=None, description="An HTTP receiver that gets the results of the topic, as signed webhooks.")
     postgres: PostgresSettings | None = Field(default=None, description="A PostgreSQL table that gets the results of the topic.")
     delta: DeltaSettings | None = Field(default=None, description="A Delta Lake table that gets the results of the topic.")
+    iceberg: IcebergSettings | None = Field(default=None, description="An Iceberg table that gets the results of the topic.")
     redis: RedisStoreSettings | None = Field(default=None, description="A Redis or Valkey that gets the results of the topic.")
 
     @model_validator(mode="after")

@@ -23,3 +23,14 @@ class StoreSettings(Table):
     on_error: Literal["stop", "dead_letter"] = Field(
         default="stop", description="What happens to a result that the store does not take; dead_letter: it goes to the dead-letter topic."
     )
+
+
+class LakeSettings(StoreSettings):
+    """What tables of files have in common."""
+
+    partition_by: Annotated[tuple[str, ...], Kind("list of columns; default: none, or the table's own")] = Field(
+        default=(), description="The columns whose values part the files of a table that is made into folders."
+    )
+    schema_evolution: Literal["none", "add"] = Field(
+        default="none", description="add: columns of the query that the table lacks are added to it; none: the job does not start."
+    )

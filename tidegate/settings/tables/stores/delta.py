@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
 from tidegate.settings.kinds import Kind, Properties
 from tidegate.settings.tables.base import Contradiction
-from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.settings.tables.stores.base import LakeSettings
 
 # Options with which two writers may both believe to have written one version of the log.
 _UNSAFE_OPTIONS = ("allow_unsafe_rename", "conditional_put")
@@ -25,17 +25,11 @@ def _refuse_unsafe(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return options
 
 
-class DeltaSettings(StoreSettings):
+class DeltaSettings(LakeSettings):
     """[outputs.NAME.delta]: results as rows of a Delta Lake table."""
 
     path: Annotated[str, Kind("folder or URL")] = Field(
         min_length=1, description="Where the table is, such as s3://lake/rides; made when missing."
-    )
-    partition_by: Annotated[tuple[str, ...], Kind("list of columns; default: none, or the table's own")] = Field(
-        default=(), description="The columns whose values part the files of a table that is made into folders."
-    )
-    schema_evolution: Literal["none", "add"] = Field(
-        default="none", description="add: columns of the query that the table lacks are added to it; none: the job does not start."
     )
     # A table comes last.
     storage_options: Annotated[Properties, AfterValidator(_refuse_unsafe)] = Field(

@@ -1,0 +1,166 @@
+"""
+Results as rows of an Iceberg table, each once.
+
+Law: a batch and the progress of its partition are one commit, based on the snapshot in which the progress was read: the catalog refuses it
+if the table has another current snapshot by then. So of two writers one commits, and the other looks again and finds the batch done. A
+commit whose answer is lost is never sent again: its progress is looked for first.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Table, TableProperties
+from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from ordering.errors import UnreachableError
+from sinks.stores.base import Batch, Progress, StoreContext
+from sinks.stores.iceberg.failures import translate_errors
+from sinks.stores.iceberg.progress import TableProgress, read_progress
+from sinks.stores.iceberg.target import check_new, find_missing, make_layout
+from sinks.stores.object_store_errors import words_of
+from sinks.stores.table_columns import fit_rows
+from sinks.stores.typed_rows import make_typed_table
+from tidegate.fault_points import pause_at
+from tidegate.settings.kinds import reveal_properties
+from tidegate.settings.tables.stores.iceberg import IcebergSettings
+
+# How often a commit that lost to another one is tried again before the store counts as not answering.
+_TRIES = 10
+_PAUSE_S = 0.05
+
+
+class IcebergStore:
+    """The table of one output; see the law above."""
+
+    def __init__(self, context: StoreContext, settings: IcebergSettings) -> None:
+        self._context, self._settings = context, settings
+        self._catalog: Catalog | None = None
+        self._is_ready = False
+
+    @property
+    def name(self) -> str:
+        return f"iceberg {self._settings.table}"
+
+    def check(self) -> None:
+        """Compare the table's columns with the query's; nothing is changed."""
+        with translate_errors(self.name):
+            # Else the client makes the tables of an SQL catalog at once.
+            catalog = self._load_catalog(init_catalog_tables="false")
+            try:
+                table = self._find(catalog)
+            except (OperationalError, ProgrammingError) as error:
+                # The catalog has no tables yet; whatever else it is is found when the job prepares the table.
+                if not any(word in str(error) for word in ("no such table", "UndefinedTable")):
+                    raise
+                table = None
+            finally:
+                catalog.close()
+        if table is None:
+            check_new(self._settings, self._context.columns)
+        else:
+            find_missing(table, self._settings, self._context.columns)
+
+    def prepare(self) -> None:
+        """Make the table, or what it lacks."""
+        lost = "another writer"
+        for _ in range(_TRIES):
+            try:
+                with translate_errors(self.name):
+                    self._prepare(self._connect())
+                self._is_ready = True
+                return
+            except CommitFailedException as error:
+                lost = words_of(error)
+        raise self._too_busy(lost)
+
+    def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
+        """Return what the current snapshot says of the partitions."""
+        with translate_errors(self.name):
+            stands = read_progress(self._newest(), self._context.stream)
+        return {partition: stands.of(partition) for partition in partitions if partition in stands.partitions}
+
+    def write(self, batch: Batch) -> Progress:
+        """Commit the rows with the progress."""
+        lost = "another writer"
+        for number in range(_TRIES):
+            try:
+                with translate_errors(self.name):
+                    table = self._newest()
+                    stands = read_progress(table, self._context.stream)
+                    before = stands.of(batch.partition)
+                    if before[:2] != (batch.stream_id, batch.start):
+                        return before
+                    self._commit(table, batch, stands.after(batch))
+                return batch.progress
+            except CommitFailedException as error:
+                lost = words_of(error)
+                time.sleep(random.uniform(0, _PAUSE_S * 2**number))
+        raise self._too_busy(lost)
+
+    def close(self) -> None:
+        """Disconnect from the catalog; the next call connects anew."""
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog, self._is_ready = None, False
+
+    def _load_catalog(self, **more: str) -> Catalog:
+        return load_catalog(self._settings.catalog_name, **{**reveal_properties(self._settings.catalog), **more})
+
+    def _connect(self) -> Catalog:
+        if self._catalog is None:
+            self._catalog = self._load_catalog()
+        return self._catalog
+
+    def _find(self, catalog: Catalog) -> Table | None:
+        try:
+            return catalog.load_table(self._settings.table)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+    def _prepare(self, catalog: Catalog) -> None:
+        table = self._find(catalog) or self._create(catalog)
+        missing = find_missing(table, self._settings, self._context.columns)
+        if missing:
+            with table.update_schema() as update:
+                for name, kind in missing.items():
+                    update.add_column(name, kind)
+
+    def _create(self, catalog: Catalog) -> Table:
+        check_new(self._settings, self._context.columns)
+        schema, parts = make_layout(self._settings, self._context.columns)
+        namespace = Catalog.namespace_from(self._settings.table)
+        if not catalog.namespace_exists(namespace):
+            catalog.create_namespace_if_not_exists(namespace)
+        try:
+            return catalog.create_table(self._settings.table, schema, partition_spec=parts)
+        except TableAlreadyExistsError:
+            return catalog.load_table(self._settings.table)
+
+    def _newest(self) -> Table:
+        """Return the table as it is now."""
+        if not self._is_ready:
+            self.prepare()
+        return self._connect().load_table(self._settings.table)
+
+    def _commit(self, table: Table, batch: Batch, progress: TableProgress) -> None:
+        schema = table.schema().as_arrow()
+        rows = fit_rows(schema, batch.rows, make_typed_table(batch.rows, self._context.columns)).cast(schema)
+        stands = progress.as_property(self._context.stream)
+        # The client would repeat a commit that another one has overtaken, on the new snapshot, and so double the rows. It asks the copy
+        # of the metadata that it holds whether it may; the table itself keeps its properties.
+        once = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+        table.metadata = table.metadata.model_copy(update={"properties": once})
+        with table.transaction() as commit:
+            commit.append(rows, snapshot_properties=stands)
+            commit.set_properties(stands)
+            pause_at("rows sent")
+        pause_at("progress sent")
+
+    def _too_busy(self, words: str) -> UnreachableError:
+        what = f"other writers commit all the time: {words}"
+        return UnreachableError(what, code="TG-STORE-UNREACHABLE", where=self.name)
