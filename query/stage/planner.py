@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,12 @@ from query.stage.planned_range import QueryRange
 from tidegate.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.failures import is_hopeless
-from tidegate.kafka.ranges import RangeReader
 from tidegate.observe.logs import configure_worker, get_logger
 from tidegate.spark.data_source import RangePlanner, Ranges
 from tidegate.spark.range_rows import write_row
 
 _RETRY_S = 1.0
 _ANSWER_S = 5.0
-# So many records tell the size of those of the first batch; what is fetched ahead of them is limited too.
-_SAMPLE_RECORDS, _SAMPLE_BYTES = 1_000, 2**20
-# Memory of an event's columns beside key and payload.
-_COLUMNS_BYTES = 64
 
 
 class Planner(RangePlanner):
@@ -45,7 +39,6 @@ class Planner(RangePlanner):
         self._plan = plan
         self._frozen_ends: dict[Partition, int] | None = None
         self._first_end: dict[str, Any] | None = None
-        self._first_record_bytes: float | None = None
 
     @cached_property
     def _admin(self) -> Admin:
@@ -109,26 +102,14 @@ class Planner(RangePlanner):
         ]
 
     def _cut(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
-        records_max = self._records_max(positions, ends)
+        records_max = self._records_max()
         return even_shares(positions, ends, records_max) if self._cutter is None else self._cutter.cut(positions, ends, records_max)
 
-    def _records_max(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> int:
-        """Return the most records of the next batch: its bytes are estimated by the records of the last one, or by its own first ones."""
+    def _records_max(self) -> int:
+        """Return the most records of the next batch: its bytes are estimated by the records of the last one."""
         cost = read_batch_cost(Path(self._plan.checkpoint))
-        if cost is None and self._first_record_bytes is None and ends:
-            log = min(ends)
-            self._first_record_bytes = self._sample_record_bytes(log, positions[log], ends[log])
-        record_bytes = cost.record_bytes if cost is not None else self._first_record_bytes or RECORD_BYTES
+        record_bytes = RECORD_BYTES if cost is None else cost.record_bytes
         return max(min(self._plan.events_per_batch, int(self._plan.bytes_per_batch / record_bytes)), 1)
-
-    def _sample_record_bytes(self, log: int, start: int, end: int) -> float:
-        """Return about how much memory one of the next records takes. If later ones are larger, a task writes what is final sooner."""
-        count = octets = 0
-        with suppress(TidegateError), RangeReader(self._plan.kafka, *self._plan.partitions[log], prefetch_bytes=_SAMPLE_BYTES) as reader:
-            for records in reader.read(start, min(start + _SAMPLE_RECORDS, end), silence_max_s=_ANSWER_S):
-                count += len(records)
-                octets += records.key.nbytes + records.value.nbytes
-        return octets / count + _COLUMNS_BYTES if count else RECORD_BYTES
 
     def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
         return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}
