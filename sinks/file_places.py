@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-import structlog
 from pyarrow import fs
 
 from sinks.base import SinkError
+from tidegate.observe.logs import get_logger
 
 _RENAME_ATTEMPTS = 20
 _RETRY_PAUSES_S = (1, 2, 5, 10)
@@ -29,7 +29,7 @@ _PERMANENT = re.compile(
     "|AuthenticationFailed|AuthorizationFailure|ContainerNotFound|does not exist"
 )
 
-_log = structlog.get_logger("sinks.files")
+_log = get_logger("sink")
 
 
 class FilePlace(Protocol):
