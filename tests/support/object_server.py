@@ -21,6 +21,13 @@ CREDENTIALS = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
 }
 _START_S = 60.0
+# Moto's own command answers several requests at a time, and may then take the form of one for that of another.
+_ONE_AT_A_TIME = """
+import sys
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+run_simple("127.0.0.1", int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
+"""
 
 
 class ObjectServer:
@@ -36,7 +43,7 @@ class ObjectServer:
 
     def start(self) -> None:
         """Start it, without any object: it keeps all of them in memory. Return once it answers."""
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        command = [sys.executable, "-c", _ONE_AT_A_TIME, str(self.port)]
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output)
         deadline_s = time.monotonic() + _START_S
