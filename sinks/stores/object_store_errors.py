@@ -1,5 +1,6 @@
 """
-Errors of clients that keep tables in files, on a disk or in an object store: which may be repeated, and which only the user can mend.
+Errors of clients that keep tables in files, on a disk or in an object store: which may be repeated, and which only the user can mend; and
+the repetition of commits that lost to another writer's.
 
 Law: an error whose kind is not known is repeated: it may last, but nothing is lost by it.
 """
@@ -7,6 +8,10 @@ Law: an error whose kind is not known is repeated: it may last, but nothing is l
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ordering.errors import UnreachableError
 from sinks.stores.base import StoreError
@@ -32,6 +37,9 @@ _USER_WORDS = (
     "unrecognized filesystem type",
     "unsupported",
 )
+# How often a commit that lost to another one is tried again before the store counts as not answering.
+_TRIES = 10
+T = TypeVar("T")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -47,3 +55,18 @@ def translated(error: Exception, store: str, where: str, *, is_users: bool = Fal
         fix = "give the job what it lacks, or correct the settings of this output"
         return StoreError(f"{store} refuses: {words}", code="TG-STORE-REFUSED", where=where, fix=fix)
     return UnreachableError(f"the {store} table does not answer as it should: {words}", code="TG-STORE-UNREACHABLE", where=where)
+
+
+def repeat_lost(attempt: Callable[[], T], lost: type[Exception], where: str, pause_s: float = 0) -> T:
+    """
+    Return what *attempt* returns, called again while it raises *lost*: another writer's commit came first. Between calls it waits for a
+    random time, up to *pause_s* at first and twice as long each time. Raises UnreachableError: it lost ten times.
+    """
+    calls = Retrying(
+        retry=retry_if_exception_type(lost), stop=stop_after_attempt(_TRIES), wait=wait_random_exponential(multiplier=pause_s), reraise=True
+    )
+    try:
+        return calls(attempt)
+    except lost as error:
+        what = f"other writers commit all the time: {words_of(error)}"
+        raise UnreachableError(what, code="TG-STORE-UNREACHABLE", where=where) from None

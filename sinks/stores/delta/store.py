@@ -11,25 +11,23 @@ the id of the stream; it is set once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from ordering.errors import UnreachableError
 from sinks.parquet_columns import make_schema
 from sinks.stores.base import Batch, Progress, StoreContext
 from sinks.stores.delta.failures import translate_errors
 from sinks.stores.delta.reading import DeltaReader
 from sinks.stores.delta.target import check_new, find_missing, schema_of
-from sinks.stores.object_store_errors import words_of
+from sinks.stores.object_store_errors import repeat_lost
 from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.fault_points import pause_at
 from tidegate.settings.kinds import reveal_properties
 from tidegate.settings.tables.stores.delta import DeltaSettings
 
-# How often a commit that lost to another one is tried again before the store counts as not answering.
-_TRIES = 10
 # Without retries a table that another writer has made meanwhile is never made a second time over it.
 _ONCE = CommitProperties(max_commit_retries=0)
 # The property of the table that holds the id of a topic begins with this.
@@ -60,15 +58,7 @@ class DeltaStore:
 
     def prepare(self) -> None:
         """Make the table, or what it lacks."""
-        lost = "another writer"
-        for _ in range(_TRIES):
-            try:
-                with translate_errors(self.name):
-                    self._table = self._prepare()
-                return
-            except CommitFailedError as error:
-                lost = words_of(error)
-        raise self._too_busy(lost)
+        self._table = repeat_lost(self._prepare, CommitFailedError, self.name)
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
         """Return the last transactions of the partitions."""
@@ -79,19 +69,7 @@ class DeltaStore:
 
     def write(self, batch: Batch) -> Progress:
         """Commit the rows with the progress."""
-        lost = "another writer"
-        for _ in range(_TRIES):
-            try:
-                with translate_errors(self.name):
-                    table = self._newest()
-                    before = self._progress_in(table, batch.partition)
-                    if before[:2] != (batch.stream_id, batch.start):
-                        return before
-                    self._commit(table, batch)
-                return batch.progress
-            except CommitFailedError as error:
-                lost = words_of(error)
-        raise self._too_busy(lost)
+        return repeat_lost(partial(self._write, batch), CommitFailedError, self.name)
 
     def reader(self) -> DeltaReader:
         """Return a reader of the table as it is now."""
@@ -117,15 +95,16 @@ class DeltaStore:
             return None
 
     def _prepare(self) -> DeltaTable:
-        table = self._open() or self._create()
-        missing = find_missing(table, self._settings, self._context.columns)
-        if missing:
-            table.alter.add_columns(missing)
-            table.update_incremental()
-        if self._id_property not in table.metadata().configuration:
-            table.alter.set_table_properties({self._id_property: self._context.stream.id}, raise_if_not_exists=False)
-            table.update_incremental()
-        return table
+        with translate_errors(self.name):
+            table = self._open() or self._create()
+            missing = find_missing(table, self._settings, self._context.columns)
+            if missing:
+                table.alter.add_columns(missing)
+                table.update_incremental()
+            if self._id_property not in table.metadata().configuration:
+                table.alter.set_table_properties({self._id_property: self._context.stream.id}, raise_if_not_exists=False)
+                table.update_incremental()
+            return table
 
     def _create(self) -> DeltaTable:
         check_new(self._settings, self._context.columns)
@@ -160,6 +139,15 @@ class DeltaStore:
         position, offset = (table.transaction_version(name) or 0 for name in self._app_ids(partition))
         return Progress(table.metadata().configuration.get(self._id_property) or self._context.stream.id, position, offset)
 
+    def _write(self, batch: Batch) -> Progress:
+        with translate_errors(self.name):
+            table = self._newest()
+            before = self._progress_in(table, batch.partition)
+            if before[:2] != (batch.stream_id, batch.start):
+                return before
+            self._commit(table, batch)
+        return batch.progress
+
     def _commit(self, table: DeltaTable, batch: Batch) -> None:
         typed = fit_rows(schema_of(table), batch.rows, make_typed_table(batch.rows, self._context.columns))
         pause_at("rows sent")
@@ -167,7 +155,3 @@ class DeltaStore:
         progress = [Transaction(name, version) for name, version in moves]
         write_deltalake(table, typed, mode="append", commit_properties=CommitProperties(app_transactions=progress))
         pause_at("progress sent")
-
-    def _too_busy(self, words: str) -> UnreachableError:
-        what = f"other writers commit all the time: {words}"
-        return UnreachableError(what, code="TG-STORE-UNREACHABLE", where=self.name)

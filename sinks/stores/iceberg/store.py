@@ -8,29 +8,26 @@ commit whose answer is lost is never sent again: its progress is looked for firs
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, TableProperties
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from ordering.errors import UnreachableError
 from sinks.stores.base import Batch, Progress, StoreContext
 from sinks.stores.iceberg.failures import translate_errors
 from sinks.stores.iceberg.progress import TableProgress, read_progress
 from sinks.stores.iceberg.target import check_new, find_missing, make_layout
-from sinks.stores.object_store_errors import words_of
+from sinks.stores.object_store_errors import repeat_lost
 from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.fault_points import pause_at
 from tidegate.settings.kinds import reveal_properties
 from tidegate.settings.tables.stores.iceberg import IcebergSettings
 
-# How often a commit that lost to another one is tried again before the store counts as not answering.
-_TRIES = 10
+# A commit that lost to another one waits up to so long at first.
 _PAUSE_S = 0.05
 
 
@@ -67,16 +64,8 @@ class IcebergStore:
 
     def prepare(self) -> None:
         """Make the table, or what it lacks."""
-        lost = "another writer"
-        for _ in range(_TRIES):
-            try:
-                with translate_errors(self.name):
-                    self._prepare(self._connect())
-                self._is_ready = True
-                return
-            except CommitFailedException as error:
-                lost = words_of(error)
-        raise self._too_busy(lost)
+        repeat_lost(self._prepare, CommitFailedException, self.name)
+        self._is_ready = True
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
         """Return what the current snapshot says of the partitions."""
@@ -86,21 +75,7 @@ class IcebergStore:
 
     def write(self, batch: Batch) -> Progress:
         """Commit the rows with the progress."""
-        lost = "another writer"
-        for number in range(_TRIES):
-            try:
-                with translate_errors(self.name):
-                    table = self._newest()
-                    stands = read_progress(table, self._context.stream)
-                    before = stands.of(batch.partition)
-                    if before[:2] != (batch.stream_id, batch.start):
-                        return before
-                    self._commit(table, batch, stands.after(batch))
-                return batch.progress
-            except CommitFailedException as error:
-                lost = words_of(error)
-                time.sleep(random.uniform(0, _PAUSE_S * 2**number))
-        raise self._too_busy(lost)
+        return repeat_lost(partial(self._write, batch), CommitFailedException, self.name, _PAUSE_S)
 
     def close(self) -> None:
         """Disconnect from the catalog; the next call connects anew."""
@@ -122,13 +97,15 @@ class IcebergStore:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
-    def _prepare(self, catalog: Catalog) -> None:
-        table = self._find(catalog) or self._create(catalog)
-        missing = find_missing(table, self._settings, self._context.columns)
-        if missing:
-            with table.update_schema() as update:
-                for name, kind in missing.items():
-                    update.add_column(name, kind)
+    def _prepare(self) -> None:
+        with translate_errors(self.name):
+            catalog = self._connect()
+            table = self._find(catalog) or self._create(catalog)
+            missing = find_missing(table, self._settings, self._context.columns)
+            if missing:
+                with table.update_schema() as update:
+                    for name, kind in missing.items():
+                        update.add_column(name, kind)
 
     def _create(self, catalog: Catalog) -> Table:
         check_new(self._settings, self._context.columns)
@@ -147,6 +124,16 @@ class IcebergStore:
             self.prepare()
         return self._connect().load_table(self._settings.table)
 
+    def _write(self, batch: Batch) -> Progress:
+        with translate_errors(self.name):
+            table = self._newest()
+            stands = read_progress(table, self._context.stream)
+            before = stands.of(batch.partition)
+            if before[:2] != (batch.stream_id, batch.start):
+                return before
+            self._commit(table, batch, stands.after(batch))
+        return batch.progress
+
     def _commit(self, table: Table, batch: Batch, progress: TableProgress) -> None:
         schema = table.schema().as_arrow()
         rows = fit_rows(schema, batch.rows, make_typed_table(batch.rows, self._context.columns)).cast(schema)
@@ -160,7 +147,3 @@ class IcebergStore:
             commit.set_properties(stands)
             pause_at("rows sent")
         pause_at("progress sent")
-
-    def _too_busy(self, words: str) -> UnreachableError:
-        what = f"other writers commit all the time: {words}"
-        return UnreachableError(what, code="TG-STORE-UNREACHABLE", where=self.name)
