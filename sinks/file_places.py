@@ -17,12 +17,13 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from pyarrow import fs
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_chain, wait_fixed
 
 from sinks.base import SinkError
 from tidegate.observe.logs import get_logger
 
 _RENAME_ATTEMPTS = 20
-_RETRY_PAUSES_S = (1, 2, 5, 10)
+_PAUSES = wait_chain(*(wait_fixed(pause_s) for pause_s in (1, 2, 5, 10)))
 # How the clients of object stores name an error that no waiting mends.
 _PERMANENT = re.compile(
     "ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|UNRECOGNIZED_CLIENT|PERMISSION_DENIED|UNAUTHENTICATED|NOT_FOUND"
@@ -108,22 +109,21 @@ class ObjectStore:
             raise _refused(self._url, error) from error
 
     def write(self, name: str, content: bytes) -> None:
-        waiting_since: float | None = None
-        attempt = 0
-        while True:
-            try:
-                self._upload(name, content)
-                break
-            except OSError as error:
-                if _PERMANENT.search(str(error)):
-                    raise _refused(self.where(name), error) from error
-                waiting_since = waiting_since or time.monotonic()
-                waited_s = round(time.monotonic() - waiting_since)
-                _log.warning("the object store does not take a file: waiting", file=self.where(name), waited_s=waited_s, error=str(error))
-                time.sleep(_RETRY_PAUSES_S[min(attempt, len(_RETRY_PAUSES_S) - 1)])
-                attempt += 1
-        if waiting_since is not None:
-            _log.info("the object store takes files again", file=self.where(name), waited_s=round(time.monotonic() - waiting_since))
+        where = self.where(name)
+
+        def warn(call: RetryCallState) -> None:
+            error = call.outcome.exception() if call.outcome is not None else None
+            waited_s = round(call.seconds_since_start or 0)
+            _log.warning("the object store does not take a file: waiting", file=where, waited_s=waited_s, error=str(error))
+
+        calls = Retrying(retry=retry_if_exception(_may_pass), wait=_PAUSES, before_sleep=warn, reraise=True)
+        try:
+            calls(self._upload, name, content)
+        except OSError as error:
+            raise _refused(where, error) from error
+        if calls.statistics["attempt_number"] > 1:
+            waited_s = round(time.monotonic() - calls.statistics["start_time"])
+            _log.info("the object store takes files again", file=where, waited_s=waited_s)
 
     def read(self, name: str) -> bytes:
         with self._files.open_input_stream(f"{self._prefix}/{name}") as stream:
@@ -143,6 +143,10 @@ class ObjectStore:
         stream = self._files.open_output_stream(f"{self._prefix}/{name}")
         stream.write(content)
         stream.close()
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, OSError) and not _PERMANENT.search(str(error))
 
 
 def _refused(where: str, error: Exception) -> SinkError:
