@@ -92,20 +92,24 @@ def _explain_rows(stage: QueryStage, admin: Admin, ordered: Mapping[str, Ordered
         row = difference.should or difference.stands
         if row is None or difference.partition < 0:
             continue
-        # Of several outputs of a script the difference's own names the topic or folder.
+        # A script may have several outputs.
         plan = next(
             (
                 plan
                 for number, (plan, output) in enumerate(zip(stage.recount.plan.plans, stage.recount.plan.outputs, strict=True))
-                if difference.where == output.topic
-                or (output.files and difference.where.startswith(output.files))
-                or any(difference.where == table.name for table in stage.tables.get(number, ()))
+                if difference.where == output.topic or _is_of(stage, number, difference)
             ),
             stage.recount.plan.plans[0],
         )
         for feed in stage.recount.plan.feeds:
             if feed.input in plan.inputs:
                 yield _events_of(stage, plan, feed, row, difference.partition, admin, ordered)
+
+
+def _is_of(stage: QueryStage, number: int, difference: RowDifference) -> bool:
+    """Return whether a difference is one of the files or tables of an output."""
+    checks = [*([stage.files[number]] if number in stage.files else []), *stage.tables.get(number, ())]
+    return any(difference is each for check in checks for each in check.differences)
 
 
 def _changed_members(difference: RowDifference) -> Iterator[str]:
