@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 from support.postgres_server import PostgresServer
+from support.stack import keyed_input
 from support.stack.drawn_logs import draw
 from support.stack.jobs import Workspace, workspace
 from support.stack.topics import create, fresh, produce
@@ -22,15 +23,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 EVENTS, PARTITIONS = 4_000, 2
-TABLES = """
-[inputs.events]
-topic = "{topic}"
-timestamp_by = "at"
-over = "k"
-early = "1m"
-late = "20s"
-reorder = "2s"
-
+TABLES = (
+    keyed_input.TABLES
+    + """
 [outputs.counts]
 topic = "{topic}.counts"
 query = "counts.sql"
@@ -56,6 +51,7 @@ mode = "upsert"
 primary_key = ["k"]
 on_error = "dead_letter"
 """
+)
 QUERY = """
 SELECT CAST(k AS nvarchar(max)) AS k, System.Timestamp() AS w, COUNT(*) AS n, SUM(CAST(v AS float)) AS total, MIN(v) AS least
 INTO {name}

@@ -20,6 +20,7 @@ from pyarrow import fs
 from structlog.testing import capture_logs
 from support.cutting_proxy import CuttingProxy
 from support.object_server import CREDENTIALS, ObjectServer
+from support.stack import keyed_input
 from support.stack.drawn_logs import draw
 from support.stack.jobs import Job, settings_of, workspace
 from support.stack.topics import create, fresh, produce
@@ -158,15 +159,9 @@ def test_what_no_waiting_mends_is_refused_at_once(server: ObjectServer, url: str
     assert refused.value.code == "TG-SINK-FILE"
 
 
-TABLES = """
-[inputs.events]
-topic = "{topic}"
-timestamp_by = "at"
-over = "k"
-early = "1m"
-late = "20s"
-reorder = "2s"
-
+TABLES = (
+    keyed_input.TABLES
+    + """
 [outputs.counts]
 topic = "{topic}.counts"
 files = "{url}"
@@ -177,6 +172,7 @@ topic = "{topic}.same"
 files = "same"
 file_span = "1m"
 """
+)
 QUERY = """
 SELECT k, System.Timestamp() AS w, COUNT(*) AS n, SUM(v) AS total
 FROM events TIMESTAMP BY at OVER k
