@@ -13,7 +13,7 @@ from tidegate.stack.embedded import free_port
 
 REGION = "eu-central-1"
 # What the clients of S3 take from the environment; the server lets everybody in.
-# Without the last one the client sends a checksum behind each object in a form that moto may take for a part of it.
+# Without the last one the client sends a checksum behind each object, which moto takes for a part of an object that came unsigned.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "reader",
     "AWS_SECRET_ACCESS_KEY": "of-tests",

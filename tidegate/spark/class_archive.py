@@ -75,11 +75,13 @@ def _record_archive(target: Path) -> None:
 
 
 def make_archive() -> Path | None:
-    """Make the archive unless it exists; return it, or None if the JVM could not write one."""
+    """Make the archive unless it exists, in place of older ones of this installation; return it, or None if the JVM could not write one."""
     archive = archive_path()
     if archive.exists():
         return archive
     archive.parent.mkdir(parents=True, exist_ok=True)
+    for older in archive.parent.glob(f"{archive.stem.rpartition('-')[0]}-*"):
+        older.unlink(missing_ok=True)
     draft = archive.with_suffix(f".{os.getpid()}")
     try:
         subprocess.run([sys.executable, "-m", __spec__.name, str(draft)], check=True, timeout=_SECONDS_MAX, capture_output=True)

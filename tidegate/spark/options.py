@@ -84,11 +84,21 @@ def java_options(folder: Path, added: str = "") -> str:
 
 
 def archive_path() -> Path:
-    """Return the path of the class archive for this installation of Spark and Java, whether it exists or not."""
-    java = os.environ.get("JAVA_HOME", "") or "java"
-    name = f"{Path(pyspark.__file__).parent}|{pyspark.__version__}|{java}"
+    """
+    Return the path of the class archive for this installation of Spark and Java, whether it exists or not.
+
+    Archives of one installation share all of their name up to the last ``-``. What follows tells when its jars were written: the JVM
+    ignores an archive of jars that were written at another time.
+    """
+    folder = Path(pyspark.__file__).parent
+    name = f"{folder}|{pyspark.__version__}|{os.environ.get('JAVA_HOME', '') or 'java'}"
+    written_ns = sorted(jar.stat().st_mtime_ns for jar in (folder / "jars").glob("*.jar"))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
-    return cache / f"spark-{hashlib.sha256(name.encode()).hexdigest()[:16]}.jsa"
+    return cache / f"spark-{_digest(name)}-{_digest(repr(written_ns))}.jsa"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def archive_option() -> str:

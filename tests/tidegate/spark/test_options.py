@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
+import pyspark
 import pytest
 
-from tidegate.spark.options import java_options
+from tidegate.spark.options import archive_path, java_options
 
 
 @pytest.mark.parametrize("added", ["", "-Dx=1", "-XX:+UseG1GC", "-XX:+UseParallelGC -Dx=1", "-XX:TieredStopAtLevel=4"])
@@ -21,3 +23,16 @@ def test_a_jvm_starts_with_them_and_what_a_user_adds(tmp_path: Path, added: str)
         next((name for name in ("UseG1GC", "UseParallelGC") if name in added), "UseSerialGC")
     ]
     assert flags["TieredStopAtLevel"] == ("4" if "=4" in added else "1")
+
+
+def test_jars_that_were_written_again_get_another_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM ignores an archive of jars written at another time, as those of a second installation in the same place."""
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / "jars").mkdir()
+    jar = tmp_path / "jars" / "spark.jar"
+    jar.touch()
+    first = archive_path()
+    assert archive_path() == first
+    os.utime(jar, ns=(0, jar.stat().st_mtime_ns + 1))
+    assert archive_path() != first
+    assert archive_path().stem.rpartition("-")[0] == first.stem.rpartition("-")[0]
