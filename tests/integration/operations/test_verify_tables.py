@@ -101,7 +101,7 @@ def filled(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
             space.start("ingest", "events", "--until-end").finish()
             for name in ("counts", "latest"):
                 space.start("query", f"{name}.sql").finish()
-                space.start_alone("sink", name, "--until-end").finish()
+                space.start("sink", name, "--until-end").finish()
             yield made
     finally:
         server.stop()

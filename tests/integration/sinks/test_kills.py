@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.cutting_proxy import CuttingProxy
 from support.stack.jobs import Workspace
 from support.stores import kit
+from support.stores.benches import BENCHES
 from support.stores.kit import Bench
 from support.stores.result_topic import ResultTopic
 
@@ -25,6 +27,15 @@ pytestmark = pytest.mark.integration
 SMALL = 'batch_rows = 100\nflush_interval = "50ms"'
 RESULTS = 3_000
 RUN = ("sink", "results", "--until-end")
+# Each of the others commits as one of these does.
+_ALWAYS = {"delta", "http", "iceberg sqlite", "postgres append", "postgres upsert", "redis hash", "redis stream"}
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=() if name in _ALWAYS else pytest.mark.deep) for name in BENCHES])
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Each store, with its server; some of them only with ``make test-deep``."""
+    with closing(BENCHES[request.param](tmp_path_factory.mktemp("store"))) as made:
+        yield made
 
 
 def fill(topic: ResultTopic) -> dict[int, int]:
@@ -44,7 +55,7 @@ def test_a_kill_at_each_step_of_a_commit(
     for passage in (1, 5):
         for point in STORE_POINTS:
             marker = tmp_path / f"{point}-{passage}".replace(" ", "-")
-            job = space.start_alone(*RUN, **{VARIABLE: f"{point}:{passage}:{marker}"})
+            job = space.start(*RUN, **{VARIABLE: f"{point}:{passage}:{marker}"})
             while job.running and not marker.exists():
                 time.sleep(0.02)
             # It stops itself a moment after it has left the mark; a store may not pass by every point.
@@ -52,7 +63,7 @@ def test_a_kill_at_each_step_of_a_commit(
             kills += job.running
             job.kill()
     assert kills >= 4, "it was killed in the middle"
-    space.start_alone(*RUN).finish()
+    space.start(*RUN).finish()
     kit.check_stands(bench, target, positions)
 
 
@@ -88,13 +99,13 @@ def test_kills_at_any_moment_of_one_of_two(
 ) -> None:
     """Two jobs copy the same growing topic at once, and one after the other is killed in the middle while the other goes on."""
     dice, growing, space = random.Random(seed), Growing(topic), make_space(SMALL)
-    jobs = [space.start_alone("sink", "results") for _ in range(2)]
+    jobs = [space.start("sink", "results") for _ in range(2)]
     for turn in range(4):
         before = len(bench.read(target))
         growing.grow()
         await_rows(bench, target, before + dice.randint(1, 1_000))
         jobs[turn % 2].kill()
-        jobs[turn % 2] = space.start_alone("sink", "results")
+        jobs[turn % 2] = space.start("sink", "results")
     positions = growing.finish()
     for job in jobs:
         job.finish()
@@ -106,7 +117,7 @@ def test_a_cut_line_and_a_store_that_dies(bench: Bench, topic: ResultTopic, targ
     if bench.port is None:
         return
     dice, growing, proxy = random.Random(5), Growing(topic), CuttingProxy(bench.port)
-    job = make_space(SMALL, proxy.port).start_alone("sink", "results")
+    job = make_space(SMALL, proxy.port).start("sink", "results")
     growing.grow()
     await_rows(bench, target, 1)
     for turn in range(12):

@@ -23,11 +23,11 @@ def test_a_topic_is_copied_once_whatever_its_log_holds(bench: Bench, topic: Resu
     topic.write(0, 0, 500)
     topic.write(0, 300, 700)
     topic.write(1, 0, 40)
-    first = space.start_alone("sink", "results", "--until-end").finish()
+    first = space.start("sink", "results", "--until-end").finish()
     kit.check_stands(bench, target, {0: 700, 1: 40})
     topic.write(0, 650, 900)
     topic.write(2, 0, 3)
-    second = space.start_alone("sink", "results", "--until-end").finish()
+    second = space.start("sink", "results", "--until-end").finish()
     kit.check_stands(bench, target, {0: 900, 1: 40, 2: 3})
     kind = next(iter(first["stores"]))
     assert (first["stores"][kind]["rows"], second["stores"][kind]["rows"]) == (740, 203), "a second run goes on where the store stands"
@@ -36,25 +36,25 @@ def test_a_topic_is_copied_once_whatever_its_log_holds(bench: Bench, topic: Resu
 def test_it_follows_the_topic_until_it_is_stopped(bench: Bench, topic: ResultTopic, target: str, space: Workspace) -> None:
     """New results reach the store within seconds; SIGTERM ends it, and the end of the topic does too."""
     topic.write(0, 0, 10)
-    job = space.start_alone("sink", "results")
+    job = space.start("sink", "results")
     job.until(lambda: len(bench.read(target)) == 10, "the first results are there")
     topic.write(1, 0, 5)
     job.until(lambda: len(bench.read(target)) == 15, "the later ones are there")
     assert job.stop()["recovery"]["behind"] == 0
     for partition, numbers in enumerate([10, 5, 0]):
         topic.write(partition, numbers, numbers + 1, is_final=True)
-    assert space.start_alone("sink", "results").finish()["event"] == "end"
+    assert space.start("sink", "results").finish()["event"] == "end"
     kit.check_stands(bench, target, {0: 11, 1: 6, 2: 1})
 
 
 def test_a_topic_made_again_is_refused(stack: SharedStack, bench: Bench, topic: ResultTopic, target: str, space: Workspace) -> None:
     """Its numbers begin anew, so the store's progress would pass over its results: the job says so and writes nothing."""
     topic.write(0, 0, 30)
-    space.start_alone("sink", "results", "--until-end").wait()
+    space.start("sink", "results", "--until-end").wait()
     delete(stack.bootstrap, topic.name)
     again = ResultTopic({"bootstrap.servers": stack.bootstrap}, topic.name)
     again.write(0, 0, 60)
-    assert error_code(space.start_alone("sink", "results", "--until-end")) == "TG-TOPIC-RECREATED"
+    assert error_code(space.start("sink", "results", "--until-end")) == "TG-TOPIC-RECREATED"
     kit.check_stands(bench, target, {0: 30})
 
 
@@ -65,11 +65,11 @@ def test_what_a_store_refuses_is_a_dead_letter_or_the_end(
     topic.write(0, 0, 100)
     topic.write_values(0, 100, [b'{"partition":0,"number":"x"}', b'{"partition":0,"number":101,"name":7}'])
     topic.write(0, 102, 150)
-    stopped = make_space().start_alone("sink", "results", "--until-end")
+    stopped = make_space().start("sink", "results", "--until-end")
     assert error_code(stopped) == "TG-STORE-ROW"
     assert f"{topic.name}-0@" in stopped.errors
     before = len(bench.read(target))
-    last = make_space('on_error = "dead_letter"').start_alone("sink", "results", "--until-end").finish()
+    last = make_space('on_error = "dead_letter"').start("sink", "results", "--until-end").finish()
     (counts,) = last["stores"].values()
     assert (counts["refused"], counts["rows"]) == (2, len(bench.read(target)) - before)
     assert sorted(int(row["number"]) for row in bench.read(target)) == [*range(100), *range(102, 150)]
@@ -120,7 +120,7 @@ def test_poison_costs_only_itself(
     topic.write(1, 0, 40)
     space = make_space('on_error = "dead_letter"')
     for start in (40, 80):
-        (counts,) = space.start_alone("sink", "results", "--until-end").finish()["stores"].values()
+        (counts,) = space.start("sink", "results", "--until-end").finish()["stores"].values()
         assert (counts["refused"], counts["rows"]) == ((len(poison), len(TAKEN) + 40) if start == 40 else (0, 40)), "a restart goes on"
         topic.write(1, start, start + 40)
     found = bench.read(target)
@@ -137,8 +137,8 @@ def test_a_store_that_is_away_is_waited_for(bench: Bench, topic: ResultTopic, ta
     topic.write(0, 0, 50)
     bench.kill()
     try:
-        assert error_code(make_space("max_retries = 2").start_alone("sink", "results")) == "TG-STORE-UNREACHABLE"
-        job = make_space().start_alone("sink", "results")
+        assert error_code(make_space("max_retries = 2").start("sink", "results")) == "TG-STORE-UNREACHABLE"
+        job = make_space().start("sink", "results")
         job.until(lambda: "waiting since" in job.last.get("waits_for", ""), "it says for whom it waits")
         (begun,) = job.logged("sink starts")
         warned = next(line for line in map(json.loads, job.errors.splitlines()) if line["level"] == "warning")

@@ -29,6 +29,8 @@ JOB_TIMEOUT_S = 240.0
 """How long a job, or a wait for one, may take on a busy machine."""
 _POLL_S, _END_S = 0.1, 30.0
 _CHECKPOINTS = ".tidegate/checkpoints"
+_WITHOUT_JVM = {"sink"}
+"""What is killed alone even if the warm host has forked it: it leaves nothing in the host's JVM."""
 
 
 class Job:
@@ -51,7 +53,7 @@ class Job:
         self.took_s = 0.0
         self._started_s = time.monotonic()
         self._log = folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
-        self._alone = alone
+        self._shares_jvm = not alone and arguments[0] not in _WITHOUT_JVM
         printed, written = os.pipe()
         command = [*arguments, "--format", "json"]
         with self._log.open("wb") as errors:
@@ -127,9 +129,11 @@ class Job:
         return self.finish()
 
     def kill(self) -> None:
-        """End driver, JVM and Python workers at once (SIGKILL), as a power cut would; nothing else, if it was started alone."""
-        if not self._alone:
+        """End driver, JVM and Python workers at once (SIGKILL), as a power cut would; nothing else, unless it shares a JVM."""
+        if self._shares_jvm:
             self._process.kill()
+        elif self.running:
+            os.kill(self.pid, signal.SIGKILL)
         while members := [process for process in psutil.process_iter() if _session_of(process.pid) == self._process.pid]:
             for process in members:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -142,7 +146,7 @@ class Job:
 
     def end(self) -> None:
         """End it if it still runs; one that shares a JVM is asked first, because killing it takes the JVM along."""
-        if self.running and not self._alone:
+        if self.running and self._shares_jvm:
             self._process.terminate()
             with contextlib.suppress(AssertionError):
                 self.wait(_END_S)

@@ -38,6 +38,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tidegate import fault_points
+
 SOCKET, KEEPER_SOCKET, SHIM = "host", "keeper", "python"
 JOB, FOLDER, LOG = "WARM_JOB", "WARM_FOLDER", "WARM_LOG"
 """What a job's workers have in their environment: its driver's process id and folder, and the file for their standard error."""
@@ -59,7 +61,13 @@ IMPORTED = (
     "query.preview.forecast",
     "query.stage.planner",
     "query.stage.processor",
+    "sinks.copying.job",
     "sinks.plain_topic",
+    "sinks.stores.delta.store",
+    "sinks.stores.http.store",
+    "sinks.stores.iceberg.store",
+    "sinks.stores.postgres.store",
+    "sinks.stores.redis.store",
     "tidegate.spark.driver",
     "tidegate.spark.early_session",
     "tidegate.spark.worker_daemon",
@@ -238,6 +246,8 @@ def _run_job(arguments: list[str], folder: Path) -> None:
     sys.argv = ["tidegate", *arguments]
     sys.path.insert(0, str(Path.cwd()))
     _borrow_jvm(folder / KEEPER_SOCKET)
+    # It has read the environment of the host; functions of it that others imported see what it reads now.
+    importlib.reload(fault_points)
     importlib.import_module("tidegate.cli.main").main()
 
 
