@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -36,9 +35,11 @@ from tidegate.expressions.functions.extension_aggregates import ExtensionAggrega
 from tidegate.expressions.kinds import DECLARABLE, Kind
 from tidegate.expressions.syntax.errors import suggest
 from tidegate.expressions.variant import Variant, finite
+from tidegate.package_offers import find_offers, load_offer, unusable_offer
 
 FUNCTIONS, AGGREGATES, OPERATORS, QUERIES = "tidegate.functions", "tidegate.aggregates", "tidegate.operators", "tidegate.queries"
 PREFIX, AGGREGATE_PREFIX = "udf.", "uda."
+_FAIL = partial(QueryError, code="TG-QUERY-EXTENSION")
 
 
 @dataclass(frozen=True)
@@ -191,52 +192,18 @@ def register(name: str, extension: ScalarFunction | AggregateFunction | Operator
 def load() -> None:
     """Register what installed packages add to the language, once in a process; QueryError (TG-QUERY-EXTENSION): something is unusable."""
     for group, wanted in ((FUNCTIONS, ScalarFunction), (AGGREGATES, AggregateFunction), (OPERATORS, OperatorExtension)):
-        for entry in _entries_by_name(group).values():
-            extension = _load_entry(entry)
+        for entry in find_offers(group, _FAIL).values():
+            extension = load_offer(entry, _FAIL)
             if not isinstance(extension, wanted):
-                raise _unusable(entry, f"it is a {type(extension).__name__}, not a {wanted.__name__}")
+                raise unusable_offer(entry, f"it is a {type(extension).__name__}, not a {wanted.__name__}", _FAIL)
             register(entry.name, extension)
 
 
 def find_query(name: str) -> Any:
     """Return the result of a package's entry point. Raises QueryError: there is none (TG-QUERY-FILE), or no import (TG-QUERY-EXTENSION)."""
-    known = {entry.name: entry for entry in entry_points(group=QUERIES)}
-    if name in known:
-        _refuse_twins(QUERIES, name)
-    else:
+    known = find_offers(QUERIES, _FAIL, only=name.lower())
+    if name not in known:
         message = f"there is no file {name}, and no installed package offers a query of that name"
         fix = suggest(name, known, f"packages offer {', '.join(sorted(known))}" if known else "give the path of a script")
         raise QueryError(message, code="TG-QUERY-FILE", where=name, fix=fix)
-    return _load_entry(known[name])()
-
-
-def _entries_by_name(group: str) -> dict[str, EntryPoint]:
-    """Return a group's entry points by name, ignoring case as scripts do. Raises QueryError: two packages offer the same name."""
-    entries: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=group):
-        _refuse_twins(group, entry.name)
-        entries[entry.name.lower()] = entry
-    return entries
-
-
-def _refuse_twins(group: str, name: str) -> None:
-    """Raise QueryError if several packages offer *name*: which of them a job took would depend on the order of their installation."""
-    # The same package can be found twice, by a path that occurs twice.
-    entries = [entry for entry in entry_points(group=group) if entry.name.lower() == name.lower()]
-    offers = {(entry.value, entry.dist.name if entry.dist else "") for entry in entries}
-    if len(offers) > 1:
-        offered = " and ".join(sorted(f"{package or 'a package'} ({value})" for value, package in offers))
-        message, fix = f"{name} is offered more than once: by {offered}", "remove one of the packages, or rename what it offers"
-        raise QueryError(message, code="TG-QUERY-EXTENSION", where=f"{group}: {name}", fix=fix)
-
-
-def _load_entry(entry: EntryPoint) -> Any:
-    try:
-        return entry.load()
-    except Exception as error:
-        raise _unusable(entry, f"{type(error).__name__}: {error}") from error
-
-
-def _unusable(entry: EntryPoint, why: str) -> QueryError:
-    message, fix = f"the extension {entry.name} ({entry.value}) cannot be used: {why}", "mend or remove the package that offers it"
-    return QueryError(message, code="TG-QUERY-EXTENSION", where=f"{entry.group}: {entry.name}", fix=fix)
+    return load_offer(known[name], _FAIL)()

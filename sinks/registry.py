@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from typing import Any
+from functools import partial
 
 from sinks.base import Sink, SinkError
 from sinks.console import ConsoleSink
@@ -18,9 +17,11 @@ from sinks.files import FileSink
 from sinks.parquet_columns import Column
 from sinks.plain_topic import PlainTopicSink
 from tidegate.expressions.syntax.errors import suggest
+from tidegate.package_offers import find_offers, load_offer
 from tidegate.settings.tables.outputs import OutputSettings
 
 ENTRY_POINT_GROUP = "tidegate.sinks"
+_FAIL = partial(SinkError, code="TG-EXTENSION")
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ def make_sinks(
 ) -> list[Sink]:
     """
     Return the sinks of an output beside its ordered topic, whose results have at most *result_bytes_max* bytes if it has topics; *columns*
-    are name and type of each column of its query. Raises
-    SinkError (TG-SINK-UNKNOWN): no package has a sink of that name.
+    are name and type of each column of its query. Raises SinkError: no package has a sink of that name (TG-SINK-UNKNOWN), or several have,
+    or it cannot be imported (TG-EXTENSION).
     """
     sinks: list[Sink] = []
     if output.files is not None:
@@ -60,12 +61,12 @@ _BUILT_IN: dict[str, Callable[[SinkContext], Sink]] = {"console": lambda context
 
 
 def _make_named_sink(name: str, context: SinkContext) -> Sink:
-    extensions: dict[str, Any] = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
     if name in _BUILT_IN:
         return _BUILT_IN[name](context)
+    extensions = find_offers(ENTRY_POINT_GROUP, _FAIL, only=name.lower())
     if name not in extensions:
         known = [*_BUILT_IN, *sorted(extensions)]
         fix = suggest(name, known, f"there are {', '.join(known)}; others come with packages that offer them")
         raise SinkError(f"there is no sink {name}", code="TG-SINK-UNKNOWN", where=f"outputs.{context.output}.sink", fix=fix)
-    sink: Sink = extensions[name].load()(context)
+    sink: Sink = load_offer(extensions[name], _FAIL)(context)
     return sink

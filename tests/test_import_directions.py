@@ -31,7 +31,7 @@ ordering.conformance
 
 tidegate
 tidegate.fault_points  tidegate.native_parts  tidegate.secret_masking  tidegate.provenance  tidegate.access_rights
-tidegate.dead_letter_reasons  tidegate.visible_text
+tidegate.dead_letter_reasons  tidegate.visible_text  tidegate.package_offers
 tidegate.json_columns  tidegate.stack
 tidegate.expressions
 tidegate.settings
@@ -44,7 +44,7 @@ tidegate.checkpoint
 sinks  sinks.base  sinks.parquet_columns
 sinks.console  sinks.file_places  sinks.plain_topic  sinks.stores
 sinks.files
-sinks.registry  sinks.copying
+sinks.registry  sinks.copying  sinks.extending
 
 ingest  ingest.offsets  ingest.skips
 ingest.progress

@@ -16,6 +16,7 @@ row can stand; the next batch then ends exactly there.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from ordering.errors import TidegateError, UnreachableError
 from sinks.parquet_columns import Column
 from tidegate.settings.tables.redis import RedisSettings
+from tidegate.settings.tables.stores.base import StoreSettings
 
 Ints = NDArray[np.int64]
 
@@ -197,6 +199,14 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Disconnect; the next call connects anew."""
+
+
+class InstalledStore(StoreSettings):
+    """The table ``[outputs.NAME.KIND]`` of a store that an installed package brings, as its entry point KIND in ``tidegate.stores``."""
+
+    @abstractmethod
+    def make_store(self, context: StoreContext) -> Store:
+        """Return the store, not connected yet. What it needs is best imported here: settings are read by many commands."""
 
 
 def find_refusals(rows: Rows, attempt: Callable[[Rows], str | None], limit: int = 1_000) -> list[Refusal]:

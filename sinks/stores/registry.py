@@ -1,5 +1,6 @@
 """
-The stores of an output, by the names of their tables in ``[outputs.NAME]``.
+The stores of an output, by the names of their tables in ``[outputs.NAME]``: those below, and those that installed packages bring
+(:class:`sinks.stores.base.InstalledStore`).
 
 A store's module is imported where an output has its table, and only there: the clients of stores are extras of the package.
 """
@@ -11,10 +12,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from sinks.stores.base import Store, StoreContext, StoreError
+from sinks.stores.base import InstalledStore, Store, StoreContext, StoreError
 from tidegate.settings.tables.stores.base import StoreSettings
 
-# The maker of each kind of store, as module:class, and the package that it needs.
+# The maker of each kind of store that is built in, as module:class, and the package that it needs.
 _STORES = {
     "delta": ("sinks.stores.delta.store:DeltaStore", "deltalake"),
     "http": ("sinks.stores.http.store:HttpStore", "httpx2"),
@@ -26,6 +27,8 @@ _STORES = {
 
 def make_store(kind: str, settings: StoreSettings, context: StoreContext) -> Store:
     """Return the store of kind *kind*, not connected yet. Raises StoreError (TG-STORE-EXTRA): its client is not installed."""
+    if isinstance(settings, InstalledStore):
+        return settings.make_store(context)
     module, _, name = _STORES[kind][0].partition(":")
     maker: Callable[[StoreContext, Any], Store] = getattr(import_client(module, kind, f"outputs.{context.output}.{kind}"), name)
     return maker(context, settings)

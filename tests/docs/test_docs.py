@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from support.repository import ROOT
 
 from query.lint import LintContext, lint_script
 from query.sql.bind import bind_outputs
+from tidegate import package_offers
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.settings.load import load
@@ -123,8 +125,11 @@ TABLES = [
 
 
 @pytest.mark.parametrize("tables", TABLES)
-def test_every_configuration_of_a_page_is_accepted(tables: str, tmp_path: Path) -> None:
-    """What the manual shows can be put into tidegate.toml, where the files with secrets are there."""
+def test_every_configuration_of_a_page_is_accepted(tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the manual shows can be put into tidegate.toml, where the files with secrets and the package of the example are there."""
+    monkeypatch.syspath_prepend(ROOT / "examples" / "sqlite")
+    of_example = EntryPoint("sqlite", "tidegate_sqlite.settings:SqliteSettings", "tidegate.stores")
+    monkeypatch.setattr(package_offers, "entry_points", lambda group: [of_example])
     file = tmp_path / "tidegate.toml"
     for name in re.findall(r"file:/run/secrets/([\w-]+)", tables):
         # Of the form that the strictest of them asks for.

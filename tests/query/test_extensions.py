@@ -31,6 +31,7 @@ from query.plan.operator_extensions import OperatorExtension, RowColumn
 from query.plan.parallelism import decide_parallelism
 from query.plan.row_tables import BAD_SCHEMA, Retained, only_side
 from query.sql.bind import bind_outputs
+from tidegate import package_offers
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.functions import extension_aggregates
 from tidegate.expressions.kinds import Kind
@@ -344,8 +345,8 @@ def test_a_name_that_two_packages_offer_is_refused(group: str, monkeypatch: pyte
     """Which of them counts would depend on the order of installation. One package that is found twice is one."""
     of_north, of_south = EntryPoint("distance", "north.geo:distance", group), EntryPoint("distance", "south.maps:distance", group)
     offered = {group: [of_north, of_south]}
-    monkeypatch.setattr(extensions, "entry_points", lambda group: offered.get(group, []))
-    monkeypatch.setattr(extensions, "_load_entry", lambda entry: lambda: entry.value)
+    monkeypatch.setattr(package_offers, "entry_points", lambda group: offered.get(group, []))
+    monkeypatch.setattr(extensions, "load_offer", lambda entry, fail: lambda: entry.value)
     with pytest.raises(
         QueryError, match=r"distance is offered more than once: by .*\(north.geo:distance\) and .*\(south.maps:distance\)"
     ) as caught:

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tidegate.settings.kinds import Kind, plain_text
+from tidegate.settings.tables.base import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def keys_below(model: type[BaseModel], path: tuple[str, ...]) -> set[str]:
     """Return the keys allowed in the table at *path*; empty if any name is allowed or there is no such table."""
     for depth, step in enumerate(path):
         info = fields_by_key(model).get(step)
-        inner, named = (None, False) if info is None else _table_of(info)
+        inner, named = (_table_of_package(model, step), False) if info is None else _table_of(info)
         if inner is None:
             return set()
         if named:
@@ -64,11 +65,12 @@ def field_at(model: type[BaseModel], path: tuple[str, ...]) -> FieldInfo | None:
     steps = iter(path)
     for step in steps:
         info = fields_by_key(current).get(step) if current is not None else None
-        if info is None:
+        if info is None and (current is None or (current := _table_of_package(current, step)) is None):
             return None
-        current, named = _table_of(info)
-        if named:
-            next(steps, None)
+        if info is not None:
+            current, named = _table_of(info)
+            if named:
+                next(steps, None)
     return info
 
 
@@ -85,6 +87,10 @@ def unit_of(info: FieldInfo) -> str:
             words = " | ".join(str(word) for word in get_args(annotation))
             return words if annotation is info.annotation else f"table of {words}"
     return "text"
+
+
+def _table_of_package(model: type[BaseModel], key: str) -> type[BaseModel] | None:
+    return model.table_of_package(key) if issubclass(model, Table) else None
 
 
 def _table_of(info: FieldInfo) -> tuple[type[BaseModel] | None, bool]:

@@ -286,7 +286,7 @@ def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> N
     With *private*, only this user can read the source, so secrets may be written there; otherwise they are refused.
     """
     for key, entry in list(layer.entries.items()):
-        secret = is_secret_key(dotted_name(key)) or key[-2:] in _SECRET_URLS
+        secret = is_secret_key(dotted_name(key)) or _is_secret_url(key)
         try:
             resolved = _resolve(entry, env) if secret and isinstance(entry.value, str) else entry
         except _NotFound as error:
@@ -298,6 +298,11 @@ def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> N
             layer.problems.append(exposed_secret(dotted_name(key), entry.origin))
             resolved = _placeholder(key, entry)
         layer.entries[key] = resolved
+
+
+def _is_secret_url(key: Key) -> bool:
+    # Any store of an output may have one, those of installed packages too.
+    return key[-2:] in _SECRET_URLS or (len(key) == 4 and key[::3] == ("outputs", "url"))
 
 
 def _exposes_secret(key: Key, value: object) -> bool:

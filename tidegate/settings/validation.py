@@ -49,6 +49,10 @@ def _problems(details: ErrorDetails, model: type[BaseModel], entries: Mapping[Ke
         for setting, what, fix in cause.conflicts:
             conflict_key = (*key, *setting.split(".")) if setting else key
             yield conflict_key, conflicting_settings(f"{dotted_name(key)}: {what}" if key else what, _origin(conflict_key, entries), fix)
+    elif kind == "extra_forbidden" and key[0] == "outputs" and isinstance(details["input"], dict):
+        what = f"there is no setting and no store {key[-1]} of an output"
+        fix = f"install the package that brings it; {choice_fix(key[-1], keys_below(model, key[:-1]))}"
+        yield key, SettingError(what, code="TG-SETTING-UNKNOWN", where=_origin(key, entries), fix=fix)
     elif kind == "extra_forbidden":
         yield key, unknown_setting(dotted_name(key), _value_text(key, details, entries), _origin(key, entries), keys_below(model, key[:-1]))
     else:

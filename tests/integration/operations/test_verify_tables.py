@@ -1,7 +1,12 @@
-"""``tidegate verify`` on tables in a real PostgreSQL and of Delta Lake, and on a plain topic: as sinks filled them, and tampered with."""
+"""
+``tidegate verify`` on tables in a real PostgreSQL, of Delta Lake and in SQLite, and on a plain topic: as sinks filled them, and tampered
+with.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +15,9 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
+from support.installing import installed_here
 from support.postgres_server import PostgresServer
+from support.repository import ROOT
 from support.stack import keyed_input
 from support.stack.drawn_logs import draw
 from support.stack.jobs import Workspace, workspace
@@ -39,6 +46,9 @@ table = "lake.counts"
 [outputs.counts.delta]
 path = "counts"
 partition_by = ["k"]
+
+[outputs.counts.sqlite]
+path = "counts.db"
 
 [outputs.latest]
 topic = "{topic}.latest"
@@ -88,7 +98,8 @@ class Filled:
 @pytest.fixture(scope="module")
 def filled(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     """Ingest, two queries and their sinks, all of which have come to their end."""
-    server = PostgresServer()
+    server, package = PostgresServer(), contextlib.ExitStack()
+    package.enter_context(installed_here(ROOT / "examples" / "sqlite", tmp_path_factory.mktemp("site")))
     topic = create(stack.bootstrap, fresh("tables"), PARTITIONS)
     produce(stack.bootstrap, topic, draw(5, EVENTS, PARTITIONS, keys=("a", "bb", "Zür", "long name", None)))
     try:
@@ -104,17 +115,19 @@ def filled(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
                 space.start("sink", name, "--until-end").finish()
             yield made
     finally:
+        package.close()
         server.stop()
 
 
 def test_tables_and_plain_topics_have_what_follows_from_the_raw_topic(filled: Filled) -> None:
     """Level 2: each row of a table that gets all results, and the last result of each key in the other."""
     told = filled.verify("counts")
-    topic, table, lake, plain = sorted(told["published"], key=lambda each: ("topic", "table", "plain topic").index(each["kind"]))
-    assert table["name"].startswith("delta ") or lake["name"].startswith("delta ")
-    assert table["rows"] == lake["rows"] == plain["rows"] == topic["rows"] > 100
-    assert [each["ahead"] for each in (topic, table, lake, plain)] == [0, 0, 0, 0]
-    assert plain["sha256"] != table["sha256"]
+    topic, *tables, plain = sorted(told["published"], key=lambda each: ("topic", "table", "plain topic").index(each["kind"]))
+    assert {each["name"].partition(" ")[0] for each in tables} == {"delta", "postgres", "sqlite"}
+    assert len({each["rows"] for each in told["published"]}) == 1
+    assert topic["rows"] > 100
+    assert {each["ahead"] for each in told["published"]} == {0}
+    assert plain["sha256"] not in {each["sha256"] for each in tables}
     latest = filled.verify("latest")
     (table,) = [each for each in latest["published"] if each["kind"] == "table"]
     assert table["rows"] == len(filled.execute("SELECT k FROM lake.latest")) == 3
@@ -180,6 +193,24 @@ def test_a_changed_and_a_deleted_row_of_a_delta_table_are_found(filled: Filled) 
     assert f"column n: {changed['n'] + 1} stands, {changed['n']} should stand" in told["because"]
     table.restore(version)
     table.optimize.compact()
+    filled.verify("counts")
+
+
+def test_a_table_of_a_store_that_a_package_brings_is_compared_too(filled: Filled) -> None:
+    """By the reader that the package has: a changed value, also one of another type, and a row that is gone."""
+    with contextlib.closing(sqlite3.connect(filled.space.folder / "counts.db", isolation_level=None)) as file:
+        before = file.execute("SELECT rowid, * FROM counts WHERE k = 'a' ORDER BY w LIMIT 2").fetchall()
+        try:
+            file.execute("UPDATE counts SET n = n + 1 WHERE rowid = ?", before[0][:1])
+            file.execute("DELETE FROM counts WHERE rowid = ?", before[1][:1])
+            told = filled.verify("counts", 1)
+            assert sorted(each["kind"] for each in told["differences"]) == ["changed", "missing"]
+            assert all(each["where"].startswith("sqlite ") for each in told["differences"])
+            assert f"column n: {before[0][3] + 1} stands, {before[0][3]} should stand" in told["because"]
+            file.execute("UPDATE counts SET n = 'many' WHERE rowid = ?", before[0][:1])
+            assert sorted(each["kind"] for each in filled.verify("counts", 1)["differences"]) == ["changed", "missing"]
+        finally:
+            file.executemany("INSERT OR REPLACE INTO counts (rowid, k, w, n, total, least) VALUES (?, ?, ?, ?, ?, ?)", before)
     filled.verify("counts")
 
 

@@ -17,7 +17,9 @@ import psycopg
 import redis
 from psycopg.rows import dict_row
 from support import delta_reader, iceberg_reader
+from support.installing import installed_here
 from support.postgres_server import PostgresServer
+from support.repository import ROOT
 from support.stores.kit import COLUMNS, KEY, Bench, value_of
 from support.valkey_server import Server
 
@@ -26,6 +28,7 @@ from sinks.stores.registry import make_store
 from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.http import HttpSettings
 from tidegate.settings.tables.stores.iceberg import IcebergSettings
+from tidegate.settings.tables.stores.installed import find_store_table
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 from tidegate.stack.embedded import free_port
@@ -294,6 +297,42 @@ class HttpBench:
         self.redis.kill()
 
 
+class SqliteBench:
+    """The store that a package brings: an SQLite file, without a server. The package is installed as long as the bench is open."""
+
+    port = None
+    refuses = "types"
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._open = folder / "results.db", contextlib.ExitStack()
+        self._open.enter_context(installed_here(ROOT / "examples" / "sqlite", folder / "site"))
+
+    def make(self, target: str, stream: Stream, port: int | None = None) -> Store:
+        table = find_store_table("sqlite")
+        assert table is not None, "the package is found"
+        settings = table.model_validate({"path": str(self._path), "table": target})
+        return make_store("sqlite", settings, StoreContext("results", stream, COLUMNS))
+
+    def table(self, target: str, port: int | None = None) -> str:
+        return f'[outputs.results.sqlite]\npath = "{self._path}"\ntable = "{target}"\n'
+
+    def read(self, target: str) -> list[dict[str, Any]]:
+        with contextlib.closing(sqlite3.connect(self._path, timeout=30)) as connection:
+            connection.row_factory = sqlite3.Row
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [target]).fetchall():
+                return []
+            return [dict(row) for row in connection.execute(f"SELECT * FROM {target}")]
+
+    def kill(self) -> None:
+        """There is no server."""
+
+    def start(self) -> None:
+        """There is no server."""
+
+    def close(self) -> None:
+        self._open.close()
+
+
 # By name: makes the bench with its server in a folder.
 BENCHES: Mapping[str, Callable[[Path], Bench]] = {
     "delta": DeltaBench,
@@ -307,4 +346,5 @@ BENCHES: Mapping[str, Callable[[Path], Bench]] = {
     "redis string": lambda folder: RedisBench(folder, "string"),
     "redis stream": lambda folder: RedisBench(folder, "stream"),
     "redis sorted_set": lambda folder: RedisBench(folder, "sorted_set"),
+    "sqlite": SqliteBench,
 }

@@ -36,6 +36,11 @@ class Table(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: name.removesuffix("_us"), hide_input_in_errors=True)
 
+    @classmethod
+    def table_of_package(cls, key: str) -> type[Table] | None:
+        """Return the class of a table within this one that an installed package brings, None if there is none."""
+        return None
+
 
 def _check_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):

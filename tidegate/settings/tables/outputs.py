@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, PlainValidator, model_validator
 
 from ordering.errors import TidegateError
 from ordering.protocol.frontier import Pace
@@ -16,12 +16,17 @@ from tidegate.settings.tables.stores.base import StoreSettings
 from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.http import HttpSettings
 from tidegate.settings.tables.stores.iceberg import IcebergSettings
+from tidegate.settings.tables.stores.installed import find_offered, find_store_table, validate_offered
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
 
 class OutputSettings(Table):
     """[outputs.NAME]: where results go: an ordered result topic, files, or both."""
+
+    # The tables of stores that installed packages bring.
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Annotated[Any, PlainValidator(validate_offered)]]
 
     name: str = Field(default="", alias="__name__", exclude=True)
     topic: Annotated[Topic | None, Kind("topic name; default: none")] = Field(
@@ -88,6 +93,17 @@ class OutputSettings(Table):
     iceberg: IcebergSettings | None = Field(default=None, description="An Iceberg table that gets the results of the topic.")
     redis: RedisStoreSettings | None = Field(default=None, description="A Redis or Valkey that gets the results of the topic.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _find_stores(cls, data: Any) -> Any:
+        known = {info.alias or name for name, info in cls.model_fields.items()}
+        return dict(find_offered(data, known)) if isinstance(data, dict) else data
+
+    @classmethod
+    def table_of_package(cls, key: str) -> type[Table] | None:
+        """See :meth:`Table.table_of_package`."""
+        return find_store_table(key)
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         conflicts = []
@@ -125,7 +141,7 @@ class OutputSettings(Table):
     @property
     def stores(self) -> Mapping[str, StoreSettings]:
         """The stores of this output, by the names of their tables."""
-        tables = {name: getattr(self, name) for name in type(self).model_fields}
+        tables = {**{name: getattr(self, name) for name in type(self).model_fields}, **(self.model_extra or {})}
         return {name: table for name, table in tables.items() if isinstance(table, StoreSettings)}
 
     def pace(self) -> Pace:

@@ -1,0 +1,72 @@
+"""
+The public interface for packages that bring a store: they import these names and no others of ``sinks`` or ``tidegate``. docs/sinks.md
+explains them; examples/sqlite is such a package. Names here keep their meaning; the modules that define them may move.
+
+======================================  ===============================================================================
+:class:`InstalledStore`                 the table ``[outputs.NAME.KIND]``, whose class an entry point in ``tidegate.stores``
+                                        names; ``Count``, ``Duration``, ``Kind`` and :class:`Contradiction` make its settings
+:class:`Store`                          the contract, with what its methods take and return: :class:`StoreContext`,
+                                        :class:`Stream`, :class:`Batch`, :class:`Rows`, :class:`Progress`
+:class:`StoreError`,                    what they raise: repeating does not help; the store does not answer; it asks for a
+:class:`UnreachableError`,              pause; it does not take some rows
+:class:`TryLater`,
+:class:`RowsRefused`, :class:`Refusal`
+``make_schema``, ``make_typed_table``,  rows as columns with the query's types; which rows are refused, found by halving
+``find_refusals``
+:class:`ReadableStore`,                 for ``tidegate verify``: what stands in the store
+:class:`StoreReader`, :class:`Standing`,
+``Keeps``
+``pause_at``                            where tests can kill a job between two steps of a commit
+======================================  ===============================================================================
+"""
+
+from __future__ import annotations
+
+from ordering.errors import UnreachableError
+from sinks.parquet_columns import make_schema
+from sinks.stores.base import (
+    Batch,
+    InstalledStore,
+    Progress,
+    Refusal,
+    Rows,
+    RowsRefused,
+    Store,
+    StoreContext,
+    StoreError,
+    Stream,
+    TryLater,
+    find_refusals,
+)
+from sinks.stores.reading import Keeps, ReadableStore, Standing, StoreReader
+from sinks.stores.typed_rows import make_typed_table
+from tidegate.fault_points import pause_at
+from tidegate.settings.kinds import Duration, Kind
+from tidegate.settings.tables.base import Contradiction, Count
+
+__all__ = [
+    "Batch",
+    "Contradiction",
+    "Count",
+    "Duration",
+    "InstalledStore",
+    "Keeps",
+    "Kind",
+    "Progress",
+    "ReadableStore",
+    "Refusal",
+    "Rows",
+    "RowsRefused",
+    "Standing",
+    "Store",
+    "StoreContext",
+    "StoreError",
+    "StoreReader",
+    "Stream",
+    "TryLater",
+    "UnreachableError",
+    "find_refusals",
+    "make_schema",
+    "make_typed_table",
+    "pause_at",
+]
