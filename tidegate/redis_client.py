@@ -27,8 +27,8 @@ from tidegate.settings.tables.redis import RedisConnection
 ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
 _RETRIES = 2
 _PAUSE_S = 0.2
-# How long a refused connection and an unknown name are tried again, seconds.
-REFUSED_S = 2.0
+# How long a refused connection and an unknown name are tried again, seconds: a stage is ready to connect a second or two after its start.
+REFUSED_S = 1.0
 
 
 def answer_timeout_us(settings: RedisConnection) -> int:
@@ -41,7 +41,7 @@ def connect(settings: RedisConnection, retries: int = _RETRIES) -> redis.Redis:
     Return a client of the server in *settings*; texts go in and out as str. A call whose connection breaks is made again *retries* times.
 
     Raises:
-        UnreachableError: Nothing answered within ``redis.connect_timeout``, or within two seconds if the connection is refused or the
+        UnreachableError: Nothing answered within ``redis.connect_timeout``, or within a second if the connection is refused or the
             name unknown (code TG-REDIS-UNREACHABLE), or the server
             does not let us in (TG-REDIS-AUTH), or one side does not accept the other's certificate (TG-REDIS-TLS).
         RefusedError: This user may not even say hello (TG-REDIS-DENIED).

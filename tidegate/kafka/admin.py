@@ -61,8 +61,8 @@ _NO_ANSWER = {
 }
 _MET_BY_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
 _TRY_S = 1.0
-# How long a refused connection and an unknown name are tried again, seconds.
-REFUSED_S = 2.0
+# How long a refused connection and an unknown name are tried again, seconds: a stage is ready to connect a second or two after its start.
+REFUSED_S = 1.0
 _CREATED_PAUSE_S = 0.05
 
 
@@ -102,7 +102,7 @@ class Admin:
 
     def check_reachable(self) -> None:
         """
-        Return when a broker answers. Raises UnreachableError: none does within the time limit, or within two seconds if the connection is
+        Return when a broker answers. Raises UnreachableError: none does within the time limit, or within a second if the connection is
         refused or the name unknown (TG-KAFKA-UNREACHABLE); at
         once if the login (TG-KAFKA-AUTH) or a certificate is rejected (TG-KAFKA-TLS).
         """
