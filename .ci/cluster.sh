@@ -57,6 +57,7 @@ until_end mean-delay query /flights/mean_delay.sql --into mean_delay
 wait $!
 until_end daily query /flights/daily.sql --into daily
 docker cp "$(container ingest)":/var/lib/tidegate/out "$work/out"
-diff --recursive --brief "$expected" "$work/out"
+# The lake is filled beside the files, by settings that only 'make demo' gives its queries.
+diff --recursive --brief --exclude lake "$expected" "$work/out"
 [ "$(docker inspect --format '{{.RestartCount}}' "$(container departures)")" -ge 1 ] || { echo ".ci/cluster.sh: nothing was killed" >&2; exit 1; }
 say "the same bytes as in local mode: $(find "$work/out" -type f | wc -l) files"
