@@ -198,9 +198,9 @@ def test_a_killed_query_publishes_each_file_once(server: ObjectServer, bucket: s
         assert contents(url) == contents(str(tmp_path / "same"))
         assert len(contents(url)) > 3
         verify = ("verify", "counts", "--query", f"counts={query}")
-        assert space.start_alone(*verify, **CREDENTIALS).finish()["equal"]
+        assert space.start(*verify, **CREDENTIALS).finish()["equal"]
         _change_one_byte(url)
-        job = space.start_alone(*verify, **CREDENTIALS)
+        job = space.start(*verify, **CREDENTIALS)
         assert job.wait() != 0
         assert not job.last["equal"]
         assert url.partition("?")[0] in json.dumps(job.last)

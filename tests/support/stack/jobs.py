@@ -29,7 +29,7 @@ JOB_TIMEOUT_S = 240.0
 """How long a job, or a wait for one, may take on a busy machine."""
 _POLL_S, _END_S = 0.1, 30.0
 _CHECKPOINTS = ".tidegate/checkpoints"
-_WITHOUT_JVM = {"sink"}
+_WITHOUT_JVM = {"sink", "verify"}
 """What is killed alone even if the warm host has forked it: it leaves nothing in the host's JVM."""
 
 
