@@ -30,6 +30,9 @@ _PERMANENT = re.compile(
     "|AuthenticationFailed|AuthorizationFailure|ContainerNotFound|does not exist"
 )
 
+# Size and time of last change of a file, nanoseconds.
+Stamp = tuple[int, int]
+
 _log = get_logger("sink")
 
 
@@ -116,7 +119,7 @@ class ObjectStore:
             waited_s = round(call.seconds_since_start or 0)
             _log.warning("the object store does not take a file: waiting", file=where, waited_s=waited_s, error=str(error))
 
-        calls = Retrying(retry=retry_if_exception(_may_pass), wait=_PAUSES, before_sleep=warn, reraise=True)
+        calls = Retrying(retry=retry_if_exception(may_pass), wait=_PAUSES, before_sleep=warn, reraise=True)
         try:
             calls(self._upload, name, content)
         except OSError as error:
@@ -131,9 +134,20 @@ class ObjectStore:
             return content
 
     def names(self) -> Iterator[str]:
+        return (name for name, _ in self.stamps())
+
+    def stamps(self) -> Iterator[tuple[str, Stamp]]:
+        """Yield the name of each file with its stamp."""
         infos = self._files.get_file_info(fs.FileSelector(self._prefix, recursive=True, allow_not_found=True))
         files = (info for info in infos if info.type == fs.FileType.File and not info.base_name.startswith("."))
-        return (info.path.removeprefix(f"{self._prefix}/") for info in files)
+        return ((info.path.removeprefix(f"{self._prefix}/"), (info.size, info.mtime_ns)) for info in files)
+
+    def stamp(self, name: str) -> Stamp:
+        """Return size and time of change of a file. Raises FileNotFoundError: there is none."""
+        info = self._files.get_file_info(f"{self._prefix}/{name}")
+        if info.type != fs.FileType.File:
+            raise FileNotFoundError(self.where(name))
+        return info.size, info.mtime_ns
 
     def where(self, name: str) -> str:
         return f"{self._url}/{name}"
@@ -145,7 +159,8 @@ class ObjectStore:
         stream.close()
 
 
-def _may_pass(error: BaseException) -> bool:
+def may_pass(error: BaseException) -> bool:
+    """Return whether an object store may take or give the file another time."""
     return isinstance(error, OSError) and not _PERMANENT.search(str(error))
 
 

@@ -8,6 +8,7 @@ any other is text, an empty one is NULL.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,7 +23,9 @@ import pyarrow.parquet as pq
 from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import NEVER, parse_tick
 from query.columns.encode import encode_objects
+from query.reference.objects import ReferenceFile, object_at, objects_of_pattern
 from query.reference.tables import ReferenceTable, Version
+from sinks.file_places import is_url
 from tidegate.expressions.binding.input_schema import ANY, InputSchema
 from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.evaluation.evaluate import evaluate
@@ -52,7 +55,7 @@ def load_references(tables: Mapping[str, ReferenceSettings], names: Collection[s
     return {name: load_reference(table) for name, table in tables.items() if name.lower() in wanted_names}
 
 
-def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]] | None = None) -> ReferenceTable:
+def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, ReferenceFile]] | None = None) -> ReferenceTable:
     """Read a table's versions, from *files* (valid from, microseconds, rising; path) if given; RefusedError names a file it cannot read."""
     files = versions_of(settings) if files is None else files
     reads = [_read(settings, path) for _, path in files]
@@ -74,15 +77,18 @@ def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]
     return ReferenceTable(schema, tuple(versions))
 
 
-def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
-    """Return (valid from, microseconds, rising; path) of each file; RefusedError if there is none, or two begin together."""
-    versions = [(parse_tick(text), Path(path)) for text, path in settings.effective.items()]
+def versions_of(settings: ReferenceSettings) -> list[tuple[int, ReferenceFile]]:
+    """
+    Return (valid from, microseconds, rising; path) of each file; RefusedError if there is none, or two begin together; also raises as
+    :func:`query.reference.objects.objects_of_pattern`.
+    """
+    versions = [(parse_tick(text), _file_at(path)) for text, path in settings.effective.items()]
     if settings.path is not None:
-        versions = files_of_pattern(settings.path) if settings.has_pattern else [(NEVER, Path(settings.path))]
+        versions = files_of_pattern(settings.path) if settings.has_pattern else [(NEVER, _file_at(settings.path))]
     if not versions:
         reason, fix = f"no file is called {settings.path}", "put one there, or correct the pattern: {date} is YYYY-MM-DD, {time} HH-mm"
         raise RefusedError(reason, code="TG-REFERENCE-FILE", where=f"references.{settings.name}.path", fix=fix)
-    versions.sort()
+    versions.sort(key=lambda version: (version[0], str(version[1])))
     for (first_us, first), (second_us, second) in pairwise(versions):
         if first_us == second_us:
             reason = f"{first} and {second} are valid from the same instant on"
@@ -90,15 +96,15 @@ def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
     return versions
 
 
-def files_of_pattern(pattern: str) -> list[tuple[int, Path]]:
+def files_of_pattern(pattern: str) -> list[tuple[int, ReferenceFile]]:
     """Return (valid from, microseconds, rising; path) of each file of a path with ``{date}``; RefusedError: a name is no instant."""
+    pattern, options = pattern.split("?", 1) if is_url(pattern) and "?" in pattern else (pattern, "")
     parts = re.split(r"(\{date\}|\{time\})", pattern)
     names = re.compile("".join({"{date}": _DATE, "{time}": _TIME}.get(part, re.escape(part)) for part in parts))
-    folder = Path(parts[0]) if parts[0].endswith("/") else Path(parts[0]).parent
-    versions = []
-    for path in sorted(folder.rglob("*")):
-        name = names.fullmatch(path.as_posix())
-        if name is None or not path.is_file():
+    versions: list[tuple[int, ReferenceFile]] = []
+    for path in _files_below(parts[0], options):
+        name = names.fullmatch(path.as_posix() if isinstance(path, Path) else path.url)
+        if name is None or (isinstance(path, Path) and not path.is_file()):
             continue
         parts_of_time = {key: text or "00" for key, text in {"hour": "", "minute": "", "second": "", **name.groupdict()}.items()}
         text = "{year}-{month}-{day}T{hour}:{minute}:{second}Z".format(**parts_of_time)
@@ -107,10 +113,21 @@ def files_of_pattern(pattern: str) -> list[tuple[int, Path]]:
         except TickRangeError as error:
             fix = "rename it: the name says from when on it is valid"
             raise RefusedError(error.what, code="TG-REFERENCE-FILE", where=str(path), fix=fix) from None
-    return sorted(versions)
+    return sorted(versions, key=lambda version: (version[0], str(version[1])))
 
 
-def _read(settings: ReferenceSettings, path: Path) -> _Read:
+def _files_below(start: str, options: str) -> Iterable[ReferenceFile]:
+    """Return all that lies below the folder in which names with this beginning are."""
+    if is_url(start):
+        return objects_of_pattern(start.rpartition("/")[0], options)
+    return (Path(start) if start.endswith("/") else Path(start).parent).rglob("*")
+
+
+def _file_at(place: str) -> ReferenceFile:
+    return object_at(place) if is_url(place) else Path(place)
+
+
+def _read(settings: ReferenceSettings, path: ReferenceFile) -> _Read:
     kind = _ENDINGS.get(path.suffix.lower(), "") if settings.format == "auto" else settings.format
     try:
         if kind == "parquet":
@@ -133,10 +150,10 @@ def _bad_record(reason: str, where: str) -> RefusedError:
 # CSV
 
 
-def _read_csv(path: Path, settings: ReferenceSettings) -> _Read:
+def _read_csv(path: ReferenceFile, settings: ReferenceSettings) -> _Read:
     texts, lines = [], []
     as_text = {name.lower() for name in settings.fields}
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with io.TextIOWrapper(io.BytesIO(path.read_bytes()), encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=settings.csv_delimiter, strict=True)
         try:
             columns = next(reader, [])
@@ -166,9 +183,9 @@ def _csv_value(text: str, declared: bool) -> str:
 # JSON
 
 
-def _read_ndjson(path: Path) -> _Read:
+def _read_ndjson(path: ReferenceFile) -> _Read:
     texts, lines = [], []
-    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
+    for number, line in enumerate(io.TextIOWrapper(io.BytesIO(path.read_bytes()), encoding="utf-8-sig"), start=1):
         if not line.strip():
             continue
         try:
@@ -185,8 +202,8 @@ def _read_ndjson(path: Path) -> _Read:
 # Parquet
 
 
-def _read_parquet(path: Path) -> _Read:
-    table = pq.read_table(path)
+def _read_parquet(path: ReferenceFile) -> _Read:
+    table = pq.read_table(path if isinstance(path, Path) else pa.BufferReader(path.read_bytes()))
     columns = [_from_arrow(table[name].combine_chunks(), f"{path}: column {name}") for name in table.column_names]
     texts = encode_objects(table.column_names, [column for _, column in columns], table.num_rows).cast(pa.string())
     kinds = {name: kind.asa_name if kind else ANY for name, (kind, _) in zip(table.column_names, columns, strict=True)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -19,14 +19,16 @@ from pathlib import Path
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import NEVER, format_tick
 from query.reference.files import load_reference, versions_of
+from query.reference.objects import ReferenceFile, StoredObject
 from query.reference.tables import ReferenceTable
+from sinks.file_places import Stamp, is_url
 from tidegate.checkpoint.binding import replace_text
 from tidegate.observe.logs import get_logger
 from tidegate.settings.tables.references import ReferenceSettings
 
 FOLDER, LIST_FILE = "references", "versions.json"
-# Least time between two looks at the files.
-LOOK_S = 1.0
+# Least time between two looks at the files; object stores are asked less often, since each listing is paid for.
+LOOK_S, LOOK_AT_STORE_S = 1.0, 10.0
 # Largest share of the time that is spent on looking.
 _SHARE = 0.05
 ReferenceTables = Mapping[str, ReferenceSettings]
@@ -84,10 +86,10 @@ class TakenVersions:
     def is_kept(self, version: ReferenceVersion) -> bool:
         return version.effective_us >= self.kept_from.get(version.table, NEVER)
 
-    def with_file(self, table: str, effective_us: int, path: Path) -> TakenVersions:
+    def with_file(self, table: str, effective_us: int, path: ReferenceFile) -> TakenVersions:
         """Copy a file; return the versions with it. The list is not written yet."""
         draft = self.folder / f"{os.getpid()}.draft"
-        shutil.copyfile(path, draft)
+        draft.write_bytes(path.read_bytes())
         version = ReferenceVersion(table, effective_us, str(path), draft.stat().st_size, _hash(draft))
         draft.replace(self.folder / version.copy)
         return replace(self, versions=(*self.versions, version))
@@ -135,7 +137,7 @@ def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
             raise _changed_error(version, path, checkpoint)
 
 
-def _changed_error(version: ReferenceVersion, path: Path, checkpoint: Path) -> RefusedError:
+def _changed_error(version: ReferenceVersion, path: ReferenceFile, checkpoint: Path) -> RefusedError:
     always = version.effective_us == NEVER
     since = "" if always else f" from {format_tick(version.effective_us)} on"
     anew = (
@@ -154,66 +156,86 @@ def _changed_error(version: ReferenceVersion, path: Path, checkpoint: Path) -> R
     )
 
 
-def _present_versions(settings: ReferenceTables) -> Iterator[tuple[str, int, Path]]:
+def _present_versions(settings: ReferenceTables) -> Iterator[tuple[str, int, ReferenceFile]]:
     for name, table in settings.items():
         for effective_us, path in versions_of(table):
             yield name, effective_us, path
 
 
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _hash(path: ReferenceFile) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# Size and time of last change of a file.
-Stamp = tuple[int, int]
+def _stamp_of(path: ReferenceFile) -> Stamp:
+    if isinstance(path, StoredObject):
+        return path.read_stamp()
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 class ReferenceWatch:
-    """Looks for new versions while a job runs, in the planner, which alone adds to the list then."""
+    """
+    Looks for new versions while a job runs, in the planner, which alone adds to the list then. Object stores are asked by a thread: one
+    that does not answer holds up nobody.
+    """
 
     def __init__(self, checkpoint: Path, settings: ReferenceTables, clock_s: Callable[[], float] = time.monotonic) -> None:
         versions = TakenVersions.read(checkpoint)
         assert versions is not None, "a run with reference data begins with some"
         self._versions, self._settings, self._clock_s = versions, settings, clock_s
         self._next_s = clock_s()
+        self._asks_stores = any(is_url(place) for table in settings.values() for place in table.places)
+        self._looking: threading.Thread | None = None
         self._seen: dict[tuple[str, int], Stamp] = {}
-        self._reported: set[tuple[Path, Stamp]] = set()
+        self._reported: set[tuple[str, Stamp]] = set()
 
     def look(self) -> int:
         """Look at the files if it is time to; return how many versions were taken up since the run was begun."""
-        began_s = self._clock_s()
-        if began_s >= self._next_s:
-            self._look()
-            ended_s = self._clock_s()
-            self._next_s = ended_s + max(LOOK_S, (ended_s - began_s) / _SHARE)
+        if self._clock_s() >= self._next_s and not self.is_looking:
+            if self._asks_stores:
+                self._looking = threading.Thread(target=self._look_now, name="reference data", daemon=True)
+                self._looking.start()
+            else:
+                self._look_now()
         return len(self._versions.added)
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether an object store is being asked."""
+        return self._looking is not None and self._looking.is_alive()
+
+    def _look_now(self) -> None:
+        began_s = self._clock_s()
+        self._look()
+        ended_s = self._clock_s()
+        self._next_s = ended_s + max(LOOK_AT_STORE_S if self._asks_stores else LOOK_S, (ended_s - began_s) / _SHARE)
 
     def _look(self) -> None:
         try:
             present_versions = list(_present_versions(self._settings))
         except TidegateError as error:
-            self._report_once(Path(error.where), (0, 0), error)
+            self._report_once(error.where, (0, 0), error)
             return
         for table, effective_us, path in present_versions:
+            stamp: Stamp = (0, 0)
             try:
-                stat = path.stat()
-                stamp = stat.st_size, stat.st_mtime_ns
-                is_settled = self._seen.get((table, effective_us)) == stamp
+                stamp = _stamp_of(path)
+                is_known = self._seen.get((table, effective_us)) == stamp
                 self._seen[table, effective_us] = stamp
                 version = self._versions.version(table, effective_us)
                 if version is not None:
-                    if not is_settled and self._versions.is_kept(version) and _hash(path) != version.sha256:
-                        self._report_once(path, stamp, _changed_error(version, path, self._versions.folder.parent))
-                elif is_settled and (path, stamp) not in self._reported:
+                    if not is_known and self._versions.is_kept(version) and _hash(path) != version.sha256:
+                        self._report_once(str(path), stamp, _changed_error(version, path, self._versions.folder.parent))
+                # An object is there whole or not at all.
+                elif (is_known or isinstance(path, StoredObject)) and (str(path), stamp) not in self._reported:
                     self._take_up(table, effective_us, path)
             except TidegateError as error:
-                self._report_once(path, stamp, error)
+                self._report_once(str(path), stamp, error)
             except OSError:
                 # The file is gone again, or the next look will find it.
                 continue
 
-    def _take_up(self, table: str, effective_us: int, path: Path) -> None:
+    def _take_up(self, table: str, effective_us: int, path: ReferenceFile) -> None:
         versions = self._versions.with_file(table, effective_us, path)
         # Read before it is in the list: a wrong record in it is reported now, and the job goes on without the file.
         load_reference(self._settings[table], [(effective_us, path)])
@@ -221,7 +243,7 @@ class ReferenceWatch:
         self._versions = versions
         _log.info("reference data taken up", table=table, file=str(path), valid_from=format_tick(effective_us))
 
-    def _report_once(self, path: Path, stamp: Stamp, error: TidegateError) -> None:
-        if (path, stamp) not in self._reported:
-            self._reported.add((path, stamp))
-            _log.warning("reference data not taken up", code=error.code, file=str(path), reason=error.what, fix=error.fix)
+    def _report_once(self, file: str, stamp: Stamp, error: TidegateError) -> None:
+        if (file, stamp) not in self._reported:
+            self._reported.add((file, stamp))
+            _log.warning("reference data not taken up", code=error.code, file=file, reason=error.what, fix=error.fix)

@@ -9,6 +9,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from pyarrow import fs
+
 from tidegate.stack.embedded import free_port
 
 REGION = "eu-central-1"
@@ -62,6 +64,17 @@ class ObjectServer:
         body = f"<CreateBucketConfiguration><LocationConstraint>{REGION}</LocationConstraint></CreateBucketConfiguration>"
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{name}", data=body.encode(), method="PUT")
         urllib.request.urlopen(request).close()
+
+    def put(self, place: str, content: bytes) -> None:
+        """Put an object at bucket and name; needs :data:`CREDENTIALS` in the environment, as it stays theirs."""
+        files, path = fs.FileSystem.from_uri(self.url(place))
+        with files.open_output_stream(path) as stream:
+            stream.write(content)
+
+    def delete(self, place: str) -> None:
+        """Take an object away."""
+        files, path = fs.FileSystem.from_uri(self.url(place))
+        files.delete_file(path)
 
     def url(self, path: str, port: int | None = None) -> str:
         """Return the URL of a bucket and prefix, as ``files`` of an output takes it; *port* is one that leads to the server."""

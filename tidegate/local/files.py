@@ -53,7 +53,9 @@ def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[
 
 
 def _format_by_suffix(path: str) -> Format:
-    kind = Format.NDJSON if path == STANDARD_INPUT else FORMAT_BY_SUFFIX.get(Path(path).suffix.lower())
+    # A URL may have options.
+    place = path.partition("?")[0] if "://" in path else path
+    kind = Format.NDJSON if path == STANDARD_INPUT else FORMAT_BY_SUFFIX.get(Path(place).suffix.lower())
     if kind is None:
         fix = f"endings known: {', '.join(FORMAT_BY_SUFFIX)}; unpack what is packed, standard input (-) is NDJSON"
         raise OrderFileError(f"the ending of {path} names no format", code="TG-ORDER-FORMAT", where=path, fix=fix)

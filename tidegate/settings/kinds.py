@@ -154,7 +154,7 @@ def _parse_place(value: object) -> str:
         remember(user.partition(":")[2])
         raise NotAllowed("a URL without a password: its credentials come from the environment, as the store's own tools take them")
     if not text or (separator and scheme not in OBJECT_STORE_SCHEMES):
-        raise NotAllowed(f"a folder, or a URL that begins with {', '.join(f'{scheme}://' for scheme in OBJECT_STORE_SCHEMES)}")
+        raise NotAllowed(f"a path, or a URL that begins with {', '.join(f'{scheme}://' for scheme in OBJECT_STORE_SCHEMES)}")
     return text
 
 

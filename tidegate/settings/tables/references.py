@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from ordering.errors import TickRangeError
 from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
-from tidegate.settings.kinds import Duration, Kind
+from tidegate.settings.kinds import Duration, FilesPlace, Kind
 from tidegate.settings.tables.base import Contradiction, FieldType, Table
 from tidegate.settings.tables.payload_formats import Delimiter
 from tidegate.settings.tables.postgres_server import PostgresServer
@@ -42,12 +42,12 @@ class ReferenceSettings(Table):
     """[references.NAME]: one table of reference data and its versions."""
 
     name: str = Field(default="", alias="__name__", exclude=True)
-    path: Annotated[str | None, Kind("path; default: none")] = Field(
+    path: Annotated[FilesPlace | None, Kind("path or URL; default: none")] = Field(
         default=None,
-        description="File with the records; with {date} (YYYY-MM-DD, YYYY/MM/DD or YYYYMMDD) and {time} (HH, HH-mm or HH-mm-ss) in it "
-        "a version for each file that is there, valid from the instant in its name on.",
+        description="File with the records, also by s3://, gs:// or abfs://; with {date} (YYYY-MM-DD, YYYY/MM/DD or YYYYMMDD) and {time} "
+        "(HH, HH-mm or HH-mm-ss) in it a version for each file that is there, valid from the instant in its name on.",
     )
-    effective: Annotated[dict[str, str], Kind("table of times and paths; default: none")] = Field(
+    effective: Annotated[dict[str, FilesPlace], Kind("table of times and paths; default: none")] = Field(
         default_factory=dict, description="Instead of path: the file of each version by the instant from which on it is valid."
     )
     format: Literal["auto", "csv", "ndjson", "parquet"] = Field(
@@ -60,6 +60,11 @@ class ReferenceSettings(Table):
 
     # A table comes last.
     postgres: ReferenceQuery | None = Field(default=None, description="A PostgreSQL table that is asked for versions: the files of path.")
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The paths and URLs that the settings name."""
+        return (*([self.path] if self.path else ()), *self.effective.values())
 
     @property
     def has_pattern(self) -> bool:
@@ -77,6 +82,8 @@ class ReferenceSettings(Table):
         if self.postgres is not None and ("{date}" not in (self.path or "") or "{time}" not in (self.path or "")):
             example = f'path = "reference/{self.name or "table"}-{{date}}T{{time}}.ndjson"'
             conflicts.append(("path", "each version of postgres is a file with the instant in its name", example))
+        elif self.postgres is not None and "://" in str(self.path):
+            conflicts.append(("path", "versions of postgres are written into a folder", "give a path instead of a URL"))
         elif self.postgres is not None and not (self.format == "ndjson" or str(self.path).endswith((".ndjson", ".jsonl", ".json"))):
             conflicts.append(("path", "versions of postgres are written as JSON objects line by line", "let path end in .ndjson"))
         for text in self.effective:

@@ -1,0 +1,97 @@
+"""A query that looks rows up in reference data on an object store: what was found stays, over kill -9, whatever becomes of the objects."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.object_server import CREDENTIALS, ObjectServer
+from support.stack.drawn_logs import START_MS, draw
+from support.stack.jobs import Workspace, error_code, settings_of, workspace
+from support.stack.topics import create, fresh, produce, records
+
+from ordering.ticks import SECOND_US, format_tick
+
+if TYPE_CHECKING:
+    from support.stack.servers import Stack
+
+pytestmark = pytest.mark.integration
+EVENTS = 8_000
+START_US = START_MS * 1000
+TABLES = """
+[inputs.events]
+topic = "{topic}"
+timestamp_by = "at"
+early = "1m"
+late = "20s"
+
+[references.r]
+path = "{url}"
+
+[outputs.found]
+topic = "{topic}.found"
+
+[outputs.expected]
+topic = "{topic}.expected"
+"""
+SCRIPT = "SELECT e.k AS k, e.v AS v, r.name AS name FROM events TIMESTAMP BY at e JOIN r ON r.one = 1"
+
+
+def name_of(instant_us: int) -> str:
+    """Return the name of the version that begins at an instant."""
+    return f"r-{format_tick(instant_us)[:19].replace(':', '-')}.csv"
+
+
+def results(space: Workspace, topic: str) -> list[tuple[bytes | None, int]]:
+    """Return value and time of each result."""
+    return [(each.value(), each.timestamp()[1]) for each in records(space.stack.bootstrap, topic) if (each.value() or b"").startswith(b"{")]
+
+
+def test_a_replay_finds_what_was_found(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level 3: a version that comes while the job runs, is taken away, and a kill -9: the bytes of a run on a folder that had both."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    server, bucket = ObjectServer(tmp_path / "log"), f"bucket-{uuid.uuid4().hex}"
+    server.make_bucket(bucket)
+    versions = {name_of(START_US - 3600 * SECOND_US): b"one,name\n1,first\n"}
+    server.put(f"{bucket}/lake/{next(iter(versions))}", next(iter(versions.values())))
+    topic = create(stack.bootstrap, fresh("objects"), 2)
+    raws = draw(7, EVENTS, 2, keys=("a", "b", "c"))
+    last_us = max(raw.stamp_ms for raw in raws) * 1000
+    url = server.url(f"{bucket}/lake/r-{{date}}T{{time}}.csv")
+    with workspace(tmp_path / "job", stack, TABLES.format(topic=topic, url=url)) as space:
+        space.script("found.sql", SCRIPT)
+        produce(stack.bootstrap, topic, raws[: EVENTS // 3])
+        ingest = space.start("ingest", "events")
+        job = space.start_alone("query", "found.sql", "--into", "found", **CREDENTIALS)
+        job.until(lambda: job.batches > 0, "a batch")
+        second_us = (START_US + last_us) // 2 // SECOND_US * SECOND_US
+        versions[name_of(second_us)] = b"one,name\n1,second\n"
+        server.put(f"{bucket}/lake/{name_of(second_us)}", versions[name_of(second_us)])
+        job.until(lambda: len(job.logged("reference data taken up")) == 1, "the second version")
+        server.delete(f"{bucket}/lake/{name_of(second_us)}")
+        produce(stack.bootstrap, topic, raws[EVENTS // 3 :])
+        before = job.batches
+        job.until(lambda: job.batches > before, "something after it")
+        job.kill()
+        ingest.stop()
+        # Back with other bytes it is refused; gone, the copy counts.
+        server.put(f"{bucket}/lake/{name_of(second_us)}", b"one,name\n1,other\n")
+        assert error_code(space.start_alone("query", "found.sql", "--into", "found", **CREDENTIALS)) == "TG-REFERENCE-CHANGED"
+        server.delete(f"{bucket}/lake/{name_of(second_us)}")
+        space.start("ingest", "events", "--until-end").finish()
+        last = space.start_alone("query", "found.sql", "--into", "found", **CREDENTIALS).finish()
+        assert not last.get("late_reference_versions")
+        (space.folder / "lake").mkdir()
+        for name, content in versions.items():
+            (space.folder / "lake" / name).write_bytes(content)
+        in_folder = settings_of(references__r__path="lake/r-{date}T{time}.csv")
+        space.start("query", "found.sql", "--into", "expected", *in_folder).finish()
+        found = results(space, f"{topic}.found")
+        assert found == results(space, f"{topic}.expected")
+        seconds = {(json.loads(value or b"")["name"], stamp_ms * 1000 >= second_us) for value, stamp_ms in found}
+        assert seconds == {("first", False), ("second", True)}
+    server.stop()
