@@ -36,9 +36,10 @@ def answer_timeout_us(settings: RedisConnection) -> int:
     return min(ANSWER_TIMEOUT_US_MAX, settings.connect_timeout_us)
 
 
-def connect(settings: RedisConnection, retries: int = _RETRIES) -> redis.Redis:
+def connect(settings: RedisConnection, retries: int = _RETRIES, encoding_errors: str = "strict") -> redis.Redis:
     """
     Return a client of the server in *settings*; texts go in and out as str. A call whose connection breaks is made again *retries* times.
+    *encoding_errors* says what becomes of an answer that is not UTF-8, as :meth:`bytes.decode` takes it.
 
     Raises:
         UnreachableError: Nothing answered within ``redis.connect_timeout``, or within a second if the connection is refused or the
@@ -56,7 +57,7 @@ def connect(settings: RedisConnection, retries: int = _RETRIES) -> redis.Redis:
             _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
             # A broken connection is tried again at once; a server that hangs is not: its caller has other work.
             retry = Retry(ExponentialBackoff(cap=1, base=0.1), retries, supported_errors=(redis.ConnectionError,))
-            return _client(settings, answer_timeout_us(settings) / SECOND_US, retry)
+            return _client(settings, answer_timeout_us(settings) / SECOND_US, retry, encoding_errors)
         except redis.AuthenticationError as error:
             raise _login_error(settings.address, error) from None
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
@@ -95,7 +96,7 @@ def _probe(settings: RedisConnection, left_s: float) -> None:
         client.ping()
 
 
-def _client(settings: RedisConnection, timeout_s: float, retry: Retry) -> redis.Redis:
+def _client(settings: RedisConnection, timeout_s: float, retry: Retry, encoding_errors: str = "strict") -> redis.Redis:
     try:
         return redis.Redis.from_url(
             settings.connection_url(),
@@ -105,6 +106,7 @@ def _client(settings: RedisConnection, timeout_s: float, retry: Retry) -> redis.
             socket_timeout=timeout_s,
             retry=retry,
             decode_responses=True,
+            encoding_errors=encoding_errors,
             protocol=2,
             client_name="tidegate",
         )

@@ -19,7 +19,10 @@ from ordering.ticks import format_tick, parse_tick
 from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from query.plan.nodes import Plan
+    from sinks.parquet_columns import Column
     from tidegate.settings.load import Settings
     from tidegate.verify.stages import Request, Stage
 
@@ -64,7 +67,7 @@ def verify(
     from tidegate.verify.stages import Request, find_target
 
     if check is not None:
-        _check(check, public_key, config, assign, format)
+        _check(check, public_key, queries or [], config, assign, format)
         return
     if sign_with is not None:
         # Before anything is computed: a key that cannot be read would waste the work.
@@ -135,7 +138,7 @@ def _verify_sample(request: Request, name: str, count: int, seed: int, format: F
         raise typer.Exit(1)
 
 
-def _check(file: Path, public_key: Path | None, config: Path | None, assign: list[str] | None, format: Format) -> None:
+def _check(file: Path, public_key: Path | None, queries: list[str], config: Path | None, assign: list[str] | None, format: Format) -> None:
     """Check an attestation's signature, and that what stands has its digests; exit with 1 if not."""
     from tidegate.kafka.admin import Admin
     from tidegate.observe.console import print_json
@@ -151,10 +154,9 @@ def _check(file: Path, public_key: Path | None, config: Path | None, assign: lis
         raise SettingError(f"the attestation cannot be read: {error}", code="TG-VERIFY-KEY", where=str(file)) from None
     attestation = check_signature(text, str(file), public_key)
     settings = load(config, parse_assignments(assign or []))
-    properties = settings.kafka.client_properties()
-    admin = Admin(properties, settings.kafka.connect_timeout_us / 1e6)
-    changes = list(find_changes(attestation.statement, admin, properties))
+    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     statement = attestation.statement
+    changes = list(find_changes(statement, admin, settings, lambda: _columns_of(settings, statement["target"], queries)))
     if format is Format.JSON:
         print_json({"holds": not changes, "key": attestation.fingerprint, "changes": changes, "statement": statement})
     else:
@@ -164,6 +166,14 @@ def _check(file: Path, public_key: Path | None, config: Path | None, assign: lis
         print_lines([*changes, signed])
     if changes:
         raise typer.Exit(1)
+
+
+def _columns_of(settings: Settings, output: str, queries: list[str]) -> Sequence[Column]:
+    """Return the columns of an output as a verification of its tables has them; RefusedError if nothing says them."""
+    from tidegate.cli.sink import columns_of
+
+    plans = read_scripts(settings, queries).get(output, ()) if not settings.output(output).columns else ()
+    return next((plan.columns for plan in plans if plan.output == output), None) or columns_of(settings, output, None)
 
 
 def read_scripts(settings: Settings, queries: list[str]) -> dict[str, tuple[Plan, ...]]:

@@ -182,6 +182,7 @@ def _table_dict(table: TableCheck) -> dict[str, Any]:
         "rows": table.count,
         "differing": table.differing,
         "ahead": table.ahead,
+        "can_be_attested": table.can_be_attested,
         "partitions": [{"partition": partition, "below": below} for partition, below in sorted(table.below.items())],
         "sha256": table.sha256.hex(),
     }
@@ -340,8 +341,8 @@ def make_statement(told: Mapping[str, Any], since_us: int | None, until_us: int 
         "published": [
             {name: each[name] for name in named if name in each}
             for each in target.get("published", [])
-            # The rows of other destinations have no numbers: nothing would tell them from rows that came later.
-            if each["kind"] in ("topic", "files")
+            # Of other destinations nothing would tell the rows from such as came later.
+            if each["kind"] in ("topic", "files") or each["can_be_attested"]
         ],
         "stages": stages,
         "versions": told["versions"],

@@ -1,30 +1,41 @@
 """
 What stands now of what an attestation was given for: the digests of the same rows and files.
 
-Law: rows that came later do not count: of each partition as many rows are read as the statement says, from the same instants.
+Law: rows that came later do not count: of each partition as many rows are read as the statement says, from the same instants. Tables are
+judged by :mod:`tidegate.verify.attested_tables`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ordering.errors import RefusedError
 from ordering.ticks import parse_tick
 from sinks.file_places import open_place
+from sinks.parquet_columns import Column
 from tidegate.compare.records import PartitionWalk
 from tidegate.compare.sides import make_side
 from tidegate.kafka.admin import Admin
+from tidegate.settings.load import Settings
+from tidegate.verify.attested_tables import find_table_changes
 from tidegate.verify.file_rows import FileDigest, files_of_partition
 from tidegate.verify.rows import RowDigest
 from tidegate.verify.topic_rows import rows_between
 
 
-def find_changes(statement: Mapping[str, Any], admin: Admin, kafka: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is no longer as the statement says; RefusedError if a topic is gone."""
+def find_changes(statement: Mapping[str, Any], admin: Admin, settings: Settings, columns: Callable[[], Sequence[Column]]) -> Iterator[str]:
+    """
+    Yield what is no longer as the statement says; *columns* says which the output has, if a table asks for them. Raises RefusedError: a
+    topic is gone; of tables as :func:`tidegate.verify.attested_tables.find_table_changes`.
+    """
+    kafka = settings.kafka.client_properties()
     since_us, until_us = (None if statement[name] is None else parse_tick(statement[name]) for name in ("since", "until"))
     for published in statement["published"]:
         name = published["name"]
+        if published["kind"] == "table":
+            yield from find_table_changes(published, statement["target"], settings, admin, columns)
+            continue
         for partition in published["partitions"]:
             if published["kind"] == "topic":
                 count, sha256 = _rows(admin, kafka, name, partition, since_us, until_us)

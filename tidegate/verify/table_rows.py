@@ -49,6 +49,7 @@ class TableCheck:
     rows: UnorderedRows
     below: Mapping[int, int]
     has_strangers: bool = False
+    expires: bool = False
     notes: list[str] = field(default_factory=list)
     differing: int = 0
     differences: list[RowDifference] = field(default_factory=list)
@@ -64,13 +65,20 @@ class TableCheck:
 
     def finish(self) -> None:
         """Compare, and forget the rows."""
-        self.differing, self.differences = self.rows.differences(has_strangers=self.has_strangers)
+        self.differing, self.differences = self.rows.differences(has_strangers=self.has_strangers, expires=self.expires)
         self.sha256, self.count = self.rows.sha256(), self.rows.standing
         if self.left_out:
             self.notes.append(f"{self.left_out:,} results do not fit into the columns of {self.name}, and are not there")
         if self.has_strangers:
             self.notes.append(f"{self.name} has results of other topics too: rows that should not be there are not found")
+        if self.expires:
+            self.notes.append(f"rows of {self.name} expire: those that are missing are not found")
         self.close()
+
+    @property
+    def can_be_attested(self) -> bool:
+        """Whether an attestation may say which rows stand: rows that come later must be told from them."""
+        return False
 
     def close(self) -> None:
         """Delete what was laid down."""
@@ -84,27 +92,38 @@ class StoreCheck(TableCheck):
     store: Store = field(kw_only=True)
     reader: StoreReader = field(kw_only=True)
     refused: Positions = field(kw_only=True)
+    # As of :class:`sinks.stores.reading.Standing`.
+    certain: Mapping[int, int] | None = field(kw_only=True, default=None)
 
     def accept(self, computed: Computed) -> None:
         """Take those results that the store has come to."""
-        released, partition = computed.results, computed.bucket
-        if released is None:
-            return
-        count = int(np.searchsorted(released.seq, self.below.get(partition, 0)))
-        self.ahead += len(released) - count
-        events = event_columns(released).slice(0, count)
-        rows = Rows(events.seq, events.log_offset, events.system_us, events.key, events.value)
+        if computed.results is not None:
+            events = event_columns(computed.results)
+            self.accept_rows(Rows(events.seq, events.log_offset, events.system_us, events.key, events.value), computed.bucket)
+
+    def accept_rows(self, rows: Rows, partition: int) -> None:
+        """Take the next results of a partition."""
+        count = int(np.searchsorted(rows.position, self.below.get(partition, 0)))
+        self.ahead += len(rows) - count
+        rows = rows.slice(0, count)
         while len(rows):
             try:
-                kept = self.reader.keep(rows)
+                kept = self.reader.keep(rows, partition)
             except RowsRefused as refused:
                 is_wanted = ~np.isin(rows.position, [refusal.position for refusal in refused.refusals])
                 self.left_out += len(rows) - int(is_wanted.sum())
                 rows = rows.select(is_wanted)
                 continue
-            optional = np.isin(rows.position, self.refused[partition]) if partition in self.refused else None
+            optional = np.isin(rows.position, self.refused.get(partition, ()))
+            if self.certain is not None:
+                optional |= rows.position >= self.certain.get(partition, 0)
             self.rows.add_computed(kept, partition, rows.position, rows.system_us, rows.key, optional)
             return
+
+    @property
+    def can_be_attested(self) -> bool:
+        """Whether all rows are known to be results up to ``below``, and to stay."""
+        return not (self.has_strangers or self.expires) and self.certain in (None, self.below)
 
     def close(self) -> None:
         """Disconnect, too."""
@@ -112,10 +131,13 @@ class StoreCheck(TableCheck):
         super().close()
 
 
-def make_store_check(kind: str, settings: StoreSettings, context: StoreContext, refused: Positions) -> TableCheck | None:
+def make_store_check(
+    kind: str, settings: StoreSettings, context: StoreContext, refused: Positions, certain: Mapping[int, int] | None = None
+) -> StoreCheck | None:
     """
-    Return the check of a store with what stands there; None if this kind of store cannot be read. Raises StoreError or UnreachableError: it
-    is not to be read now; RefusedError: it has the results of an earlier topic of this name.
+    Return the check of a store with what stands there; None if this kind of store cannot be read. *certain*: by partition, below which
+    positions results must stand; None: those that the store has come to. Raises StoreError or UnreachableError: it is not to be read now;
+    RefusedError: it has the results of an earlier topic of this name.
     """
     store = make_store(kind, settings, context)
     if not isinstance(store, ReadableStore):
@@ -129,7 +151,8 @@ def make_store_check(kind: str, settings: StoreSettings, context: StoreContext, 
             {stream.name: progress.stream_id}, {stream.name: stream.id}, name, "name the table that has the results of this topic"
         )
     below = {partition: progress.position for partition, progress in standing.progress.items()}
-    return StoreCheck("table", name, rows, below, standing.is_shared, store=store, reader=reader, refused=refused)
+    found = standing.is_shared, standing.expires
+    return StoreCheck("table", name, rows, below, *found, store=store, reader=reader, refused=refused, certain=certain or standing.certain)
 
 
 def refused_positions(admin: Admin, kafka: Mapping[str, str], topic: str) -> Positions:

@@ -135,12 +135,17 @@ class UnorderedRows:
             digest.update("".join(lines.column(0).to_pylist()).encode())
         return digest.digest()
 
-    def differences(self, *, has_strangers: bool = False) -> tuple[int, list[RowDifference]]:
-        """Return how many rows differ, and the first of these; *has_strangers*: rows that are no results may stand there too."""
+    def differences(self, *, has_strangers: bool = False, expires: bool = False) -> tuple[int, list[RowDifference]]:
+        """
+        Return how many rows differ, and the first of these. *has_strangers*: rows that are no results may stand there too; *expires*: rows
+        with a key may be gone.
+        """
         ends = ("min", "<=") if self._keeps == "first" else ("max", ">=")
         self._database.execute(_DIFFER if self._keeps == "all" else _DIFFER_BY_KEY.format(pick=ends[0], reaches=ends[1]))
         if has_strangers:
             self._database.execute("DELETE FROM extra WHERE key IS NULL OR key NOT IN (SELECT key FROM missing)")
+        if expires:
+            self._database.execute("DELETE FROM missing WHERE key NOT IN (SELECT key FROM standing)")
         counts = [self._database.execute(f"SELECT coalesce(sum(times), 0)::BIGINT FROM {kind}").fetchone() for kind in ("missing", "extra")]
         first = "SELECT key, line, part, seq, system_us, record_key FROM missing ORDER BY part, seq LIMIT"
         missing = [_Missing(*row) for row in self._database.execute(f"{first} {_FETCHED_DIFFERENCES}").fetchall()]

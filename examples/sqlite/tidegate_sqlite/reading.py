@@ -62,7 +62,7 @@ class SqliteReader:
         progress = {partition: Progress(*rest) for topic, partition, *rest in found if topic == ours}
         return Standing(progress, is_shared=any(topic != ours for topic, *_ in found))
 
-    def keep(self, rows: Rows) -> pa.Table:
+    def keep(self, rows: Rows, partition: int) -> pa.Table:
         """See :meth:`sinks.extending.StoreReader.keep`."""
         return self._kept([cells(column) for column in make_typed_table(rows, self._context.columns).columns])
 

@@ -54,6 +54,12 @@ def read_progress(table: Table, stream: Stream) -> TableProgress:
     return TableProgress(stream.id, {})
 
 
+def is_shared(table: Table, stream: Stream) -> bool:
+    """Return whether results of another topic stand in the table too, by what it has told of itself."""
+    told = [*table.properties, *(name for each in table.snapshots() if each.summary for name in each.summary.additional_properties)]
+    return any(name.startswith(_KEY) and name != f"{_KEY}{stream.name}" for name in told)
+
+
 def _parse(text: str) -> TableProgress:
     told = json.loads(text)
     return TableProgress(told["id"], {int(partition): (position, offset) for partition, (position, offset) in told["partitions"].items()})

@@ -19,6 +19,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 from sinks.stores.base import Batch, Progress, StoreContext
 from sinks.stores.iceberg.failures import translate_errors
 from sinks.stores.iceberg.progress import TableProgress, read_progress
+from sinks.stores.iceberg.reading import IcebergReader
 from sinks.stores.iceberg.target import check_new, find_missing, make_layout
 from sinks.stores.object_store_errors import repeat_lost
 from sinks.stores.table_columns import fit_rows
@@ -45,22 +46,8 @@ class IcebergStore:
 
     def check(self) -> None:
         """Compare the table's columns with the query's; nothing is changed."""
-        with translate_errors(self.name):
-            # Else the client makes the tables of an SQL catalog at once.
-            catalog = self._load_catalog(init_catalog_tables="false")
-            try:
-                table = self._find(catalog)
-            except (OperationalError, ProgrammingError) as error:
-                # The catalog has no tables yet; whatever else it is is found when the job prepares the table.
-                if not any(word in str(error) for word in ("no such table", "UndefinedTable")):
-                    raise
-                table = None
-            finally:
-                catalog.close()
-        if table is None:
+        if self._look() is None:
             check_new(self._settings, self._context.columns)
-        else:
-            find_missing(table, self._settings, self._context.columns)
 
     def prepare(self) -> None:
         """Make the table, or what it lacks."""
@@ -77,6 +64,10 @@ class IcebergStore:
         """Commit the rows with the progress."""
         return repeat_lost(partial(self._write, batch), CommitFailedException, self.name, _PAUSE_S)
 
+    def reader(self) -> IcebergReader:
+        """Return a reader of the table as it is now."""
+        return IcebergReader(self.name, self._look(), self._context)
+
     def close(self) -> None:
         """Disconnect from the catalog; the next call connects anew."""
         if self._catalog is not None:
@@ -90,6 +81,24 @@ class IcebergStore:
         if self._catalog is None:
             self._catalog = self._load_catalog()
         return self._catalog
+
+    def _look(self) -> Table | None:
+        """Return the table if it is there and fits, without making anything."""
+        with translate_errors(self.name):
+            # Else the client makes the tables of an SQL catalog at once.
+            catalog = self._load_catalog(init_catalog_tables="false")
+            try:
+                table = self._find(catalog)
+            except (OperationalError, ProgrammingError) as error:
+                # The catalog has no tables yet; whatever else it is is found when the job prepares the table.
+                if not any(word in str(error) for word in ("no such table", "UndefinedTable")):
+                    raise
+                table = None
+            finally:
+                catalog.close()
+        if table is not None:
+            find_missing(table, self._settings, self._context.columns)
+        return table
 
     def _find(self, catalog: Catalog) -> Table | None:
         try:

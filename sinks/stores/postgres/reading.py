@@ -82,7 +82,7 @@ class PostgresReader:
                     accept(table)
         return standing
 
-    def keep(self, rows: Rows) -> pa.Table:
+    def keep(self, rows: Rows, partition: int) -> pa.Table:
         """See :meth:`sinks.stores.reading.StoreReader.keep`."""
         typed = make_typed_table(rows, self._columns)
         for name, kind in self._told.items():

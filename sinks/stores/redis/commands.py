@@ -11,11 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sinks.parquet_columns import members
-from sinks.stores.base import Refusal, Rows, RowsRefused
+from sinks.stores.base import Progress, Refusal, Rows, RowsRefused
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
 # The command of a kind, and what TYPE calls the key.
 COMMANDS = {"hash": ("HSET", "hash"), "string": ("SET", "string"), "stream": ("XADD", "stream"), "sorted_set": ("ZADD", "zset")}
+
+# A field of the progress that no partition has.
+DISK_FIELD = "disk"
 
 # What stands in a key, or is a member of a sorted set: its arguments and the positions of all rows that gave it.
 Argument = str | bytes
@@ -35,21 +38,40 @@ def progress_key(prefix: str) -> str:
     return f"{prefix}tidegate_progress"
 
 
+def progress_field(topic: str, partition: int) -> str:
+    """Return the field of that hash for one partition of a topic."""
+    return f"{topic}-{partition}"
+
+
+def parse_progress(text: str) -> Progress:
+    """Return what such a field says."""
+    position, offset, stream_id = text.split(" ", 2)
+    return Progress(stream_id, int(position), int(offset))
+
+
 def make_writes(rows: Rows, partition: int, settings: RedisStoreSettings, prefix: str) -> Sequence[Write]:
     """Return the commands for *rows*. Raises RowsRefused: a row has no key, no score, or no field at all."""
-    refusals: list[Refusal] = []
     writes: dict[object, Write] = {}
+    for name, write in find_places(rows, partition, settings, prefix):
+        known = writes.pop(name, None)
+        writes[name] = Write(write.key, write.arguments, [*(known.positions if known else ()), *write.positions])
+    return list(writes.values())
+
+
+def find_places(rows: Rows, partition: int, settings: RedisStoreSettings, prefix: str) -> list[tuple[object, Write]]:
+    """Return for each row what identifies it, and the command for it alone. Raises as :func:`make_writes`."""
+    refusals: list[Refusal] = []
+    places: list[tuple[object, Write]] = []
     for position, value in zip(rows.position.tolist(), rows.value.to_pylist(), strict=True):
         try:
             name, key, arguments = _one(value, position, partition, settings, prefix)
         except _NoPlace as error:
             refusals.append(Refusal(position, str(error)))
             continue
-        known = writes.pop(name, None)
-        writes[name] = Write(key, arguments, [*(known.positions if known else ()), position])
+        places.append((name, Write(key, arguments, [position])))
     if refusals:
         raise RowsRefused(refusals)
-    return list(writes.values())
+    return places
 
 
 class _NoPlace(Exception):

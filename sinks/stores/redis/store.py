@@ -20,8 +20,9 @@ import redis
 from ordering.errors import UnreachableError
 from ordering.ticks import MILLISECOND_US
 from sinks.stores.base import Batch, Progress, Refusal, RowsRefused, StoreContext, StoreError
-from sinks.stores.redis.commands import COMMANDS, Write, make_writes, progress_key
+from sinks.stores.redis.commands import COMMANDS, DISK_FIELD, Write, make_writes, parse_progress, progress_field, progress_key
 from sinks.stores.redis.failures import translate_errors
+from sinks.stores.redis.reading import RedisReader
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.fault_points import pause_at
 from tidegate.redis_client import answer_timeout_us, connect
@@ -62,8 +63,6 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[4])
 return {'written'}
 """
 _HASH_TAG = re.compile(r"\{[^}]+\}")
-# A field that no partition has.
-_DISK_FIELD = "disk"
 
 
 class RedisStore:
@@ -100,7 +99,7 @@ class RedisStore:
         if self._settings.durability == "disk":
             with translate_errors(self._where):
                 # WAITAOF waits for what this connection has written: a write of its own stands behind all earlier ones.
-                self._execute("HSET", self._progress_key, _DISK_FIELD, "")
+                self._execute("HSET", self._progress_key, DISK_FIELD, "")
         self._is_ready = True
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
@@ -108,7 +107,7 @@ class RedisStore:
         client = self._ready()
         with translate_errors(self._where):
             found: Any = client.hmget(self._progress_key, [self._field(partition) for partition in partitions])
-        return {partition: _read_progress(text) for partition, text in zip(partitions, found, strict=True) if text is not None}
+        return {partition: parse_progress(text) for partition, text in zip(partitions, found, strict=True) if text is not None}
 
     def write(self, batch: Batch) -> Progress:
         """Run the script: it writes rows and progress, or nothing."""
@@ -122,12 +121,19 @@ class RedisStore:
             answer = self._run_script(batch, writes)
             pause_at("progress sent")
         if answer[0] == "before":
-            return _read_progress(answer[1]) if answer[1] else Progress(batch.stream_id, 0, 0)
+            return parse_progress(answer[1]) if answer[1] else Progress(batch.stream_id, 0, 0)
         if answer[0] == "ahead":
             what = f"the stream {answer[1]} has entries up to {answer[2]}-0, and the progress stands at {batch.start:,}"
             fix = f"delete the stream, or give this output a key_prefix of its own; {self._progress_key} has the progress"
             raise self._error("TG-STORE-LOST", what, fix)
         return batch.progress
+
+    def reader(self) -> RedisReader:
+        """Return a reader of the keys."""
+        with translate_errors(self._where):
+            # A text that was changed need not be UTF-8 any more.
+            self._client = connect(self._settings, retries=0, encoding_errors="backslashreplace")
+        return RedisReader(self._client, self._settings, self._prefix, self._context, self._where)
 
     def close(self) -> None:
         """Disconnect."""
@@ -193,12 +199,7 @@ class RedisStore:
         return answer
 
     def _field(self, partition: int) -> str:
-        return f"{self._context.stream.name}-{partition}"
+        return progress_field(self._context.stream.name, partition)
 
     def _error(self, code: str, what: str, fix: str) -> StoreError:
         return StoreError(what, code=code, where=self._where, fix=fix)
-
-
-def _read_progress(text: str) -> Progress:
-    position, offset, stream_id = text.split(" ", 2)
-    return Progress(stream_id, int(position), int(offset))

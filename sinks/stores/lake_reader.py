@@ -1,0 +1,51 @@
+"""
+The rows of a table of files whose format has a schema of its own.
+
+Law: they are those of one version of the table, which has their progress too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from sinks.parquet_columns import Column, make_schema
+from sinks.stores.base import Rows
+from sinks.stores.reading import Keeps, Standing
+from sinks.stores.table_columns import fit_rows
+from sinks.stores.typed_rows import make_typed_table
+
+
+class LakeReader(ABC):
+    """The rows of a table with a *schema*, None if there is no table; *standing* was read from the same version."""
+
+    key: tuple[str, ...] = ()
+    keeps: Keeps = "all"
+
+    def __init__(self, columns: Sequence[Column], schema: pa.Schema | None, standing: Standing) -> None:
+        self._columns, self._schema, self._standing = columns, schema, standing
+
+    def read(self, accept: Callable[[pa.Table], None]) -> Standing:
+        """See :meth:`sinks.stores.reading.StoreReader.read`."""
+        wanted = make_schema(self._columns)
+        for batch in self._batches(wanted.names) if self._schema is not None else ():
+            if len(batch):
+                accept(pa.Table.from_batches([batch]).select(wanted.names).cast(wanted))
+        return self._standing
+
+    def keep(self, rows: Rows, partition: int) -> pa.Table:
+        """See :meth:`sinks.stores.reading.StoreReader.keep`."""
+        typed = make_typed_table(rows, self._columns)
+        if self._schema is None:
+            return typed
+        return self._kept(fit_rows(self._schema, rows, typed).select(typed.column_names))
+
+    @abstractmethod
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the version with these columns."""
+
+    def _kept(self, rows: pa.Table) -> pa.Table:
+        """Return rows as the format gives them back, if it changes values."""
+        return rows
