@@ -183,7 +183,9 @@ def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closi
         near = [piece for piece in of_side if piece.num_rows < INDEXED_FROM or operator.may_ask(piece.ends_us, from_us, to_us, side)]
         parts.append({piece: piece.rows() for piece in near})
         asking = [rows.filter(pa.array(operator.asking_rows(rows, closing, side))) for rows in parts[side].values()]
-        asked.append(KeyHashes.of(operator.lookup_keys(concat_rows(asking), side)) if asking else None)
+        # Without rows there are no kinds of keys to compare, and nothing is looked up.
+        has_some = any(rows.num_rows for rows in asking)
+        asked.append(KeyHashes.of(operator.lookup_keys(concat_rows(asking), side)) if has_some else None)
     for side, of_side in enumerate(pieces):
         wanted = asked[1 - side]
         for piece in of_side:

@@ -254,6 +254,22 @@ def test_a_join_looks_old_rows_up_by_their_keys(left: str) -> None:
     assert sum(seen[-72:]) <= 72 * 120
 
 
+def test_new_rows_of_one_side_that_ask_for_nothing_read_no_old_ones() -> None:
+    """Orders without payments, then only time: no order is read again, since no payment asks for one."""
+    sql = "SELECT o.id, p.id AS paid FROM orders o JOIN payments p ON o.id = p.of AND DATEDIFF(day, o, p) BETWEEN 0 AND 6"
+    program, retention, looked = program_of(sql, [InputSchema("orders"), InputSchema("payments")]), Retention(), Looked()
+    orders = [Event(0, (at + 1) * SECOND, {"id": at}) for at in range(100)]
+    payments = [Event(0, SECOND, {"id": 0, "of": -1})]
+    with patch.object(gathering, "INDEXED_FROM", 8):
+        for name, events in (("orders", orders), ("payments", payments)):
+            for kept, prepared in program.prepare(name, event_table(events))[0]:
+                retention.add(kept, prepared)
+        program.finish(retention, slices({0: (0, 200 * SECOND)}, "from_us", "to_us"))
+        with looked.counting():
+            program.finish(retention, slices({0: (200 * SECOND, 300 * SECOND)}, "from_us", "to_us"))
+    assert looked.rows <= len(payments)
+
+
 JUMPS = {
     "sliding": ("SELECT k, COUNT(*) AS n FROM x GROUP BY k, SlidingWindow(day, 2)", 999),
     "inner": ("SELECT a.v, b.v AS w FROM x a JOIN x b ON a.v = b.no AND DATEDIFF(minute, a, b) BETWEEN 0 AND 1440", 0),
