@@ -40,7 +40,7 @@ def make_operator(
     if isinstance(node, Union):
         return UnionOfRows(node)
     if isinstance(node, Join):
-        return TemporalJoin(node, join_pairs_max)
+        return TemporalJoin(node, join_pairs_max, needed)
     if isinstance(node, ReferenceJoin):
         return ReferenceTableJoin(node, references[node.name], join_pairs_max)
     if isinstance(node, Analyze):

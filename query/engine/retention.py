@@ -163,6 +163,12 @@ class _Chunk:
     def nbytes(self) -> int:
         return sum(piece.stored.nbytes for piece in self.pieces.values())
 
+    def pack(self) -> None:
+        """Store large pieces in less memory, since they stay for long. What is written of the chunk does not change."""
+        for piece in self.pieces.values():
+            if piece.num_rows >= PACKED_FROM and unpack_table(piece.stored) is piece.stored:
+                piece.stored = pack_table(piece.stored)
+
     @property
     def tables(self) -> Tables:
         return {name: piece.stored for name, piece in self.pieces.items()}
@@ -283,6 +289,7 @@ class Retention:
         if sum(chunk.num_rows for chunk in newest) > ROWS_MAX or sum(chunk.nbytes for chunk in newest) > BYTES_MAX:
             for chunk in newest:
                 chunk.level = _FINAL_LEVEL
+                chunk.pack()
             return False
         # A dictionary, not a set: the order of names must not depend on hashes.
         names = {name: None for chunk in newest for name in chunk.pieces}

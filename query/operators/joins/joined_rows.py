@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from query.columns.large_tables import AT_ONCE_BYTES, take_values
 from query.operators.joins.matching import Pairs
 from query.operators.rows.row_stage import RowStage
+from query.plan.columns_read import ColumnNumbers
 from query.plan.row_tables import Ticks, append_values
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.kinds import Kind
@@ -34,6 +35,13 @@ def add_keys(below: pa.Table, keys: Sequence[Expr]) -> tuple[pa.Table, pa.Table]
     for (number, _), column in zip(computed, columns, strict=True):
         kept = append_values(kept, f"g{number}", column)
     return kept, bad
+
+
+def select_columns(rows: pa.Table, numbers: ColumnNumbers) -> pa.Table:
+    """Return rows without the columns that have other numbers."""
+    if numbers is None:
+        return rows
+    return rows.select([name for name in rows.column_names if (match := _COLUMN.fullmatch(name)) is None or int(match[1]) in numbers])
 
 
 def has_computed_keys(keys: Sequence[tuple[Expr, Expr]]) -> bool:

@@ -28,9 +28,19 @@ import pyarrow.compute as pc
 
 from ordering.columns.segments import stable_order
 from query.columns.large_tables import AT_ONCE_BYTES, text_bytes
-from query.operators.joins.joined_rows import add_keys, filter_pairs, has_computed_keys, have_all_keys, join_rows, keys_of, unmatched_rows
+from query.operators.joins.joined_rows import (
+    add_keys,
+    filter_pairs,
+    has_computed_keys,
+    have_all_keys,
+    join_rows,
+    keys_of,
+    select_columns,
+    unmatched_rows,
+)
 from query.operators.joins.matching import PAIRS_MAX, KeyedRows, Matches, Pairs, find_matches
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess, Quota, number_keys
+from query.plan.columns_read import ColumnNumbers, columns_read
 from query.plan.nodes import Join
 from query.plan.operator import Operator
 from query.plan.row_tables import Ints, Mask, Retained, Ticks, by_substream, concat_rows, no_rows, ticks
@@ -115,6 +125,8 @@ class TemporalJoin(Operator):
 
     node: Join
     pairs_max: int = JOIN_PAIRS_MAX
+    # The columns that the nodes above read.
+    needed: ColumnNumbers = None
     _keys: tuple[tuple[Expr, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -133,8 +145,12 @@ class TemporalJoin(Operator):
         return has_computed_keys(self.node.keys)
 
     def prepare(self, below: pa.Table, side: int = LEFT) -> tuple[pa.Table, pa.Table]:
-        """Return the rows with their computed keys (``g0_s``, ...), without those that can give no result, and the bad rows."""
-        kept, bad = add_keys(below, self._keys[side])
+        """
+        Return the rows with their computed keys (``g0_s``, ...), without those that can give no result, and the bad rows.
+
+        Columns that a step computes only because it can fail on them go no further.
+        """
+        kept, bad = add_keys(select_columns(below, columns_read(self.node, self.needed)[side]), self._keys[side])
         if side == RIGHT or not self.node.outer:
             can_match = (self._time(kept, side) != _NO_TIME) & have_all_keys(kept, self._keys[side])
             kept = kept if can_match.all() else kept.filter(pa.array(can_match))

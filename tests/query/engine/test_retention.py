@@ -178,3 +178,15 @@ def test_no_chunk_has_many_bytes(batches: list[list[int]], bytes_max: int) -> No
             assert all(piece.stored.nbytes <= max(bytes_max, 500) for name in ("rows", "at") for piece in retention.pieces(name))
     assert [len(value) for rows in retention.tables("rows") for value in rows["value"].to_pylist()] == sizes
     assert kept(retention, "at") == sizes
+
+
+def test_chunks_that_are_too_large_to_merge_are_packed() -> None:
+    """They stay for long, so they take less memory, and have the same rows."""
+    retention, values = Retention(), list(range(100))
+    with patch.multiple(retention_module, ROWS_MAX=500, PACKED_FROM=50):
+        for _ in range(retention_module.FANOUT):
+            retention.add("rows", rows_of(values))
+            written = retention.save().put
+    assert all(piece.stored.nbytes < 2 * len(values) for piece in retention.pieces("rows"))
+    assert kept(retention, "rows") == values * retention_module.FANOUT
+    assert len(written) == 1
