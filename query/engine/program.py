@@ -43,6 +43,7 @@ from query.plan.columns_read import columns_present, fields_extracted, needed_co
 from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, scan_of
 from query.plan.operator import Operator
 from query.plan.operator_extensions import check_rows_in_slice
+from query.plan.record_members import members_as_columns
 from query.plan.row_tables import RESULT_SCHEMA, encode_rows, first_reasons, split_failed
 from query.reference.tables import ReferenceTable
 from tidegate.expressions.evaluation.value_sizes import TOO_MUCH
@@ -95,11 +96,10 @@ class Program:
     def __post_init__(self) -> None:
         self._steps: list[Step] = []
         self._number: dict[tuple[Node, bool], int] = {}
-        self._fields = {
-            input: EventFields(self.payloads.get(input, JSON), fields) for input, fields in fields_extracted(self.plans).items()
-        }
-        self._needed = needed_columns(self.plans)
-        self.outputs = tuple(self._add_step(plan.root, is_last=True) for plan in self.plans)
+        plans = members_as_columns(self.plans)
+        self._fields = {input: EventFields(self.payloads.get(input, JSON), fields) for input, fields in fields_extracted(plans).items()}
+        self._needed = needed_columns(plans)
+        self.outputs = tuple(self._add_step(plan.root, is_last=True) for plan in plans)
         self._rows_left: dict[str, int] = {}
         self._is_one_timeline = all(plan.over is None for plan in self.plans)
         # System timestamp, JSON and reason of operators' rows on which an expression failed; the caller clears it.

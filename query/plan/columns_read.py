@@ -24,10 +24,16 @@ from query.plan.nodes import (
     scan_of,
     source_of,
 )
-from tidegate.expressions.tree import Cast, Expr, Field, Leaf, Literal, Payload, Property, Slot, keys_of
+from tidegate.expressions.evaluation.static_kinds import static_kind
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Call, Cast, Expr, Field, Leaf, Literal, Payload, Property, Slot, keys_of
 
 # Numbers of columns; None: all of them.
 ColumnNumbers = frozenset[int] | None
+
+_COMPARED = frozenset((Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR))
+_COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">=", "between", "in", "comparable"))
+_LOGIC = frozenset(("and", "or", "not", "condition"))
 
 
 def needed_columns(plans: Sequence[Plan]) -> dict[Rows, ColumnNumbers]:
@@ -91,7 +97,7 @@ def columns_present(node: Rows, needed: ColumnNumbers) -> list[int]:
 def computed_columns(node: Project, needed: ColumnNumbers) -> dict[int, Expr]:
     """Return the columns that must be computed, by number: those *needed*, and those that can fail."""
     columns = {number: column.expr for number, column in enumerate(node.columns)}
-    computed = {number: expr for number, expr in columns.items() if needed is None or number in needed or _can_fail(expr)}
+    computed = {number: expr for number, expr in columns.items() if needed is None or number in needed or can_fail(expr)}
     # A payload that cannot be read is a dead letter, so if any field of it was to be read, one is.
     exprs = [*predicates_of(node), *computed.values()]
     first_field = next((number for number, expr in columns.items() if _reads_payload(expr)), None)
@@ -129,12 +135,16 @@ def _reads_payload(expr: Expr) -> bool:
     return any(isinstance(leaf, Field) or (isinstance(leaf, Payload) and not leaf.names) for leaf in expr.leaves())
 
 
-def _can_fail(expr: Expr) -> bool:
-    """Return whether an expression may fail on some row; a value of the row, and TRY_CAST of one, never do."""
+def can_fail(expr: Expr) -> bool:
+    """Return whether an expression may fail on some row. Values of the row, TRY_CAST of them and comparisons of one known kind never do."""
     if isinstance(expr, (Leaf, Literal)):
         return False
+    if isinstance(expr, Call):
+        kinds = {static_kind(part) for part in expr.parts} - {Kind.NULL}
+        fits = kinds <= {Kind.BIT} if expr.name in _LOGIC else expr.name in _COMPARISONS and len(kinds) == 1 and kinds <= _COMPARED
+        return not fits or any(map(can_fail, expr.parts))
     is_safe = isinstance(expr, Property) or (isinstance(expr, Cast) and expr.lenient)
-    return not is_safe or _can_fail(expr.parts[0])
+    return not is_safe or can_fail(expr.parts[0])
 
 
 def _slots(exprs: Iterable[Expr]) -> frozenset[int]:

@@ -16,6 +16,7 @@ put together or dropped, or when.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from math import gcd
 
@@ -74,8 +75,10 @@ def keep_top_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggr
     cell = grid.pane_end(system_us)
     group = group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{key}") for key in range(keys)])
     is_kept = np.zeros(rows.num_rows, dtype=np.bool_)
-    for total, numbers in zip(totals, values, strict=True):
-        order = [from_columns(rows, f"v{number}") for number in numbers[len(numbers) - len(total.order) :]]
+    # Aggregates that differ only in what they return of a row pick the same rows.
+    orders = {replace(total, arg=None): numbers[len(numbers) - len(total.order) :] for total, numbers in zip(totals, values, strict=True)}
+    for total, numbers in orders.items():
+        order = [from_columns(rows, f"v{number}") for number in numbers]
         place = order_places(list(zip(order, (descending for _, descending in total.order), strict=True)))
         # Among equals the earlier row comes first, as when windows are computed.
         ordered = np.lexsort((system_us, place, cell, group))

@@ -9,7 +9,7 @@ rows of a window get the rows, sorted as the cells are, and the numbers of each 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from ordering.columns.segments import sort_places
 from query.columns.large_tables import take_rows
-from query.operators.rows.row_groups import group_numbers
+from query.operators.rows.ranks import order_places
+from query.operators.rows.row_groups import group_numbers, take_or_null
 from query.operators.windows.aggregate_states import AggregateStates, State, add_float_pieces
 from query.operators.windows.cell_runs import Cells, Runs, hopping_runs, sliding_runs
 from query.operators.windows.merged_cells import add_row_numbers, merge_cells
@@ -26,7 +27,34 @@ from query.plan.row_tables import Ints, Mask, Ticks, by_substream, ticks
 from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.tree import Aggregate
-from tidegate.expressions.variant import from_columns
+from tidegate.expressions.variant import Variant, from_columns
+
+
+@dataclass(frozen=True)
+class SortedRows:
+    """The values of rows, sorted by group and in their order within; only columns that are asked for are put in this order."""
+
+    table: pa.Table
+    # The row of the table at each place.
+    order: Ints
+    _sorted: dict[int, Variant] = field(default_factory=dict)
+    _ranked: dict[Aggregate, Ints] = field(default_factory=dict)
+
+    def values(self, number: int) -> Variant:
+        if number not in self._sorted:
+            self._sorted[number] = from_columns(self.table, f"v{number}").take_rows(self.order)
+        return self._sorted[number]
+
+    def ranks(self, total: Aggregate, numbers: Sequence[int]) -> Ints:
+        """Return the place of each row in the ORDER BY of an aggregate, whose keys are the values with these numbers."""
+        if total not in self._ranked:
+            descending = (descending for _, descending in total.order)
+            self._ranked[total] = order_places(list(zip(map(self.values, numbers), descending, strict=True)))
+        return self._ranked[total]
+
+    def values_at(self, number: int, places: Ints) -> Variant:
+        """Return the values at some places, NULL for -1. Raises TooMuchAtOnce: the texts are too large together."""
+        return take_or_null(from_columns(self.table, f"v{number}"), self.order[places], places >= 0)
 
 
 @dataclass(frozen=True)
@@ -41,8 +69,8 @@ class FramedWindows:
     merge: Callable[[Ints], pa.Table]
     # The sub and the keys of each group.
     groups: pa.Table
-    # The numbered rows, sorted by group, in their order within; None if no aggregate needs them.
-    rows: pa.Table | None
+    # The numbered rows; None if no aggregate needs them.
+    rows: SortedRows | None
 
 
 @dataclass(frozen=True)
@@ -187,10 +215,10 @@ def _overlaps(span: Span, subs: Ticks, closing: pa.Table) -> Mask:
     return mask
 
 
-def _sort_by_group(rows: pa.Table, group: Ticks) -> pa.Table:
+def _sort_by_group(rows: pa.Table, group: Ticks) -> SortedRows:
     """Return the values of rows, sorted by (group, system_us) and otherwise in their order."""
-    places = sort_places(group, ticks(rows, "system_us"), np.arange(len(group)), len(group))
-    return take_rows(rows.select([name for name in rows.column_names if name.startswith("v") or name == "system_us"]), places)
+    values = rows.select([name for name in rows.column_names if name.startswith("v")])
+    return SortedRows(values, sort_places(group, ticks(rows, "system_us"), np.arange(len(group)), len(group)))
 
 
 def _count(panes: Ticks, after_us: int, until_us: int) -> int:

@@ -86,6 +86,15 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
     return gather(len(first), pieces)
 
 
+def picked_rows(place: Ints, first: Ints, last: Ints, *, rows_max: int = ROWS_MAX) -> Ints:
+    """Return the number of the row that TopOne() picks in each window, by the *place* of all rows in its order; -1 without rows."""
+    picked = np.full(len(first), -1, dtype=np.int64)
+    for low, high in _chunks(first, last, rows_max):
+        top = _Runs.of(first[low:high], last[low:high]).ordered(place).top(1)
+        picked[low + np.flatnonzero(np.diff(top.starts))] = top.rows
+    return picked
+
+
 @dataclass(frozen=True)
 class _Runs:
     """The runs of some windows, expanded."""

@@ -15,7 +15,7 @@ the bigint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
@@ -26,13 +26,13 @@ import pyarrow.compute as pc
 from ordering.columns.segments import sort_places
 from query.columns import large_tables
 from query.columns.encode import canonicalize, encode_keys, encode_over_keys
-from query.columns.large_tables import check_repeated, in_parts, repeat_rows, take_rows
+from query.columns.large_tables import check_repeated, in_parts, repeat_rows, take_rows, variant_bytes
 from query.operators.rows.event_fields import EventFields
 from query.operators.rows.row_stage import RowStage
 from query.operators.windows.aggregate_states import finish_aggregate
 from query.operators.windows.compacting import cell_grid, compact_rows, keep_top_rows, merge_rows
-from query.operators.windows.framing import FramedWindows, Framing, needed_rows
-from query.operators.windows.holistic import compute_aggregate, is_holistic
+from query.operators.windows.framing import FramedWindows, Framing, SortedRows, needed_rows
+from query.operators.windows.holistic import compute_aggregate, is_holistic, picked_rows
 from query.plan.nodes import WindowedAggregate, predicates_of
 from query.plan.operator import Operator
 from query.plan.row_tables import (
@@ -51,6 +51,7 @@ from query.plan.row_tables import (
 from query.plan.windows import AnyWindow, Session, Sliding, Window, WindowSet, window_id, windows_of
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.evaluation.evaluate import evaluate
+from tidegate.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Call, Expr, Key, Total, WindowEnd, WindowId
@@ -241,7 +242,9 @@ class WindowAggregation(Operator):
         number = np.cumsum(kept) - 1
         return kept, [Failure(number[failure.rows], failure.reason) for failure in failures]
 
-    def _leaves(self, windows: pa.Table, groups: pa.Table, rows: pa.Table | None, number: int) -> tuple[dict[Expr, Variant], list[Failure]]:
+    def _leaves(
+        self, windows: pa.Table, groups: pa.Table, rows: SortedRows | None, number: int
+    ) -> tuple[dict[Expr, Variant], list[Failure]]:
         """Return the columns from which results are computed, and the results for which an aggregate failed."""
         count = windows.num_rows
         leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(count, {Kind.DATETIME: windows["system_us"]})}
@@ -252,17 +255,32 @@ class WindowAggregation(Operator):
             if isinstance(leaf, Key):
                 leaves[leaf] = repeat_rows(from_columns(groups, f"g{leaf.index}"), ticks(windows, "group"))
         failing: list[Failure] = []
+        size, picked = 0, dict[Aggregate, Ints]()
         for index, total in enumerate(self.node.totals):
-            leaves[Total(index, "", None)], failures = self._total(windows, rows, total)
+            column, failures = self._total(windows, rows, total, picked)
+            leaves[Total(index, "", None)] = column
             failing += failures
+            size += variant_bytes(column).sum()
+            if size > large_tables.REPEATED_BYTES and count > 1:
+                raise TooMuchAtOnce
         return leaves, failing
 
-    def _total(self, windows: pa.Table, rows: pa.Table | None, total: Aggregate) -> tuple[Variant, list[Failure]]:
+    def _total(
+        self, windows: pa.Table, rows: SortedRows | None, total: Aggregate, picked: dict[Aggregate, Ints]
+    ) -> tuple[Variant, list[Failure]]:
+        """Return the values of one aggregate; *picked* are the rows that TopOne() picks in an order, once they are known."""
         if not is_holistic(total):
             return finish_aggregate(windows, total, self._number_of(total)), []
         assert rows is not None, "rows are framed if an aggregate needs them"
-        values = [from_columns(rows, f"v{self.values.index(value)}") for value in total.parts]
-        return compute_aggregate(total, values, ticks(windows, "first_row"), ticks(windows, "last_row"))
+        numbers = [self.values.index(value) for value in total.parts]
+        first, last = ticks(windows, "first_row"), ticks(windows, "last_row")
+        if total.function != "topone":
+            return compute_aggregate(total, list(map(rows.values, numbers)), first, last)
+        # Several of one order pick the same rows, whatever they return of them.
+        same = replace(total, arg=None)
+        if same not in picked:
+            picked[same] = picked_rows(rows.ranks(same, numbers[1:]), first, last)
+        return rows.values_at(numbers[0], picked[same]), []
 
     def _number_of(self, total: Aggregate) -> int | None:
         argument = _argument(total)

@@ -86,6 +86,28 @@ def test_both_sides_of_a_join_keep_what_is_read_above_it() -> None:
     assert found == {"arrivals": "k a b", "others": "k b c"}
 
 
+def test_a_join_retains_only_what_is_read_of_its_sides() -> None:
+    """Not what a step computes because it may fail on it: CAST(d) makes a dead letter when the event comes, and is needed no more."""
+    compiled = program(STEP + "SELECT x.a AS a INTO out FROM s x JOIN s y ON DATEDIFF(second, x, y) BETWEEN 0 AND 9 AND x.e = y.e")
+    retention = Retention()
+    payloads = [{"w": 1, "a": 1, "d": "3", "e": "x"}, {"w": 1, "a": 2, "d": "y", "e": "x"}]
+    (step, rows), *_ = compiled.prepare("arrivals", event_table([Event(0, SECOND, payload) for payload in payloads]))[0]
+    retention.add(step, rows)
+    (found,) = compiled.finish(retention, slices({0: (0, 2 * SECOND)}, "from_us", "to_us"))
+    assert found["value"].to_pylist() == [b'{"a":1}']
+    retained = {name for side in compiled.retained_names[1:] for table in retention.tables(side) for name in table.column_names}
+    assert {name for name in retained if name[1:2].isdigit()} == {"s0_i", "s3_s"}
+
+
+def test_a_comparison_of_known_kinds_that_nobody_reads_is_not_computed() -> None:
+    """It cannot fail, unlike one of values of any kind."""
+    step = "WITH s AS (SELECT a, TRY_CAST(b AS bigint) > 2 AS known, c > 2 AS unknown FROM arrivals) "
+    kept, _ = prepared_columns(
+        program(step + "SELECT SUM(a) AS n INTO out FROM s GROUP BY a, TumblingWindow(second, 10)"), [{"a": 1, "c": 3}]
+    )
+    assert kept == ["s0_i", "s2_b"]
+
+
 def test_parts_of_a_union_are_read_alike() -> None:
     """By the places of columns, whatever their names; an output needs all."""
     union = "WITH u AS (SELECT a, b FROM arrivals UNION SELECT c, d FROM others) "
