@@ -67,7 +67,7 @@ EACH_CTI = Pace()
 
 
 # A settle returns about this many bytes of results, if they come in slices.
-RETURNED_BYTES = 2**26
+RETURNED_BYTES = 2**24
 
 
 @dataclass(frozen=True, slots=True)

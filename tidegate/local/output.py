@@ -64,7 +64,7 @@ class ResultFiles:
 
     def write(self, step: RunStep) -> None:
         for lines, results in zip(self._lines, step.results, strict=False):
-            lines.write([results.text()])
+            lines.write_texts(results.texts())
         self._lines[-1].write([dead_line(bad) for bad in step.bad])
 
     def commit(self) -> None:
@@ -87,7 +87,7 @@ class PrintedResults:
 
     def write(self, step: RunStep) -> None:
         if not self._heads:
-            self._lines.write([step.results[0].text()])
+            self._lines.write_texts(step.results[0].texts())
             return
         timed_lines = [
             (system_us, b"%b%b}\n" % (head, value))

@@ -32,7 +32,7 @@ from tidegate.local.ordered_log import OrderedLog
 # With OVER results leave by whole spans, as into result files. Short spans let results leave early.
 _SPAN_US = SECOND_US
 # Small pieces are merged and idle substreams forgotten this often. What is retained is packed only then.
-_STEPS_PER_TIDYING = 8
+_STEPS_PER_TIDYING = 4
 
 
 @dataclass(slots=True)
@@ -61,9 +61,9 @@ class Results:
         for instants, values in self.pieces:
             yield from zip(instants.tolist(), values.to_pylist(), strict=True)
 
-    def text(self) -> bytes:
-        """Return the values as lines."""
-        return b"".join(_joined_lines(values) for _, values in self.pieces)
+    def texts(self) -> Iterator[memoryview]:
+        """Yield the values as lines, piece by piece."""
+        return (_joined_lines(values) for _, values in self.pieces)
 
 
 def _joined_lines(values: pa.Array) -> memoryview:

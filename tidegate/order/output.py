@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Self, TextIO
@@ -147,15 +147,20 @@ class LineWriter:
             raise OrderOutputError(f"the file cannot be written: {error.strerror or error}", where=where, fix=fix) from error
 
     def write(self, lines: list[bytes]) -> None:
-        """Write lines, or texts of several lines, at once; each brings its line ends."""
-        if not self._is_wanted or not any(lines):
+        """Write lines at once; each brings its line end."""
+        self.write_texts([b"".join(lines)])
+
+    def write_texts(self, texts: Iterable[bytes | memoryview]) -> None:
+        """Write texts of several lines, one by one, so that large ones are not copied into one; each brings its line ends."""
+        if not self._is_wanted:
             return
         with self._writable():
             standard = (_standard_stream(self._path) if self._path else None) or sys.stdout
             stream = self._own or _binary_stream(standard)
             is_terminal = self._own is None and standard.isatty()
-            stream.write(b"".join(map(_shown_line, lines) if is_terminal else lines))
-            stream.flush()
+            for text in filter(len, texts):
+                stream.write(_shown_text(text) if is_terminal else text)
+                stream.flush()
 
     def commit(self) -> None:
         """Move the finished file to its place."""
@@ -171,9 +176,9 @@ class LineWriter:
                 self._unfinished = None
 
 
-def _shown_line(line: bytes) -> bytes:
-    """Return a line of a record as a terminal may get it; files and pipes get the bytes themselves."""
-    return visible_lines(line.decode("utf-8", "backslashreplace")).encode("utf-8")
+def _shown_text(text: bytes | memoryview) -> bytes:
+    """Return lines of records as a terminal may get them; files and pipes get the bytes themselves."""
+    return visible_lines(bytes(text).decode("utf-8", "backslashreplace")).encode("utf-8")
 
 
 def discard_stdout() -> None:
