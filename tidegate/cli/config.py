@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_origin
 
 import typer
 
@@ -94,8 +94,8 @@ def _toml_value(key: str, value: str) -> str:
     info = field_at(Settings, tuple(key.split(".")))
     number = info is not None and info.annotation in (int, int | None) and value.isdecimal()
     switch = info is not None and info.annotation is bool
-    several_topics = key.endswith(".topic") and value.startswith("[")
-    return value if number or switch or several_topics else json.dumps(value, ensure_ascii=False)
+    several = info is not None and get_origin(info.annotation) is tuple and value.startswith("[")
+    return value if number or switch or several else json.dumps(value, ensure_ascii=False)
 
 
 def _commented_toml(docs: Iterable[SettingDoc]) -> str:
