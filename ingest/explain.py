@@ -43,7 +43,8 @@ class ExplainingWalk(ReplayingWalk):
         """
         open_offsets = set(self._offsets)
         self._state.next_offset = start
-        with RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis) as reader:
+        settings = self._plan.settings
+        with RangeReader(self._plan.kafka, *self._partition, settings.source_ctis, framed=settings.headers) as reader:
             for records in read_unskipped(reader, start, end, self._plan.skipped_spans(self._partition), CHUNK_RECORDS):
                 self._judge(*self._partition, records, self._marks)
                 yield from self._pop_explanations(open_offsets)

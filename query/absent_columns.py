@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -19,7 +20,8 @@ from ordering.errors import TidegateError
 from query.columns.decode import decode
 from query.columns.large_tables import combine_column
 from query.config import Feed, QueryPlan
-from query.plan.nodes import Plan, Scan, exprs_in, scan_of, walk
+from query.plan.columns_read import leaves_read
+from query.plan.nodes import Plan, Scan
 from tidegate.expressions.binding.setting_expressions import path_of
 from tidegate.expressions.syntax.errors import suggest
 from tidegate.expressions.tree import Field, keys_of
@@ -34,13 +36,6 @@ CODE = "TG-LINT-ABSENT"
 _FIX = "correct the name, if it is misspelled"
 
 
-def fields_read(plans: Sequence[Plan], input: str) -> tuple[Field, ...]:
-    """Return the payload fields of an input that *plans* read, each once."""
-    nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root) if len(node.children) == 1)
-    reading = [node for node in nodes if (scan := scan_of(node)) is not None and scan.input == input]
-    return tuple(dict.fromkeys(part for node in reading for part in exprs_in(node) if isinstance(part, Field)))
-
-
 def absent_columns(
     plans: Sequence[Plan], input: str, payloads: pa.Array, payload_format: PayloadFormat = JSON
 ) -> Iterator[tuple[str, str]]:
@@ -48,7 +43,7 @@ def absent_columns(
     if not len(payloads):
         return
     names = _names(payloads[len(payloads) - 1].as_py())
-    for field in _without_values(fields_read(plans, input), payloads, payload_format):
+    for field in _without_values(leaves_read(plans, input, Field), payloads, payload_format):
         fix = suggest(str(field), [name for name in names if name != str(field)], _FIX)
         yield f"{field} has no value in {len(payloads):,} records of {input}: it is NULL", fix
 
@@ -87,7 +82,7 @@ class FirstRecords:
         wanted = payloads.slice(0, SAMPLE_RECORDS - self._counts[input])
         if len(wanted):
             absent = self._absent.get(input)
-            fields = fields_read(self._plans, input) if absent is None else absent
+            fields = leaves_read(self._plans, input, Field) if absent is None else absent
             self._absent[input] = _without_values(fields, combine_column(wanted), payload_format)
             self._counts[input] += len(wanted)
 
@@ -109,7 +104,8 @@ def absent_in_topics(layout: QueryPlan, admin: Admin) -> list[tuple[str, str]]:
     for feed in layout.feeds:
         # A topic that cannot be read is told by what has to read it.
         with suppress(TidegateError):
-            warnings += absent_columns(layout.plans, feed.input, _newest_payloads(layout, feed, admin), feed.payloads)
+            payloads = _newest_payloads(layout, feed, admin)
+            warnings += absent_columns(layout.plans, feed.input, payloads, replace(feed.payloads, headers=()))
     return warnings
 
 

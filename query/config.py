@@ -146,6 +146,9 @@ class QueryPlan:
             return self.exchange.buckets
         return self.feeds[0].partitions if self.over or self.by_partition else 1
 
+    def feed_of(self, log: int) -> Feed:
+        return self.feeds[self.logs[log][0]]
+
     def readers_of(self, log: int) -> Sequence[int]:
         if self.exchange is not None:
             return range(self.buckets)

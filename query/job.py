@@ -62,7 +62,7 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
     """
     parsed = read_script(script)
     inputs = [
-        InputSchema(name, table.timestamp_by, table.over, table.fields, is_stamped=table.arrival == "ingest")
+        InputSchema(name, table.timestamp_by, table.over, table.fields, is_stamped=table.arrival == "ingest", headers=table.headers)
         for name, table in settings.inputs.items()
     ]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]

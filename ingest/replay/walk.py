@@ -59,7 +59,8 @@ class ReplayingWalk(RangeWalk):
         Walk until *end*, and to the end of the input if *finish*; yield how many records each piece had, and the events that it released.
         """
         start, skips = self._state.next_offset, self._plan.skipped_spans(self._partition)
-        with RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis) as reader:
+        settings = self._plan.settings
+        with RangeReader(self._plan.kafka, *self._partition, settings.source_ctis, framed=settings.headers) as reader:
             for records in read_unskipped(reader, start, end, skips, CHUNK_EVENTS):
                 self._judge(*self._partition, records, self._marks)
                 yield from self._pop_steps(len(records))

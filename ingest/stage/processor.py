@@ -30,6 +30,7 @@ from ingest.stage.pending_ctis import PendingCtis
 from ingest.stage.policy_breaks import PolicyBreaks
 from ingest.stage.time_jumps import EFFECTS, TimeJump, find_time_jumps
 from ingest.stage.watermark_report import watermark_details, watermark_report
+from ordering.columns.framed_payloads import payload_of
 from ordering.columns.payload_columns import rows_above
 from ordering.model.events import Released
 from ordering.model.state import State
@@ -99,7 +100,8 @@ class IngestStage:
         except BaseException:
             # What the producer still holds and where the reader stands is unknown: neither may be used again.
             self._drop_producers()
-            drop_reader(self._plan.kafka, planned.topic, planned.partition, headers=self._plan.settings.source_ctis)
+            settings = self._plan.settings
+            drop_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, settings.headers)
             raise
         self._ctis += walk.ctis
         self._save(planned.number, state, store)
@@ -156,7 +158,7 @@ class RangeWalk:
     ) -> None:
         self._save = save
         self._plan, self._model, self._state, self._fields, self._producer = plan, model, state, fields, producer
-        self._writer = ChannelWriter(producer, plan.settings.ordered_topic)
+        self._writer = ChannelWriter(producer, plan.settings.ordered_topic, are_framed=bool(plan.settings.headers))
         self._pending = PendingCtis(model.generation)
         self.ctis: list[Cti] = []
         self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write"), 0.0)
@@ -182,7 +184,8 @@ class RangeWalk:
         self._add("planning_times_clamped", planned.clamped)
         self._note_skips(planned)
         if end > planned.start:
-            reader = cached_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes)
+            raw = planned.topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes, settings.headers
+            reader = cached_reader(self._plan.kafka, *raw)
             for records in read_unskipped(reader, planned.start, end, planned.skips):
                 self._spend("read")
                 self._bytes += records.value.nbytes
@@ -221,10 +224,12 @@ class RangeWalk:
         records = self._without_absurd_arrivals(topic, partition, records)
         if not len(records):
             return
-        ctis = source_ctis(records)
+        # Headers pass through the model before their payload, which it does not read.
+        bare = records.without_frames()
+        ctis = source_ctis(bare)
         bytes_max = min(self._plan.record_bytes_max, EVENT_BYTES_MAX)
         oversized = rows_above(bytes_max, records.value)
-        payloads = ctis.payloads_of(records)
+        payloads = ctis.payloads_of(bare)
         # What is too large anyway is not parsed: that takes several times its size in memory.
         fields = self._fields.read(pc.if_else(pa.array(oversized), None, payloads) if oversized.any() else payloads)
         fields.readable &= ctis.is_no_cti
@@ -299,6 +304,8 @@ class RangeWalk:
         # Views: a record may be large, and the letter is cut before it is copied.
         buffers = (column[row].as_buffer() for column in (records.key, records.value))
         key, value = (None if buffer is None else memoryview(buffer) for buffer in buffers)
+        if records.is_framed and value is not None:
+            value = payload_of(value)
         dead_letters_of(self._plan).send(DeadLetter(reason, origin, key, value))
         if f"dead_letter_{reason}" not in self._state.totals:
             # Log each reason once; later records are only counted.

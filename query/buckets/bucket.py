@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ordering.columns.framed_payloads import payload_of
 from ordering.columns.payload_columns import rows_above
 from ordering.errors import check_saved_version
 from ordering.model.state import Delta
@@ -60,6 +61,7 @@ from query.plan.row_tables import RESULT_SCHEMA
 from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
 from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.evaluation.value_sizes import TOO_MUCH
+from tidegate.payloads.formats import JSON
 
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
 BUCKET_STATE_VERSION = 1
@@ -317,6 +319,8 @@ class Bucket(ABC):
 
     def _add_bad_row(self, events: pa.Table, row: int, source_index: int, reason: str) -> None:
         key, value, partition_id, offset = (events[name][row].as_py() for name in ("key", "value", "partition_id", "offset"))
+        if value is not None and self._program.payloads.get(self._sources[source_index].input, JSON).headers:
+            value = bytes(payload_of(value))
         self._bad_rows.append(BadRow(reason, key, value, source_index, partition_id, offset))
 
     def _finish(self, closing: pa.Table) -> list[pa.Table]:

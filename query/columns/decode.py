@@ -1,7 +1,7 @@
 """
 Decoding: Kafka records of an ordered partition become a table of events and the CTIs between them.
 
-This is the only conversion of events; :mod:`query.columns.events` describes the table.
+This is the only conversion of events; :mod:`query.columns.events` describes the table. Frames before the values of events stay.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def decode(records: Records, topic: str, partition: int) -> DecodedRange:
     event_rows = np.flatnonzero(header_bytes == EVENT_HEADER_BYTES)
     other_rows = np.flatnonzero(header_bytes != EVENT_HEADER_BYTES).tolist()
     try:
-        ctis = [(int(records.offset[row]), decode_cti(header[row].as_py(), records.value[row].as_py(), partition)) for row in other_rows]
+        ctis = [(int(records.offset[row]), decode_cti(header[row].as_py(), records.payload(row) or b"", partition)) for row in other_rows]
         fields = decode_event_headers(_join_event_headers(header, other_rows))
     except ProtocolError as error:
         raise _first_unreadable(records, header.to_pylist(), topic, partition) or error from None
@@ -100,7 +100,7 @@ def _first_unreadable(records: Records, headers: list[bytes], topic: str, partit
             if len(header) == EVENT_HEADER_BYTES:
                 decode_event_headers([header])
             elif len(header) == CTI_HEADER_BYTES:
-                decode_cti(header, records.value[row].as_py(), partition)
+                decode_cti(header, records.payload(row) or b"", partition)
             else:
                 fix = "only tidegate may write to an ordered topic: is another producer using it?"
                 return ProtocolError("a record has no tidegate header", where=where, fix=fix)

@@ -8,6 +8,7 @@ which it fails is a dead letter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from query.plan.nodes import (
     Analyze,
@@ -20,14 +21,17 @@ from query.plan.nodes import (
     Rows,
     Union,
     WindowedAggregate,
+    exprs_in,
     predicates_of,
     scan_of,
     source_of,
+    walk,
 )
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Call, Cast, Expr, Field, Leaf, Literal, Payload, Property, Slot, keys_of
+from tidegate.expressions.tree import Call, Cast, Expr, Field, Header, Leaf, Literal, Payload, Property, Slot, keys_of
 
+LeafKind = TypeVar("LeafKind", bound=Leaf)
 # Numbers of columns; None: all of them.
 ColumnNumbers = frozenset[int] | None
 
@@ -69,6 +73,18 @@ def fields_extracted(plans: Sequence[Plan]) -> dict[str, tuple[Field, ...]]:
             used = (leaf for expr in exprs for leaf in expr.leaves() if isinstance(leaf, Field))
             fields.setdefault(scan.input, {}).update(dict.fromkeys(used))
     return {name: tuple(used) for name, used in fields.items()}
+
+
+def leaves_read(plans: Sequence[Plan], input: str, kind: type[LeafKind]) -> tuple[LeafKind, ...]:
+    """Return the leaves of one *kind* that *plans* read of an input's events, each once."""
+    nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root) if len(node.children) == 1)
+    reading = [node for node in nodes if (scan := scan_of(node)) is not None and scan.input == input]
+    return tuple(dict.fromkeys(part for node in reading for part in exprs_in(node) if isinstance(part, kind)))
+
+
+def headers_read(plans: Sequence[Plan], input: str) -> tuple[str, ...]:
+    """Return the names of the headers that *plans* read of an input's records."""
+    return tuple(sorted(header.name for header in leaves_read(plans, input, Header)))
 
 
 def columns_read(node: Rows, needed: ColumnNumbers) -> tuple[ColumnNumbers, ...]:

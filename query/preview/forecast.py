@@ -215,7 +215,7 @@ def _estimate_kept(admin: Admin, layout: QueryPlan, feed: Feed) -> KeptRows:
 def _measure_row_bytes(layout: QueryPlan, feed: Feed, partition: Partition, start: int, end: int) -> float | None:
     """Return how many bytes operators keep of a record, measured on the newest ones; None if there is none."""
     start_offset, count, total_bytes, program = max(end - SAMPLE_RECORDS, start), 0, 0, layout.program()
-    with RangeReader(layout.kafka, *partition, headers=True) as reader:
+    with RangeReader(layout.kafka, *partition, headers=True, framed=feed.payloads.headers) as reader:
         for records in reader.read(start_offset, end):
             count += len(records.offset)
             prepared, _ = program.prepare(feed.input, for_operators(decode(records, *partition).events))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from query.columns.splicing import STAR
 from query.plan.nodes import Filter, Reference, Rows, Scan
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.names import InputNames
+from tidegate.expressions.binding.names import InputNames, header_of
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, nearest, suggest
@@ -21,6 +21,7 @@ from tidegate.expressions.tree import (
     Cast,
     EventId,
     Expr,
+    Header,
     Leaf,
     Numbered,
     Payload,
@@ -126,6 +127,8 @@ class ScopeNames:
         if relation.schema is not None and relation.schema.is_result and isinstance(leaf, (EventId, RecordOffset)):
             fix = "select it in the query that writes the results"
             raise self.source.not_yet(offset, f"{leaf} of {relation.name}, the result of a query, is", fix=fix)
+        if relation.schema is not None and isinstance(leaf, Header):
+            return of_relation(index, header_of(self.source, relation.schema, leaf, offset))
         return replace(_relation_leaf(index, leaf), offset=offset)
 
     def time_of_side(self, name: str, offset: int) -> Expr | None:

@@ -74,7 +74,7 @@ class QueryStage:
             drop_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
             forget_job(plan.checkpoint)
             for planned in ranges:
-                drop_reader(self._plan.kafka, *self._plan.partitions[planned.log], headers=True)
+                drop_reader(plan.kafka, *plan.partitions[planned.log], headers=True, framed=plan.feed_of(planned.log).payloads.headers)
             raise
         store.save(number, bucket, bucket.save())
         return report
@@ -172,7 +172,7 @@ class BucketRun:
         """Accept the ranges piece by piece; yield the bytes of each."""
         unread = {planned.log: self._pieces(planned.log, planned.start, planned.end) for planned in ranges if planned.end > planned.start}
         for log, piece in read_in_time_order(unread):
-            feed = self._plan.feeds[self._plan.logs[log][0]]
+            feed = self._plan.feed_of(log)
             self._first.look_at(feed.input, piece.events["value"], feed.payloads)
             for released in self._bucket.accept_in_parts(log, piece):
                 self._write(released)
@@ -191,7 +191,7 @@ class BucketRun:
 
     def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]
-        reader = cached_reader(self._plan.kafka, topic, partition, headers=True)
+        reader = cached_reader(self._plan.kafka, topic, partition, headers=True, framed=self._plan.feed_of(log).payloads.headers)
         pieces = reader.read(start, end, CHUNK_EVENTS)
         while True:
             try:

@@ -6,12 +6,13 @@ determine how the work can be laid out, and the layout determines which run is s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from ordering.errors import QueryError
 from query.config import QueryPlan
+from query.plan.columns_read import headers_read
 from query.plan.nodes import Plan, Project, Scan
 from query.reference.files import load_references
 from query.reference.tables import ReferenceTable
@@ -128,7 +129,7 @@ def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> Payl
     """Return the format of an input's payloads; QueryError if the query would pass on as results what no query can read."""
     if name not in settings.inputs:
         return JSON
-    payloads = PayloadFormat.of(settings.input(name), settings.schema_registry)
+    payloads = replace(PayloadFormat.of(settings.input(name), settings.schema_registry), headers=headers_read(plans, name))
     passing = [plan for plan in plans if isinstance(plan.root, Project) and not plan.root.columns and name in plan.inputs]
     if payloads.name != "json" and passing:
         message = f"SELECT * over payloads in {payloads.name} is not supported yet: results are JSON"

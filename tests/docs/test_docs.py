@@ -24,7 +24,7 @@ PACKAGES = ("ordering", "tidegate", "sinks", "ingest", "query")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 CODE = re.compile(r"TG-[A-Z]+(?:-[A-Z]+)*")
 INPUTS = [
-    InputSchema("flights", "scheduled", "origin"),
+    InputSchema("flights", "scheduled", "origin", headers=("tenant",)),
     InputSchema("taxis", "at", "car"),
     InputSchema("departures", is_result=True),
     InputSchema("airports", is_reference=True),

@@ -32,11 +32,16 @@ static int64_t below(int64_t bound) { return (int64_t)(random_bits() % (uint64_t
 
 #define LOG 400
 #define FIRST_OFFSET 100
+#define OWN 3
+static const char *OWN_NAMES[OWN] = {"x", "trace", "x"}, *ASKED[] = {"trace", "x", "missing"};
 
 typedef struct {
     rd_kafka_message_t of; /* first: a pointer to it is one to the message */
     void *header[2];
     size_t header_bytes[2];
+    void *own[OWN]; /* headers of its producer, by the names in OWN_NAMES; NULL: one without a value */
+    size_t own_bytes[OWN];
+    int owned;
     int64_t stamp_ms;
 } message;
 
@@ -69,6 +74,9 @@ static void make_log(void) {
         made->of.key = some_bytes(&made->of.key_len, 30);
         for (int which = 0; which < 2; which++)
             made->header[which] = some_bytes(&made->header_bytes[which], 60);
+        made->owned = (int)below(OWN + 1);
+        for (int which = 0; which < made->owned; which++)
+            made->own[which] = some_bytes(&made->own_bytes[which], 90);
         made->stamp_ms = below(1000);
         log_of[row] = made;
     }
@@ -77,6 +85,8 @@ static void make_log(void) {
 static void destroy(rd_kafka_message_t *given) {
     message *made = (message *)given;
     free(made->of.payload), free(made->of.key), free(made->header[0]), free(made->header[1]);
+    for (int which = 0; which < OWN; which++)
+        free(made->own[which]);
     free(made);
     alive--;
 }
@@ -92,6 +102,9 @@ static rd_kafka_message_t *hand_out(void) {
     for (int part = 0; part < 4; part++)
         if (*parts[part])
             *parts[part] = memcpy(malloc(sizes[part] ? sizes[part] : 1), *parts[part], sizes[part]);
+    for (int which = 0; which < OWN; which++)
+        if (copy->own[which])
+            copy->own[which] = memcpy(malloc(made->own_bytes[which] + 1), made->own[which], made->own_bytes[which]);
     alive++;
     return &copy->of;
 }
@@ -117,7 +130,31 @@ static int64_t timestamp(const rd_kafka_message_t *given, int *kind) {
 static int headers_of(const rd_kafka_message_t *given, rd_kafka_headers_t **found) {
     const message *made = (const message *)given;
     *found = (rd_kafka_headers_t *)made;
-    return made->header[0] || made->header[1] ? 0 : -156;
+    return made->header[0] || made->header[1] || made->owned ? 0 : -156;
+}
+
+static int header_get_all(const rd_kafka_headers_t *of, size_t index, const char **name, const void **value, size_t *size) {
+    const message *made = (const message *)of;
+    for (int which = 0; which < 2 + made->owned; which++) {
+        if (which < 2 && !made->header[which])
+            continue;
+        if (index--)
+            continue;
+        *name = which < 2 ? which ? "tf" : "tg" : OWN_NAMES[which - 2];
+        *value = which < 2 ? made->header[which] : made->own[which - 2];
+        *size = which < 2 ? made->header_bytes[which] : made->own_bytes[which - 2];
+        return 0;
+    }
+    return -156;
+}
+
+static int header_get_last(const rd_kafka_headers_t *of, const char *name, const void **value, size_t *size) {
+    const char *other;
+    int found = -156;
+    for (size_t index = 0; header_get_all(of, index, &other, value, size) == 0; index++)
+        if (!strcmp(name, other))
+            found = (int)index;
+    return found < 0 ? found : header_get_all(of, (size_t)found, &other, value, size);
 }
 
 static int header_get(const rd_kafka_headers_t *of, size_t index, const char *name, const void **value, size_t *size) {
@@ -135,9 +172,40 @@ static rd_kafka_event_t *no_event(rd_kafka_queue_t *queue, int wait) { return (v
 
 /* --- reading --------------------------------------------------------------------------------------------------------- */
 
-static void compare(const tg_piece *piece, int64_t row, const message *made) {
-    const void *parts[] = {made->of.payload, made->of.key, made->header[0], made->header[1]};
-    const size_t sizes[] = {made->of.len, made->of.key_len, made->header_bytes[0], made->header_bytes[1]};
+static uint8_t *put(uint8_t *at, const void *bytes, size_t length) {
+    return (length ? memcpy(at, bytes, length) : at), at + length;
+}
+
+static uint8_t *put_entry(uint8_t *at, const message *made, int which) {
+    int32_t sizes[] = {(int32_t)strlen(OWN_NAMES[which]), made->own[which] ? (int32_t)made->own_bytes[which] : -1};
+    at = put(put(at, sizes, sizeof sizes), OWN_NAMES[which], (size_t)sizes[0]);
+    return put(at, made->own[which], made->own[which] ? made->own_bytes[which] : 0);
+}
+
+/* What a value becomes with a frame before it; its length goes into *length*. */
+static uint8_t *framed_value(const message *made, int framed, size_t *length) {
+    uint8_t *value = malloc(made->of.len + 1000), *at = value + FRAME_HEAD;
+    if (framed < 0)
+        for (int which = 0; which < made->owned; which++)
+            at = put_entry(at, made, which);
+    else { /* in the order that was asked for: the name that is there once, then the last of the other */
+        if (made->owned > 1 && made->own[1])
+            at = put_entry(at, made, 1);
+        int last = made->owned > 2 ? 2 : 0;
+        if (made->owned > 0 && made->own[last])
+            at = put_entry(at, made, last);
+    }
+    int32_t entries = (int32_t)(at - value) - FRAME_HEAD;
+    put(value, &entries, sizeof entries);
+    *length = (size_t)(put(at, made->of.payload, made->of.len) - value);
+    return value;
+}
+
+static void compare(const tg_piece *piece, int64_t row, const message *made, int framed) {
+    size_t value_bytes = made->of.len;
+    uint8_t *value = framed && made->of.payload ? framed_value(made, framed, &value_bytes) : NULL;
+    const void *parts[] = {value ? value : made->of.payload, made->of.key, made->header[0], made->header[1]};
+    const size_t sizes[] = {value_bytes, made->of.key_len, made->header_bytes[0], made->header_bytes[1]};
     CHECK(piece->offset[row] == made->of.offset && piece->timestamp_ms[row] == made->stamp_ms);
     for (int which = 0; which < COLUMNS; which++) {
         int there = piece->column[which].valid[row >> 3] >> (row & 7) & 1;
@@ -146,13 +214,15 @@ static void compare(const tg_piece *piece, int64_t row, const message *made) {
         CHECK(end <= piece->column[which].size);
         CHECK(!there || !memcmp(piece->column[which].bytes + start, parts[which], sizes[which]));
     }
+    free(value);
 }
 
 /* Read the whole log in pieces of any size; return how many there were. */
 static int64_t read_log(void) {
     make_log();
     int64_t room = below(50) + 1, pieces = 0, next = 0, idle = 0;
-    tg_consumer consumer = {.room = room, .names = {"tg", "tf"}};
+    int framed = (int)below(3) - 1;
+    tg_consumer consumer = {.room = room, .names = {"tg", "tf"}, .framed = ASKED, .framed_count = framed > 0 ? 3 : framed};
     consumer.met = malloc(room * sizeof *consumer.met);
     tg_source source = {0};
     consumer.source = &source;
@@ -170,7 +240,7 @@ static int64_t read_log(void) {
         CHECK(piece.rows <= rows && piece.rows <= room && !(piece.rows && piece.error));
         for (int64_t row = 0; row < piece.rows; row++, next++) {
             CHECK(log_of[next]->of.err == 0 && piece.offset[row] < end);
-            compare(&piece, row, log_of[next]);
+            compare(&piece, row, log_of[next], framed);
         }
         for (int which = 0; which < COLUMNS; which++)
             total += piece.rows ? piece.column[which].size : 0;
@@ -213,6 +283,24 @@ static void keep(const void *bytes, size_t length) {
     sent_bytes += (int64_t)length;
 }
 
+/* Headers of one record, as the bytes that they leave in what is sent. */
+typedef struct {
+    uint8_t bytes[8192];
+    size_t size;
+} header_list;
+
+static rd_kafka_headers_t *headers_new(size_t count) { return (void)count, calloc(1, sizeof(header_list)); }
+static void headers_destroy(rd_kafka_headers_t *list) { free(list); }
+
+static int header_add(rd_kafka_headers_t *of, const char *name, ssize_t name_bytes, const void *value, ssize_t size) {
+    header_list *list = (header_list *)of;
+    uint8_t *at = list->bytes + list->size;
+    at = put(at, name, name_bytes < 0 ? 0 : (size_t)name_bytes); /* the name of Tidegate's own is not kept, as in produce */
+    list->size = (size_t)(put(at, value, value ? (size_t)size : 0) - list->bytes);
+    CHECK(list->size < sizeof list->bytes);
+    return 0;
+}
+
 static int produce(rd_kafka_t *client, ...) {
     va_list arguments;
     (void)client;
@@ -230,6 +318,10 @@ static int produce(rd_kafka_t *client, ...) {
             va_arg(arguments, const char *);
             const void *bytes = va_arg(arguments, const void *);
             keep(bytes, (size_t)va_arg(arguments, ssize_t));
+        } else if (kind == V_HEADERS) {
+            header_list *list = va_arg(arguments, header_list *);
+            keep(list->bytes, list->size);
+            free(list);
         } else if (kind == V_TIMESTAMP) {
             va_arg(arguments, int64_t);
         } else if (kind == V_RKT) {
@@ -289,13 +381,72 @@ static void expect(const tg_column *column, int64_t row, int64_t *at) {
     }
 }
 
-static void write_columns(void) {
-    int64_t rows = below(100) + 1, next = 0, at = 0, header_bytes = below(50) + 1;
+/* Put frames of two headers, or of none, before the values of a column. */
+static void frame_column(tg_column *column, int64_t rows) {
+    tg_column plain = *column;
+    int64_t count = plain.first + rows, *ends = malloc((count + 1) * sizeof *ends);
+    uint8_t *bytes = malloc(count * 100 + 1), *at = bytes;
+    ends[0] = 0;
+    for (int64_t row = 0; row < count; row++) {
+        size_t length;
+        tg_column from_start = {plain.bytes, plain.valid, plain.ends, 0, plain.wide};
+        const void *value = entry(&from_start, row, &length);
+        static const uint8_t two[] = {22, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 'x', 'a', 'b', 'c', 'd', 1, 0, 0, 0, 255, 255, 255, 255, 'y'};
+        static const uint8_t none[] = {0, 0, 0, 0};
+        if (value) {
+            at = row % 2 ? put(at, two, sizeof two) : put(at, none, sizeof none);
+            at = put(at, value, length);
+        }
+        ends[row + 1] = at - bytes;
+    }
+    free((void *)plain.bytes), free((void *)plain.ends);
+    column->bytes = bytes, column->ends = ends, column->wide = 1;
+}
+
+/* What must have been sent of a framed value: its payload, and then its key, Tidegate's header and its own. */
+static void expect_framed(const tg_column *value, const tg_column *key, int64_t row, const uint8_t *header, int64_t size, int64_t *at) {
+    size_t length;
+    const uint8_t *framed = entry(value, row, &length);
+    size_t frame = framed ? FRAME_HEAD + framed[0] : 0;
+    CHECK(*at < sent_bytes && sent[*at] == (framed ? '+' : '-'));
+    ++*at;
+    CHECK(*at + (int64_t)(length - frame) <= sent_bytes && (!framed || !memcmp(sent + *at, framed + frame, length - frame)));
+    *at += (int64_t)(length - frame);
+    expect(key, row, at);
+    CHECK(!memcmp(sent + *at, header, (size_t)size));
+    *at += size;
+    if (frame > FRAME_HEAD) {
+        CHECK(*at + 6 <= sent_bytes && !memcmp(sent + *at, "xabcdy", 6));
+        *at += 6;
+    }
+}
+
+/* Random bytes are no frames: they are refused, and nothing beside them is read. */
+static void write_damaged(void) {
+    int64_t rows = below(20) + 1, next = 0;
     tg_column value, key;
     make_column(&value, rows), make_column(&key, rows);
     int32_t *partition = calloc(rows, sizeof *partition);
     int64_t *stamp_ms = calloc(rows, sizeof *stamp_ms);
-    uint8_t *headers = below(3) ? malloc(rows * header_bytes) : NULL;
+    tg_producer producer = {0};
+    while (next < rows && !producer.error)
+        next = tg_send(&producer, "topic", &value, &key, partition, stamp_ms, "tg", (const uint8_t *)stamp_ms, 1, 1, next, rows);
+    CHECK(!producer.error || producer.error == ERR_BAD_MSG);
+    free_topic(producer.topic[0]), free(producer.name[0]);
+    free(stamp_ms), free(partition);
+    free_column(&value), free_column(&key);
+}
+
+static void write_columns(void) {
+    int64_t rows = below(100) + 1, next = 0, at = 0, header_bytes = below(50) + 1;
+    tg_column value, key;
+    make_column(&value, rows), make_column(&key, rows);
+    int framed = !below(3);
+    if (framed)
+        frame_column(&value, rows);
+    int32_t *partition = calloc(rows, sizeof *partition);
+    int64_t *stamp_ms = calloc(rows, sizeof *stamp_ms);
+    uint8_t *headers = framed || below(3) ? malloc(rows * header_bytes) : NULL;
     for (int64_t place = 0; headers && place < rows * header_bytes; place++)
         headers[place] = (uint8_t)random_bits();
     tg_producer producer = {0};
@@ -303,10 +454,12 @@ static void write_columns(void) {
     sent_bytes = 0;
     while (next < rows) {
         snprintf(name, sizeof name, "topic %d", (int)below(TOPICS + 4));
-        next = tg_send(&producer, name, &value, &key, partition, stamp_ms, "tg", headers, header_bytes, next, rows);
+        next = tg_send(&producer, name, &value, &key, partition, stamp_ms, "tg", headers, header_bytes, framed, next, rows);
         CHECK(!producer.error);
     }
-    for (int64_t row = 0; row < rows; row++) {
+    for (int64_t row = 0; framed && row < rows; row++)
+        expect_framed(&value, &key, row, headers + row * header_bytes, header_bytes, &at);
+    for (int64_t row = 0; !framed && row < rows; row++) {
         expect(&value, row, &at), expect(&key, row, &at);
         CHECK(!headers || !memcmp(sent + at, headers + row * header_bytes, header_bytes));
         at += headers ? header_bytes : 0;
@@ -329,6 +482,11 @@ int main(int count, char **arguments) {
     rd_kafka_message_errstr = error_text;
     rd_kafka_message_headers = headers_of;
     rd_kafka_header_get = header_get;
+    rd_kafka_header_get_all = header_get_all;
+    rd_kafka_header_get_last = header_get_last;
+    rd_kafka_headers_new = headers_new;
+    rd_kafka_headers_destroy = headers_destroy;
+    rd_kafka_header_add = header_add;
     rd_kafka_err2str = words_of;
     rd_kafka_queue_poll = no_event;
     rd_kafka_producev = produce;
@@ -337,6 +495,7 @@ int main(int count, char **arguments) {
     do {
         pieces += read_log();
         write_columns();
+        write_damaged();
     } while (time(NULL) <= until);
     free(sent);
     printf("%lld pieces\n", (long long)pieces);

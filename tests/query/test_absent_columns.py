@@ -8,12 +8,14 @@ import pyarrow as pa
 import pytest
 
 from ordering.errors import QueryError
-from query.absent_columns import SAMPLE_RECORDS, FirstRecords, absent_columns, fields_read
+from query.absent_columns import SAMPLE_RECORDS, FirstRecords, absent_columns
+from query.plan.columns_read import leaves_read
 from query.plan.nodes import Plan
 from query.progress import QueryProgress
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
+from tidegate.expressions.tree import Field
 
 RECORDS = pa.array([json.dumps(record).encode() for record in ({"k": "a", "amount": 5, "place": {"lat": 1}}, {"k": "b", "amount": None})])
 
@@ -30,7 +32,7 @@ def test_a_column_that_no_record_has_is_told_with_the_nearest_name() -> None:
         "WITH s AS (SELECT amuont, k, place.lat AS lat FROM a TIMESTAMP BY at WHERE statee = 1) "
         "SELECT SUM(amuont) AS total, lat INTO out FROM s GROUP BY lat, TumblingWindow(hour, 1)"
     )
-    assert {str(field) for field in fields_read(script, "a")} == {"amuont", "k", "place.lat", "statee"}
+    assert {str(field) for field in leaves_read(script, "a", Field)} == {"amuont", "k", "place.lat", "statee"}
     told = dict(absent_columns(script, "a", RECORDS))
     assert told == {
         "amuont has no value in 2 records of a: it is NULL": "did you mean amount?",

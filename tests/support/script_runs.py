@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from query.reference.tables import ReferenceTable
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
+from tidegate.payloads.formats import PayloadFormat
 
 Row = tuple[int, bytes, bytes]
 """System timestamp, key and value of a result."""
@@ -48,12 +50,13 @@ def program_of(
     inputs: Sequence[InputSchema],
     references: Sequence[ReferenceTable] = (),
     join_pairs_max: int = JOIN_PAIRS_MAX,
+    payloads: Mapping[str, PayloadFormat] = MappingProxyType({}),
     **settings: Any,
 ) -> Program:
     """Compile a script; its only output may be left out, and is then called ``out``."""
     into = None if "INTO" in sql.upper() else "out"
     plans = bind_outputs(parse_script(sql, "q.sql"), [*inputs, *(table.schema for table in references)], into=into, **settings)
-    return Program(plans, references={table.schema.name: table for table in references}, join_pairs_max=join_pairs_max)
+    return Program(plans, payloads, references={table.schema.name: table for table in references}, join_pairs_max=join_pairs_max)
 
 
 def answers_of(
@@ -74,7 +77,8 @@ def answers_of(
         cuts: Instants up to which time is finished, one after the other, before everything is.
         start_us: No result below this is asked for.
         schemas: What is known of inputs.
-        settings: The tables of reference data, as ``references``; further arguments of ``bind_outputs``.
+        settings: The tables of reference data, as ``references``; the formats of inputs, as ``payloads``; further arguments of
+            ``bind_outputs``.
     """
     named = {schema.name for schema in schemas}
     program = program_of(sql, [*schemas, *(InputSchema(name) for name in events if name not in named)], **settings)

@@ -50,6 +50,7 @@ def compare(
     """Compare two ordered topics event by event, and check each one's promises against its own events."""
     from tidegate.compare.sides import make_side
     from tidegate.kafka.admin import Admin
+    from tidegate.kafka.records import ALL_HEADERS
     from tidegate.observe import logs
     from tidegate.observe.console import print_json
     from tidegate.observe.terminal import print_lines
@@ -72,7 +73,7 @@ def compare(
         fix = "give both inputs the same output_partitions"
         raise RefusedError(what, code="TG-COMPARE-PARTITIONS", where=where, fix=fix, example=f"output_partitions = {topics[0].partitions}")
     sides = [
-        make_side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us)
+        make_side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us, ALL_HEADERS)
         for label, admin, topic in zip("AB", admins, topics, strict=True)
     ]
     comparison = _compare_with_progress(sides[0], sides[1], until_us, complete)

@@ -98,7 +98,7 @@ def _surroundings(config: Path | None, references: list[str], into: str | None) 
 
     settings = load(config)
     schemas = [
-        InputSchema(name, table.timestamp_by, table.over, table.fields, is_stamped=table.arrival == "ingest")
+        InputSchema(name, table.timestamp_by, table.over, table.fields, is_stamped=table.arrival == "ingest", headers=table.headers)
         for name, table in settings.inputs.items()
     ]
     topics = {name: table for name, table in settings.outputs.items() if table.topic}

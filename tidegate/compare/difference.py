@@ -8,18 +8,34 @@ from typing import Any
 
 import numpy as np
 
+from ordering.columns.framed_payloads import Headers, headers_of, payload_of
 from ordering.protocol.wire import EVENT_HEADER, Flag
 from ordering.ticks import format_tick
 from tidegate.compare.records import EventColumns
 
 SHOWN_BYTES = 80
-_FIELDS = ("seq", "offset", "event_time_us", "arrival_us", "system_us", "flags", "version", "kind", "number", "stamp_ms", "key", "value")
+_FIELDS = (
+    "seq",
+    "offset",
+    "event_time_us",
+    "arrival_us",
+    "system_us",
+    "flags",
+    "version",
+    "kind",
+    "number",
+    "stamp_ms",
+    "key",
+    "value",
+    "headers",
+)
 _NAMES = {"system_us": "s", "event_time_us": "t", "arrival_us": "a", "offset": "origin", "stamp_ms": "Kafka timestamp"}
 _TIMES = ("system_us", "event_time_us", "arrival_us")
 _HINTS = {
     "missing": "one of the jobs dropped the event and the other did not, or lost it: compare their policies and their counts",
     "swapped": "a job wrote in another order than the law's: another version, another reorder setting, or a defect",
     "value": "the payloads differ: the raw topics are not the same, or somebody has changed an ordered topic",
+    "headers": "the headers of the records differ: another `headers`, or the raw topics are not the same",
     "key": "the keys differ: another `over`, or the raw topics are not the same",
     "event_time_us": "another timestamp_by or timestamp_format",
     "arrival_us": 'the arrival times differ: `arrival = "ingest"` without a shared journal, idle estimates that one job did not know, '
@@ -115,7 +131,10 @@ def events_of(columns: EventColumns) -> list[Event]:
     events = []
     for offset, header, stamp_ms, key, value in rows:
         fields = {name: int(header[name]) for name in EVENT_HEADER.names or ()}
-        events.append(Event(offset, {**fields, "stamp_ms": stamp_ms, "key": key.as_py(), "value": value.as_py()}))
+        octets, headers = value.as_py(), Headers()
+        if columns.is_framed and octets is not None:
+            octets, headers = bytes(payload_of(octets)), headers_of(octets)
+        events.append(Event(offset, {**fields, "stamp_ms": stamp_ms, "key": key.as_py(), "value": octets, "headers": headers}))
     return events
 
 
@@ -167,14 +186,15 @@ class ChannelExcerpt:
 
 def _cause(names: tuple[str, ...]) -> str:
     # The first of these that differs explains the others.
-    order = ("offset", "value", "key", "event_time_us", "arrival_us", "system_us", "flags", "stamp_ms", "seq")
+    order = ("offset", "value", "key", "headers", "event_time_us", "arrival_us", "system_us", "flags", "stamp_ms", "seq")
     return next((name for name in order if name in names), "value")
 
 
 def _event_dict(event: Event | None, number: int, raw: Callable[[int, int], str]) -> dict[str, Any] | None:
     if event is None:
         return None
-    fields = {_NAMES.get(name, name): format_field(name, event.fields[name]) for name in _FIELDS if name not in ("version", "kind", "seq")}
+    shown = [name for name in _FIELDS if name not in ("version", "kind", "seq") and (name != "headers" or event.fields[name])]
+    fields = {_NAMES.get(name, name): format_field(name, event.fields[name]) for name in shown}
     return {"log_offset": event.log_offset, "raw": raw(number, event.origin), "seq": event.fields["seq"], **fields}
 
 
@@ -184,6 +204,8 @@ def format_field(name: str, value: Any, other: Any = None) -> str:
         return format_tick(value)
     if name == "flags":
         return (Flag(value).name or str(value)).lower().replace("|", ", ") if value else "none"
+    if name == "headers":
+        return ", ".join(f"{header} {octets!r}" for header, octets in value) or "none"
     if isinstance(value, bytes):
         byte_index = _first_differing_byte(value, other) if isinstance(other, bytes) and value != other else 0
         cut = value[max(byte_index - SHOWN_BYTES // 2, 0) :][:SHOWN_BYTES]

@@ -21,6 +21,7 @@ from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.reader import Log, PartitionReader, gap_error
 from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
 from tidegate.kafka.ranges import RangeReader, Records
+from tidegate.kafka.records import Framed
 
 Ints = NDArray[np.int64]
 Partition = tuple[str, int]
@@ -37,6 +38,7 @@ class Side:
         start_us: Only events with s >= this are compared, microseconds; None: all.
         is_trimmed: Whether retention has deleted the beginning of a partition.
         has_own_numbers: Whether the seq of an event may differ from that in the other topic, because that one was begun in the middle.
+        framed: Headers that stand before each value, so that they are compared too.
     """
 
     label: str
@@ -48,11 +50,12 @@ class Side:
     start_us: int | None = None
     is_trimmed: bool = False
     has_own_numbers: bool = False
+    framed: Framed = ()
 
 
 @dataclass(slots=True)
 class EventColumns:
-    """Events as columns: log offset, channel, seq and s of each, and the bytes that the law fixes."""
+    """Events as columns: log offset, channel, seq and s of each, and the bytes that the law fixes; values may be framed."""
 
     log_offset: Ints
     number: Ints
@@ -62,6 +65,7 @@ class EventColumns:
     header: pa.FixedSizeBinaryArray
     key: pa.BinaryArray
     value: pa.BinaryArray
+    is_framed: bool = field(default=False, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.log_offset)
@@ -72,11 +76,11 @@ class EventColumns:
             return self
         chosen = pa.array(rows)
         plain = (getattr(self, name)[rows] for name in _PLAIN)
-        return EventColumns(*plain, *(getattr(self, name).take(chosen) for name in _BYTES))
+        return EventColumns(*plain, *(getattr(self, name).take(chosen) for name in _BYTES), is_framed=self.is_framed)
 
     def slice(self, start: int, end: int) -> EventColumns:
         plain = (getattr(self, name)[start:end] for name in _PLAIN)
-        return EventColumns(*plain, *(getattr(self, name).slice(start, end - start) for name in _BYTES))
+        return EventColumns(*plain, *(getattr(self, name).slice(start, end - start) for name in _BYTES), is_framed=self.is_framed)
 
     def without_numbers(self, *names: str) -> EventColumns:
         """Return the events with 0 for the seq, and other fields of these *names*, in their headers."""
@@ -91,7 +95,8 @@ class EventColumns:
         if len(filled) == 1:
             return filled[0]
         plain = (np.concatenate([getattr(part, name) for part in filled]) for name in _PLAIN)
-        return EventColumns(*plain, *(pa.concat_arrays([getattr(part, name) for part in filled]) for name in _BYTES))
+        octets = (pa.concat_arrays([getattr(part, name) for part in filled]) for name in _BYTES)
+        return EventColumns(*plain, *octets, is_framed=filled[0].is_framed)
 
 
 _PLAIN = ("log_offset", "number", "seq", "system_us", "stamp_ms")
@@ -120,7 +125,7 @@ def split_records(records: Records, topic: str, partition: int) -> tuple[EventCo
         # The decoder checks whole columns and cannot say which row is wrong: the rows are searched one by one.
         raise _find_foreign_record(fixed, offset, topic, partition) or error from None
     number, seq, system_us = (table[name].astype(np.int64) for name in ("number", "seq", "system_us"))
-    return EventColumns(offset, number, seq, system_us, stamp_ms, fixed, key, value), ctis
+    return EventColumns(offset, number, seq, system_us, stamp_ms, fixed, key, value, is_framed=records.is_framed), ctis
 
 
 def _cti(records: Records, header: bytes, row: int, topic: str, partition: int) -> Cti:
@@ -128,7 +133,7 @@ def _cti(records: Records, header: bytes, row: int, topic: str, partition: int) 
     if len(header) != CTI_HEADER_BYTES:
         fix = "name a topic that ingest or a query writes, and nobody else"
         raise ProtocolError("a record has no tidegate header", where=where, fix=fix)
-    return decode_cti(header, records.value[row].as_py() or b"", partition, where)
+    return decode_cti(header, records.payload(row) or b"", partition, where)
 
 
 def _find_foreign_record(headers: pa.Array, offset: Ints, topic: str, partition: int) -> ProtocolError | None:
@@ -173,7 +178,7 @@ class PartitionWalk:
         end = side.ends[partition]
         if self._start >= end:
             return
-        with RangeReader(side.properties, side.topic, partition, headers=True) as kafka:
+        with RangeReader(side.properties, side.topic, partition, headers=True, framed=side.framed) as kafka:
             for records in kafka.read(self._start, end):
                 self.records += len(records)
                 yield self._accept(*split_records(records, side.topic, partition))

@@ -11,14 +11,16 @@ from tidegate.compare.records import Side
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.channel_promises import ctis_of
 from tidegate.kafka.ranges import RangeReader
+from tidegate.kafka.records import Framed
 
 # A start in the middle also reads this many records at the end: the last CTI of a channel may be before that start.
 TAIL_RECORDS = 1_000
 
 
-def make_side(label: str, admin: Admin, properties: Mapping[str, str], topic: Topic, start_us: int | None) -> Side:
+def make_side(label: str, admin: Admin, properties: Mapping[str, str], topic: Topic, start_us: int | None, framed: Framed = ()) -> Side:
     """
-    Return a topic to be compared from *start_us* on (None: all of it); RefusedError (TG-RETENTION) if that is gone for certain.
+    Return a topic to be compared from *start_us* on (None: all of it), with the headers that *framed* names; RefusedError (TG-RETENTION) if
+    that is gone for certain.
     """
     partitions = [(topic.name, number) for number in range(topic.partitions)]
     starts, ends = admin.starts(partitions), admin.ends(partitions)
@@ -32,7 +34,7 @@ def make_side(label: str, admin: Admin, properties: Mapping[str, str], topic: To
         first_offsets = admin.offsets_from(partitions, start_us)
         starts = {partition: min(first_offsets[partition], max(ends[partition] - TAIL_RECORDS, 0)) for partition in partitions}
     first, end = (tuple(offsets[partition] for partition in partitions) for offsets in (starts, ends))
-    return Side(label, topic.name, properties, topic.partitions, first, end, start_us, bool(trimmed_places))
+    return Side(label, topic.name, properties, topic.partitions, first, end, start_us, bool(trimmed_places), framed=framed)
 
 
 def complete_from_us(admin: Admin, properties: Mapping[str, str], topic: Topic) -> int:

@@ -129,6 +129,16 @@ class EventId(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
+class Header(Leaf):
+    """The value of a header of the event's record, by its exact name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"[User].[{self.name}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Payload(Leaf):
     """A whole row as a record of the members *names*; without names the payload of an event."""
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaException
 
+from ordering.columns.framed_payloads import Headers
 from ordering.errors import TidegateError
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.writer import TOO_LARGE, GaplessProducer, Headers
+from tidegate.kafka.writer import TOO_LARGE, GaplessProducer
 from tidegate.observe.logs import get_logger
 
 Octets = bytes | memoryview

@@ -6,26 +6,35 @@ Law: :class:`MessageConsumer` and :class:`MessageProducer` give the same results
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from operator import methodcaller
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from ordering.columns.framed_payloads import Headers, frame_payload, headers_of, payload_of
 from ordering.columns.payload_columns import Payload
-from ordering.protocol.facts import FACTS_HEADER_NAME
-from ordering.protocol.wire import HEADER_NAME
-from tidegate.kafka.records import UNASSIGNED, Fetched, HeaderColumn, Headers, Records
+from tidegate.kafka.records import ALL_HEADERS, OWN_HEADERS, UNASSIGNED, Fetched, Framed, HeaderColumn, Records
+
+
+class _Fetched(NamedTuple):
+    """A record that was fetched: its headers, if they are asked for, and its value, framed if that is."""
+
+    message: Message
+    headers: Headers
+    value: bytes | None
 
 
 class MessageConsumer:
     """Reads the records of one partition as columns; see :class:`~tidegate.kafka.native.NativeConsumer`."""
 
-    def __init__(self, properties: Mapping[str, str], topic: str, partition: int, headers: bool) -> None:
-        self._topic, self._partition, self._headers = topic, partition, headers
+    def __init__(self, properties: Mapping[str, str], topic: str, partition: int, headers: bool, framed: Framed = ()) -> None:
+        self._topic, self._partition, self._headers, self._framed = topic, partition, headers, framed
         self._consumer = Consumer(dict(properties))
-        self._fetched: list[Message] = []
+        self._fetched: list[_Fetched] = []
 
     def assign(self, offset: int) -> None:
         self._fetched = []
@@ -35,40 +44,52 @@ class MessageConsumer:
         ready, size, wait = 0, 0, wait_ms
         while True:
             while ready < len(self._fetched):
-                message = self._fetched[ready]
+                message, _, value = self._fetched[ready]
                 error = message.error()
                 if error is not None and ready == 0:
                     del self._fetched[0]
                     return None, False, error, message.offset() or 0
-                added = len(message.value() or b"") + len(message.key() or b"") if error is None else 0
+                added = len(value or b"") + len(message.key() or b"") if error is None else 0
                 is_beyond = error is None and _offset(message) >= end
                 if error is not None or is_beyond or ready == rows_max or (ready and size + added > bytes_max):
                     return self._pop(ready), is_beyond, None, 0
                 ready, size, wait = ready + 1, size + added, more_ms
             # Do not wait for records after the range.
-            if ready == rows_max or (ready and _offset(self._fetched[ready - 1]) + 1 >= end):
+            if ready == rows_max or (ready and _offset(self._fetched[ready - 1].message) + 1 >= end):
                 return self._pop(ready), False, None, 0
             # One record first: a call for many would wait until all of them have arrived.
-            fetched = self._consumer.consume(1, wait / 1000)
-            if not fetched:
+            consumed = self._consumer.consume(1, wait / 1000)
+            if not consumed:
                 return self._pop(ready), False, None, 0
-            self._fetched += fetched + self._consumer.consume(rows_max - ready - 1, 0) if rows_max - ready > 1 else fetched
+            consumed += self._consumer.consume(rows_max - ready - 1, 0) if rows_max - ready > 1 else []
+            self._fetched += map(self._read, consumed)
 
     def close(self) -> None:
         self._consumer.close()
 
     def _pop(self, count: int) -> Records | None:
-        messages, self._fetched = self._fetched[:count], self._fetched[count:]
-        if not messages:
+        fetched, self._fetched = self._fetched[:count], self._fetched[count:]
+        if not fetched:
             return None
+        messages = [message for message, _, _ in fetched]
         offset = np.fromiter(map(_offset, messages), dtype=np.int64, count=count)
         stamp = np.fromiter([message.timestamp()[1] for message in messages], dtype=np.int64, count=count)
         key = pa.array([message.key() for message in messages], type=pa.binary())
-        value = pa.array([message.value() for message in messages], type=pa.binary())
-        if not self._headers:
-            return Records(offset, stamp, key, value)
-        headers: Any = [message.headers() or () for message in messages]
-        return Records(offset, stamp, key, value, *(_header_column(name, headers) for name in (HEADER_NAME, FACTS_HEADER_NAME)))
+        value = pa.array([value for _, _, value in fetched], type=pa.binary())
+        own = [_header_column(name, [headers for _, headers, _ in fetched]) if self._headers else None for name in OWN_HEADERS]
+        return Records(offset, stamp, key, value, *own, is_framed=bool(self._framed))
+
+    def _read(self, message: Message) -> _Fetched:
+        headers = _headers(message) if self._headers or self._framed else []
+        value, framed = message.value(), headers
+        if not self._framed:
+            return _Fetched(message, headers, value)
+        if self._framed == ALL_HEADERS:
+            framed = [header for header in headers if header[0] not in OWN_HEADERS]
+        else:
+            last = dict(headers)
+            framed = [(name, octets) for name in self._framed if (octets := last.get(name)) is not None]
+        return _Fetched(message, headers, frame_payload(framed, value))
 
 
 def _offset(message: Message) -> int:
@@ -77,9 +98,24 @@ def _offset(message: Message) -> int:
     return offset
 
 
-def _header_column(name: str, headers: Iterable[Iterable[tuple[str, Any]]]) -> pa.Array:
-    values = [next((value for other, value in of_record if other == name), None) for of_record in headers]
-    return pa.array([value.encode() if isinstance(value, str) else value for value in values], type=pa.binary())
+# Called from C, where Python looks for errors after each call; in loops of Python it may not.
+_call_headers = methodcaller("headers")
+
+
+def _headers(message: Message) -> Headers:
+    """Return the headers of a record whose names are UTF-8. It may be asked once for each message."""
+    try:
+        headers: Any = _call_headers(message) or ()
+    except SystemError:
+        # A name is no UTF-8. confluent-kafka has made null pointers of such names, which crash whoever reads the pairs that they are in;
+        # the garbage collector passes over them, and sees what is in a pair or list from its end.
+        pairs = [gc.get_referents(pair)[::-1] for pair in reversed(gc.get_referents(_call_headers(message)))]
+        headers = [pair for pair in pairs if len(pair) > 1]
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]
+
+
+def _header_column(name: str, headers: Iterable[Headers]) -> pa.Array:
+    return pa.array([next((value for other, value in of_record if other == name), None) for of_record in headers], type=pa.binary())
 
 
 class MessageProducer:
@@ -91,12 +127,23 @@ class MessageProducer:
         self._producer = Producer({**properties, **quiet, "on_delivery": self._on_failure, "error_cb": self._on_error})
 
     def send(
-        self, topic: str, value: Payload, key: Payload, partition: Any, stamp_ms: Any, name: str, headers: HeaderColumn, first_row: int = 0
+        self,
+        topic: str,
+        value: Payload,
+        key: Payload,
+        partition: Any,
+        stamp_ms: Any,
+        name: str,
+        headers: HeaderColumn,
+        is_framed: bool = False,
+        first_row: int = 0,
     ) -> int:
         produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
         carried = [None] * len(value) if headers is None else [[(name, header)] for header in headers.to_pylist()]
         columns = _as_objects(value), _as_objects(key), partition.tolist(), stamp_ms.tolist(), carried
         for payload, key_octets, to, stamp, header in zip(*(column[first_row:] for column in columns), strict=True):
+            if is_framed and payload is not None:
+                payload, header = bytes(payload_of(payload)), [*(header or ()), *headers_of(payload)]
             try:
                 produce(topic, payload, key_octets, to, None, None, stamp, header)
             except BufferError:

@@ -47,7 +47,7 @@ typedef struct {
 enum { PRODUCER = 0, CONSUMER = 1 };                                     /* rd_kafka_type_t */
 enum { CONF_OK = 0 };                                                    /* rd_kafka_conf_res_t */
 enum { EVENT_DR = 0x1, EVENT_ERROR = 0x8 };                              /* rd_kafka_event_type_t */
-enum { ERR_QUEUE_FULL = -184, ERR_FATAL = -150 };                        /* rd_kafka_resp_err_t */
+enum { ERR_BAD_MSG = -199, ERR_QUEUE_FULL = -184, ERR_FATAL = -150 };    /* rd_kafka_resp_err_t */
 enum { PURGE_QUEUE = 0x1, PURGE_INFLIGHT = 0x2 };
 enum { MSG_COPY = 0x2 };
 enum { DESTROY_WITHOUT_CLOSE = 0x8 };
@@ -72,6 +72,8 @@ enum { V_END = 0, V_RKT = 2, V_PARTITION = 3, V_VALUE = 4, V_KEY = 5, V_MSGFLAGS
     F(const char *, rd_kafka_message_errstr, (const rd_kafka_message_t *))                                                \
     F(int, rd_kafka_message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))                                 \
     F(int, rd_kafka_header_get, (const rd_kafka_headers_t *, size_t, const char *, const void **, size_t *))              \
+    F(int, rd_kafka_header_get_last, (const rd_kafka_headers_t *, const char *, const void **, size_t *))                 \
+    F(int, rd_kafka_header_get_all, (const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *))         \
     F(rd_kafka_headers_t *, rd_kafka_headers_new, (size_t))                                                               \
     F(void, rd_kafka_headers_destroy, (rd_kafka_headers_t *))                                                             \
     F(int, rd_kafka_header_add, (rd_kafka_headers_t *, const char *, ssize_t, const void *, ssize_t))                     \
@@ -136,6 +138,13 @@ static rd_kafka_t *client_new(int kind, int events, const char **names, const ch
     return client;
 }
 
+/* --- frames ---------------------------------------------------------------------------------------------------------- */
+
+/* ordering/columns/framed_payloads.py describes them; all that runs this is little-endian. */
+enum { FRAME_HEAD = 4, ENTRY_HEAD = 8 };
+#define OWN_HEADER "tg"
+#define OWN_FACTS "tf"
+
 /* --- reading --------------------------------------------------------------------------------------------------------- */
 
 enum { VALUE, KEY, HEADER, FACTS, COLUMNS };
@@ -156,6 +165,8 @@ typedef struct {
     const char *names[2]; /* headers to look for, NULL: none */
     const void **found[2];
     size_t *found_bytes[2];
+    const char **framed; /* headers to put before values, as ordering/columns/framed_payloads.py describes */
+    int framed_count;    /* -1: all but those that Tidegate writes itself */
 } tg_consumer;
 
 typedef struct {
@@ -220,9 +231,9 @@ void tg_consumer_close(tg_consumer *consumer) {
 }
 
 /* A reader of a partition that no other one of this source reads, which keeps at most *room* records between two calls; headers only
- * if names of some are given. */
+ * if names of some are given, and values with the frame of *framed_count* headers before them if that is not 0. */
 tg_consumer *tg_consumer_new(tg_source *source, const char *topic, int32_t partition, int64_t room, const char *header,
-                             const char *facts, char *text) {
+                             const char *facts, const char **framed, int framed_count, char *text) {
     tg_consumer *consumer = calloc(1, sizeof *consumer);
     if (!consumer)
         return NULL;
@@ -230,8 +241,10 @@ tg_consumer *tg_consumer_new(tg_source *source, const char *topic, int32_t parti
     consumer->source = source;
     consumer->partition = partition;
     consumer->room = room;
-    consumer->names[0] = header; /* Python keeps both as long as the consumer lives */
+    consumer->names[0] = header; /* Python keeps all names as long as the consumer lives */
     consumer->names[1] = facts;
+    consumer->framed = framed;
+    consumer->framed_count = framed_count;
     consumer->met = malloc(room * sizeof *consumer->met);
     int short_of_memory = !consumer->met;
     for (int which = 0; which < 2 && header; which++) {
@@ -298,6 +311,45 @@ static void find_headers(tg_consumer *consumer, int64_t row) {
     }
 }
 
+/* Add a header to the entries *at* of a frame; write nothing if that is NULL. Return the bytes of the entry. */
+static size_t add_entry(uint8_t *at, const char *name, const void *value, size_t value_bytes) {
+    uint32_t name_bytes = (uint32_t)strlen(name);
+    int32_t length = value ? (int32_t)value_bytes : -1;
+    if (!value)
+        value_bytes = 0;
+    if (at) {
+        memcpy(at, &name_bytes, sizeof name_bytes);
+        memcpy(at + sizeof name_bytes, &length, sizeof length);
+        memcpy(at + ENTRY_HEAD, name, name_bytes);
+        if (value_bytes)
+            memcpy(at + ENTRY_HEAD + name_bytes, value, value_bytes);
+    }
+    return ENTRY_HEAD + name_bytes + value_bytes;
+}
+
+/* Write the frame of a message's headers *at* a place; only measure it if that is NULL. Of several headers of one name that is asked
+ * for the last one counts; one without a value is as if absent. Return the bytes of the frame. */
+static size_t frame(const tg_consumer *consumer, rd_kafka_message_t *message, uint8_t *at) {
+    rd_kafka_headers_t *headers = NULL;
+    int none = rd_kafka_message_headers(message, &headers) != 0;
+    size_t size = FRAME_HEAD, value_bytes;
+    const void *value;
+    const char *name;
+    for (int which = 0; !none && which < consumer->framed_count; which++)
+        if (rd_kafka_header_get_last(headers, consumer->framed[which], &value, &value_bytes) == 0 && value)
+            size += add_entry(at ? at + size : NULL, consumer->framed[which], value, value_bytes);
+    for (size_t place = 0; !none && consumer->framed_count < 0; place++) {
+        if (rd_kafka_header_get_all(headers, place, &name, &value, &value_bytes) != 0)
+            break;
+        if (strcmp(name, OWN_HEADER) && strcmp(name, OWN_FACTS))
+            size += add_entry(at ? at + size : NULL, name, value, value_bytes);
+    }
+    uint32_t entries = (uint32_t)(size - FRAME_HEAD);
+    if (at)
+        memcpy(at, &entries, sizeof entries);
+    return size;
+}
+
 static size_t aligned(size_t size) { return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 static void *carve(uint8_t **at, size_t size) {
@@ -341,6 +393,8 @@ static int fill(tg_consumer *consumer, int64_t rows, const int64_t *size, tg_pie
             else
                 bytes = consumer->found[which - HEADER][row], length = consumer->found_bytes[which - HEADER][row];
             int32_t end = piece->column[which].ends[row];
+            if (bytes && which == VALUE && consumer->framed_count)
+                end += (int32_t)frame(consumer, message, piece->column[which].bytes + end);
             if (!bytes) {
                 piece->column[which].valid[row >> 3] &= ~(1u << (row & 7));
                 piece->column[which].nulls++;
@@ -387,7 +441,10 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t octets, in
                 piece->beyond = full = 1;
                 break;
             }
-            int64_t added = (message->payload ? message->len : 0) + (message->key ? message->key_len : 0);
+            int64_t value_bytes = message->payload ? message->len : 0;
+            if (message->payload && consumer->framed_count) /* a record without a value has no frame */
+                value_bytes += frame(consumer, message, NULL);
+            int64_t added = value_bytes + (message->key ? message->key_len : 0);
             if (consumer->names[0]) {
                 find_headers(consumer, taken);
                 added += consumer->found_bytes[0][taken] + consumer->found_bytes[1][taken];
@@ -397,7 +454,7 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t octets, in
                 break;
             }
             total += added;
-            size[VALUE] += message->payload ? message->len : 0;
+            size[VALUE] += value_bytes;
             size[KEY] += message->key ? message->key_len : 0;
             if (consumer->names[0]) {
                 size[HEADER] += consumer->found_bytes[0][taken];
@@ -519,21 +576,70 @@ static const void *entry(const tg_column *column, int64_t row, size_t *length) {
     return *length ? column->bytes + start : (const void *)""; /* no bytes are not null */
 }
 
+/* Queue a record whose value has *frame* bytes of headers before it, beside its header *name*. Return 0 or librdkafka's error. */
+static int send_framed(tg_producer *producer, rd_kafka_topic_t *handle, int32_t partition, int64_t stamp_ms, const void *key,
+                       size_t key_bytes, const uint8_t *value, size_t value_bytes, size_t frame_bytes, const char *name,
+                       const void *header, size_t header_bytes) {
+    rd_kafka_headers_t *list = rd_kafka_headers_new(4);
+    int error = header ? rd_kafka_header_add(list, name, -1, header, header_bytes) : 0;
+    for (size_t at = FRAME_HEAD; !error && at < frame_bytes;) {
+        uint32_t name_bytes;
+        int32_t length;
+        if (frame_bytes - at < ENTRY_HEAD)
+            error = ERR_BAD_MSG;
+        if (error)
+            break;
+        memcpy(&name_bytes, value + at, sizeof name_bytes);
+        memcpy(&length, value + at + sizeof name_bytes, sizeof length);
+        size_t entry_bytes = ENTRY_HEAD + (size_t)name_bytes + (length < 0 ? 0 : length);
+        error = entry_bytes > frame_bytes - at ? ERR_BAD_MSG
+                                               : rd_kafka_header_add(list, (const char *)value + at + ENTRY_HEAD, name_bytes,
+                                                                     length < 0 ? NULL : value + at + ENTRY_HEAD + name_bytes,
+                                                                     length < 0 ? 0 : length);
+        at += entry_bytes;
+    }
+    if (!error)
+        error = rd_kafka_producev(producer->client, V_RKT, handle, V_PARTITION, partition, V_MSGFLAGS, MSG_COPY, V_VALUE,
+                                  (void *)(value + frame_bytes), value_bytes - frame_bytes, V_KEY, (void *)key, key_bytes, V_TIMESTAMP,
+                                  stamp_ms, V_HEADERS, list, V_END);
+    if (error)
+        rd_kafka_headers_destroy(list); /* it is librdkafka's only once the record is queued */
+    return error;
+}
+
+/* The bytes of the frame before a value; more than *length* if it is damaged. */
+static size_t frame_of(const uint8_t *value, size_t length) {
+    uint32_t entries;
+    if (length < FRAME_HEAD)
+        return length + 1;
+    memcpy(&entries, value, sizeof entries);
+    return FRAME_HEAD + (size_t)entries;
+}
+
 /*
  * Queue the rows *at* to *rows* of some columns, each with one header *name* of *header_bytes* bytes (none if *headers* is
- * NULL). Return the first row that is not queued: *rows*, or the one for which the queue has no room, or which was refused
+ * NULL); with *framed* the headers before each value become headers of its record. Return the first row that is not queued: *rows*, or the one for which the queue has no room, or which was refused
  * (then tg_poll tells).
  */
 int64_t tg_send(tg_producer *producer, const char *topic, const tg_column *value, const tg_column *key, const int32_t *partition,
-                const int64_t *stamp_ms, const char *name, const uint8_t *headers, int64_t header_bytes, int64_t at, int64_t rows) {
+                const int64_t *stamp_ms, const char *name, const uint8_t *headers, int64_t header_bytes, int framed, int64_t at,
+                int64_t rows) {
     rd_kafka_topic_t *handle = topic_of(producer, topic);
     for (; handle && at < rows; at++) {
         size_t value_bytes, key_bytes;
         const void *value_at = entry(value, at, &value_bytes), *key_at = entry(key, at, &key_bytes);
-        /* Without a header the list of arguments ends where it would be told. */
-        int error = rd_kafka_producev(producer->client, V_RKT, handle, V_PARTITION, partition[at], V_MSGFLAGS, MSG_COPY, V_VALUE,
-                                      (void *)value_at, value_bytes, V_KEY, (void *)key_at, key_bytes, V_TIMESTAMP, stamp_ms[at],
-                                      headers ? V_HEADER : V_END, name, (const void *)(headers ? headers + at * header_bytes : NULL),
+        size_t frame_bytes = framed && value_at ? frame_of(value_at, value_bytes) : 0;
+        const void *header = headers ? headers + at * header_bytes : NULL;
+        int error;
+        if (frame_bytes > value_bytes)
+            error = ERR_BAD_MSG;
+        else if (frame_bytes > FRAME_HEAD)
+            error = send_framed(producer, handle, partition[at], stamp_ms[at], key_at, key_bytes, value_at, value_bytes, frame_bytes,
+                                name, header, header_bytes);
+        else /* without a header the list of arguments ends where it would be told */
+            error = rd_kafka_producev(producer->client, V_RKT, handle, V_PARTITION, partition[at], V_MSGFLAGS, MSG_COPY, V_VALUE,
+                                      (void *)((const char *)value_at + frame_bytes), value_bytes - frame_bytes, V_KEY, (void *)key_at,
+                                      key_bytes, V_TIMESTAMP, stamp_ms[at], headers ? V_HEADER : V_END, name, header,
                                       (ssize_t)header_bytes, V_END);
         if (error == ERR_QUEUE_FULL)
             break;

@@ -21,12 +21,11 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
+from ordering.columns.framed_payloads import Headers
 from ordering.columns.payload_columns import Payload, to_arrow
 from ordering.errors import TidegateError
-from ordering.protocol.facts import FACTS_HEADER_NAME
-from ordering.protocol.wire import HEADER_NAME
 from tidegate import native_parts
-from tidegate.kafka.records import UNASSIGNED, Fetched, HeaderColumn, Headers, Records
+from tidegate.kafka.records import ALL_HEADERS, OWN_HEADERS, UNASSIGNED, Fetched, Framed, HeaderColumn, Records
 from tidegate.observe.logs import get_logger
 
 _COLUMNS = 4
@@ -114,14 +113,18 @@ _SIGNATURES: list[tuple[str, Any, list[Any]]] = [
     ("tg_free", None, [_p]),
     ("tg_source_new", _p, [_texts, _texts, _int, _text]),
     ("tg_source_close", None, [_p]),
-    ("tg_consumer_new", _p, [_p, _text, _i32, _i64, _text, _text, _text]),
+    ("tg_consumer_new", _p, [_p, _text, _i32, _i64, _text, _text, _texts, _int, _text]),
     ("tg_consumer_close", None, [_p]),
     ("tg_assign", _int, [_p, _i64]),
     ("tg_take", _int, [_p, _i64, _i64, _i64, _int, _int, ctypes.POINTER(_Piece)]),
     ("tg_producer_new", _p, [_texts, _texts, _int, _text]),
     ("tg_producer_close", None, [_p]),
     ("tg_poll", _int, [_p, _int]),
-    ("tg_send", _i64, [_p, _text, ctypes.POINTER(_WrittenColumn), ctypes.POINTER(_WrittenColumn), _p, _p, _text, _p, _i64, _i64, _i64]),
+    (
+        "tg_send",
+        _i64,
+        [_p, _text, ctypes.POINTER(_WrittenColumn), ctypes.POINTER(_WrittenColumn), _p, _p, _text, _p, _i64, _int, _i64, _i64],
+    ),
     ("tg_send_one", _int, [_p, _text, _text, _i64, _text, _i64, _i32, _i64, _texts, _texts, ctypes.POINTER(_i64), _int]),
     ("tg_flush", _int, [_p, _int]),
     ("tg_error", _int, [_p]),
@@ -182,9 +185,12 @@ class NativeSource(_Client):
         self._consumers: set[int] = set()
         super().__init__(native, lambda text: native.tg_source_new(*_c_properties(properties), text), native.tg_source_close)
 
-    def open_consumer(self, topic: str, partition: int, headers: bool, rows: int) -> NativeConsumer:
-        """Return the consumer of a partition; only one may be open. *headers*: read record headers; *rows*: most records per fetch."""
-        consumer = NativeConsumer(self, self._native, self._open, (topic, partition), headers, rows)
+    def open_consumer(self, topic: str, partition: int, headers: bool, rows: int, framed: Framed = ()) -> NativeConsumer:
+        """
+        Return the consumer of a partition; only one may be open. *headers*: read Tidegate's headers; *rows*: most records per fetch;
+        *framed*: headers to put before values.
+        """
+        consumer = NativeConsumer(self, self._native, self._open, (topic, partition), headers, rows, framed)
         self._consumers.add(consumer.handle)
         return consumer
 
@@ -207,14 +213,20 @@ class NativeSource(_Client):
 class NativeConsumer(_Client):
     """Reads the records of one partition as columns; made by :meth:`NativeSource.open_consumer`."""
 
-    def __init__(self, source: NativeSource, native: ctypes.CDLL, opened: int, of: tuple[str, int], headers: bool, rows: int) -> None:
+    def __init__(
+        self, source: NativeSource, native: ctypes.CDLL, opened: int, of: tuple[str, int], headers: bool, rows: int, framed: Framed
+    ) -> None:
         self.source, self._headers = source, headers
         topic, partition = of[0].encode(), of[1]
         # The native part keeps pointers to these names.
-        self._names = (HEADER_NAME.encode(), FACTS_HEADER_NAME.encode()) if headers else (None, None)
+        self._names = [name.encode() for name in OWN_HEADERS] if headers else [None, None]
+        self._framed = _c_array(ctypes.c_char_p, [name.encode() for name in framed])
+        count = -1 if framed == ALL_HEADERS else len(framed)
         self._piece = _Piece()
         super().__init__(
-            native, lambda text: native.tg_consumer_new(opened, topic, partition, rows, *self._names, text), source.close_consumer
+            native,
+            lambda text: native.tg_consumer_new(opened, topic, partition, rows, *self._names, self._framed, count, text),
+            source.close_consumer,
         )
 
     @property
@@ -253,7 +265,7 @@ class NativeConsumer(_Client):
         )
         # The C code stores the value first, then the key, then the two headers.
         columns = [_arrow_column(piece.column[place], rows, block) for place in range(_COLUMNS if self._headers else 2)]
-        return Records(offset, stamp, columns[1], columns[0], *columns[2:])
+        return Records(offset, stamp, columns[1], columns[0], *columns[2:], is_framed=bool(self._framed))
 
 
 class _Block:
@@ -286,10 +298,20 @@ class NativeProducer(_Client):
         return KafkaError(code, self._native.tg_error_text(self._open).decode(errors="replace")) if code else None
 
     def send(
-        self, topic: str, value: Payload, key: Payload, partition: Any, stamp_ms: Any, name: str, headers: HeaderColumn, first_row: int = 0
+        self,
+        topic: str,
+        value: Payload,
+        key: Payload,
+        partition: Any,
+        stamp_ms: Any,
+        name: str,
+        headers: HeaderColumn,
+        is_framed: bool = False,
+        first_row: int = 0,
     ) -> int:
         """
-        Queue rows of binary columns (or numpy columns of bytes) from *first_row* on, each with the header *name* if *headers* is given.
+        Queue rows of binary columns (or numpy columns of bytes) from *first_row* on, each with the header *name* if *headers* is given, and
+        with the headers that stand before its value if *is_framed*.
 
         Return the first row not queued: the number of rows, or the row for which there was no room or that :attr:`failed`.
         """
@@ -298,7 +320,7 @@ class NativeProducer(_Client):
         values, keys = _written_column(value), _written_column(key)
         stamps, partitions = np.ascontiguousarray(stamp_ms, dtype=np.int64), np.ascontiguousarray(partition, dtype=np.int32)
         columns = ctypes.byref(values[0]), ctypes.byref(keys[0]), partitions.ctypes.data, stamps.ctypes.data
-        header = name.encode(), block, width
+        header = name.encode(), block, width, is_framed
         next_row: int = self._native.tg_send(self._open, topic.encode(), *columns, *header, first_row, len(value))
         return next_row
 

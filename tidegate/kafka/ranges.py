@@ -25,7 +25,7 @@ from tidegate.kafka.client_properties import CONSUMER, STEADY
 from tidegate.kafka.failures import is_denial, kafka_failure
 from tidegate.kafka.messages import MessageConsumer
 from tidegate.kafka.native import NativeConsumer, NativeSource
-from tidegate.kafka.records import Records
+from tidegate.kafka.records import Framed, Records
 from tidegate.kafka.unreadable import is_unreadable, unreadable_error
 from tidegate.observe.logs import get_logger
 
@@ -51,6 +51,7 @@ _log = get_logger("kafka.reader")
 class RangeReader:
     """
     Reads ranges of one partition, at most *prefetch_bytes* ahead. Without *own_connections* this process has one reader of the partition.
+    With *headers* it reads Tidegate's own; values come with those that *framed* names before them.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class RangeReader:
         headers: bool = False,
         prefetch_bytes: int = PREFETCH_BYTES,
         own_connections: bool = True,
+        framed: Framed = (),
     ) -> None:
         self._topic, self._partition, self._properties = topic, partition, properties
         events = min(max(_PREFETCH_EVENTS * prefetch_bytes // PREFETCH_BYTES, 1_000), _PREFETCH_EVENTS)
@@ -69,7 +71,8 @@ class RangeReader:
             "queued.min.messages": str(events),
             "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
-        self._settings, self._headers, self._has_own_connections = {**STEADY, **properties, **CONSUMER, **ahead}, headers, own_connections
+        self._settings, self._has_own_connections = {**STEADY, **properties, **CONSUMER, **ahead}, own_connections
+        self._headers, self._framed = headers, framed
         self._connect()
         self._position = -1
 
@@ -79,11 +82,12 @@ class RangeReader:
         self._own: NativeConsumer | MessageConsumer | NativeSource
         if library is None:
             settings = {**self._settings, "group.id": "tidegate"}
-            self._consumer = self._own = MessageConsumer(settings, self._topic, self._partition, self._headers)
+            self._consumer = self._own = MessageConsumer(settings, self._topic, self._partition, self._headers, self._framed)
         else:
             is_own = self._has_own_connections
-            source = NativeSource(library, self._settings) if is_own else _shared_source(library, self._settings, self._headers)
-            self._consumer = source.open_consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX)
+            of = self._headers, self._framed
+            source = NativeSource(library, self._settings) if is_own else _shared_source(library, self._settings, of)
+            self._consumer = source.open_consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX, self._framed)
             self._own = source if is_own else self._consumer
 
     def seek(self, offset: int) -> None:
@@ -196,7 +200,7 @@ class RangeReader:
 _sources: dict[Any, NativeSource] = {}
 
 
-def _shared_source(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool) -> NativeSource:
+def _shared_source(library: ctypes.CDLL, properties: Mapping[str, str], headers: tuple[bool, Framed]) -> NativeSource:
     name = headers, *sorted(properties.items())
     if name not in _sources:
         _sources[name] = NativeSource(library, properties)
@@ -209,21 +213,26 @@ def _forget_source(source: NativeSource) -> None:
         del _sources[name]
 
 
-_readers: dict[tuple[str, str, int, bool], RangeReader] = {}
+_readers: dict[tuple[str, str, int, bool, Framed], RangeReader] = {}
 
 
 def cached_reader(
-    properties: Mapping[str, str], topic: str, partition: int, headers: bool = False, prefetch_bytes: int = PREFETCH_BYTES
+    properties: Mapping[str, str],
+    topic: str,
+    partition: int,
+    headers: bool = False,
+    prefetch_bytes: int = PREFETCH_BYTES,
+    framed: Framed = (),
 ) -> RangeReader:
     """Return this process's reader of a partition, made at first use."""
-    name = (properties["bootstrap.servers"], topic, partition, headers)
+    name = (properties["bootstrap.servers"], topic, partition, headers, framed)
     if name not in _readers:
-        _readers[name] = RangeReader(properties, topic, partition, headers, prefetch_bytes, own_connections=False)
+        _readers[name] = RangeReader(properties, topic, partition, headers, prefetch_bytes, own_connections=False, framed=framed)
     return _readers[name]
 
 
-def drop_reader(properties: Mapping[str, str], topic: str, partition: int, headers: bool = False) -> None:
+def drop_reader(properties: Mapping[str, str], topic: str, partition: int, headers: bool = False, framed: Framed = ()) -> None:
     """Close this process's reader of a partition, because its position is unknown after an error."""
-    reader = _readers.pop((properties["bootstrap.servers"], topic, partition, headers), None)
+    reader = _readers.pop((properties["bootstrap.servers"], topic, partition, headers, framed), None)
     if reader is not None:
         reader.close()

@@ -7,17 +7,24 @@ offset order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 from numpy.typing import NDArray
 
+from ordering.columns.framed_payloads import payload_of, payloads_of
+from ordering.protocol.facts import FACTS_HEADER_NAME
+from ordering.protocol.wire import HEADER_NAME
+
 # One header for each record to write, if any.
 HeaderColumn = pa.FixedSizeBinaryArray | None
-# The headers of one record to write, in order.
-Headers = list[tuple[str, bytes | None]]
+# The headers that a reader puts before each value (:mod:`ordering.columns.framed_payloads`), by their names: the last one of each name that
+# has a value. ALL_HEADERS: every one but those that Tidegate writes itself.
+Framed = tuple[str, ...]
+ALL_HEADERS: Framed = ("*",)
+OWN_HEADERS = (HEADER_NAME, FACTS_HEADER_NAME)
 UNASSIGNED = -1  # as a record's partition: the client chooses it
 
 
@@ -32,6 +39,7 @@ class Records:
         key, value: Arrow binary columns with nulls.
         header: The value of each record's first header ``tg``, null if absent; None if headers were not read.
         facts: The same for header ``tf``.
+        is_framed: Whether values have frames before them.
     """
 
     offset: NDArray[np.int64]
@@ -40,14 +48,24 @@ class Records:
     value: pa.Array
     header: pa.Array | None = None
     facts: pa.Array | None = None
+    is_framed: bool = field(default=False, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.offset)
 
+    def without_frames(self) -> Records:
+        """Return the records with bare values."""
+        return replace(self, value=payloads_of(self.value), is_framed=False) if self.is_framed else self
+
+    def payload(self, row: int) -> bytes | None:
+        """Return the bare value of one record."""
+        value: bytes | None = self.value[row].as_py()
+        return bytes(payload_of(value)) if self.is_framed and value is not None else value
+
     def select(self, mask_of_rows: NDArray[np.bool_]) -> Records:
         mask = pa.array(mask_of_rows)
         columns = [None if column is None else column.filter(mask) for column in (self.key, self.value, self.header, self.facts)]
-        return Records(self.offset[mask_of_rows], self.timestamp_ms[mask_of_rows], *columns)
+        return Records(self.offset[mask_of_rows], self.timestamp_ms[mask_of_rows], *columns, is_framed=self.is_framed)
 
 
 # The records, if any; whether a record at or beyond the end has arrived; the next error and its offset.

@@ -18,6 +18,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 from numpy.typing import NDArray
 
+from ordering.columns.framed_payloads import Headers
 from ordering.columns.payload_columns import Payload
 from ordering.errors import TidegateError
 from ordering.model.step import Released
@@ -41,7 +42,6 @@ _WARN_AFTER_S = 10.0
 _FLUSH_MS = 1_000
 _ROOM_MS = 20
 
-Headers = list[tuple[str, bytes | None]]
 # Value, key, partition, Kafka timestamp in milliseconds, headers.
 Row = tuple[bytes | None, bytes | None, int, int, Headers]
 
@@ -55,7 +55,8 @@ class Columns(NamedTuple):
     Args:
         value, key: Arrow binary columns, or numpy columns of bytes objects; None and null are null.
         stamp_ms: Kafka timestamps, milliseconds.
-        name: Name of the one header, whose values are *headers*.
+        name: Name of the first header, whose values are *headers*.
+        is_framed: Whether further headers stand before each value (:mod:`ordering.columns.framed_payloads`).
     """
 
     value: Payload
@@ -64,6 +65,7 @@ class Columns(NamedTuple):
     stamp_ms: NDArray[np.int64]
     name: str
     headers: pa.FixedSizeBinaryArray | None
+    is_framed: bool = False
 
 
 class GaplessProducer:
@@ -163,17 +165,20 @@ def event_headers(released: Released) -> pa.FixedSizeBinaryArray:
 
 
 class ChannelWriter:
-    """Writes one input partition's channels; the producer may be shared. A CTI with a body above *cti_bytes_max* is split."""
+    """
+    Writes one input partition's channels; the producer may be shared. A CTI with a body above *cti_bytes_max* is split. If values
+    *are_framed*, the headers before them become headers of their records.
+    """
 
-    def __init__(self, producer: GaplessProducer, topic: str, cti_bytes_max: int = CTI_BYTES_MAX) -> None:
-        self._producer, self._topic, self._cti_bytes_max = producer, topic, cti_bytes_max
+    def __init__(self, producer: GaplessProducer, topic: str, cti_bytes_max: int = CTI_BYTES_MAX, *, are_framed: bool = False) -> None:
+        self._producer, self._topic, self._cti_bytes_max, self._are_framed = producer, topic, cti_bytes_max, are_framed
 
     def write_events(self, released: Released) -> None:
         if not len(released):
             return
         headers = event_headers(released)
         stamp_ms = released.system_us // MILLISECOND_US
-        columns = Columns(released.value, released.key, released.output_partition, stamp_ms, HEADER_NAME, headers)
+        columns = Columns(released.value, released.key, released.output_partition, stamp_ms, HEADER_NAME, headers, self._are_framed)
         self._producer.send_columns(self._topic, columns)
 
     def write_ctis(self, ctis: Iterable[Cti]) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ordering.columns.framed_payloads import payloads_of
 from ordering.errors import SettingError
 from tidegate.settings.tables.schema_registry import SchemaRegistrySettings
 
@@ -37,6 +38,7 @@ class PayloadReader(Protocol):
 class PayloadFormat:
     """
     The format of one input's payloads: json, csv, avro (with the text of its schema file) or avro_registry (with secrets in *registry*).
+    *headers*: those that stand before each payload (:mod:`ordering.columns.framed_payloads`), by name; without any, payloads have no frame.
     """
 
     name: str = "json"
@@ -44,6 +46,7 @@ class PayloadFormat:
     csv_delimiter: str = ","
     avro_schema: str = ""
     registry: SchemaRegistrySettings | None = field(default=None, repr=False)
+    headers: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: InputSettings, registry: SchemaRegistrySettings | None = None) -> PayloadFormat:
@@ -61,6 +64,16 @@ class PayloadFormat:
     def fingerprint(self) -> dict[str, str]:
         """Return the contents of files that shape events, for the checkpoint's binding (see :meth:`InputSettings.fingerprint`)."""
         return {"avro_schema": hashlib.sha256(self.avro_schema.encode()).hexdigest()} if self.name == "avro" else {}
+
+
+class _FramedReader:
+    """Reads payloads with frames before them."""
+
+    def __init__(self, reader: PayloadReader) -> None:
+        self._reader = reader
+
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
+        return self._reader.extract(payloads_of(payloads), fields)
 
 
 # The default of inputs, and the format of query results.
@@ -88,6 +101,8 @@ def _read_schema(settings: InputSettings) -> str:
 @lru_cache(maxsize=64)
 def reader_of(payloads: PayloadFormat) -> PayloadReader:
     """Return this process's reader of a format, with the schemas it has cached."""
+    if payloads.headers:
+        return _FramedReader(reader_of(replace(payloads, headers=())))
     if payloads.name == "csv":
         from tidegate.payloads.csv_records import CsvReader
 

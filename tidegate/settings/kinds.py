@@ -26,6 +26,11 @@ OBJECT_STORE_SCHEMES = ("s3", "gs", "abfs", "abfss")
 _ADDRESS = re.compile(r"[^\s,:/@]+(:\d{1,5})?|\[[0-9a-fA-F:]+\](:\d{1,5})?")
 
 
+# "*" stands for all headers where topics are compared.
+_RESERVED_HEADERS = {"tg", "tf", "*"}
+_HEADER_NAME_MAX, _HEADERS_MAX = 255, 64
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Documentation of a kind of setting: its unit or form, in the words of ``tidegate config --schema``."""
@@ -194,6 +199,20 @@ def _parse_field_paths(value: object) -> str:
     return ", ".join(parsed)
 
 
+def _parse_header_names(value: object) -> tuple[str, ...]:
+    """Parse the names of record headers, as a list or with commas between them; return them sorted: their order means nothing."""
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise NotAllowed("a list of names of record headers")
+    if any(not name or not name.isprintable() or len(name) > _HEADER_NAME_MAX for name in names):
+        raise NotAllowed(f"names of record headers: printable, not empty, at most {_HEADER_NAME_MAX} characters")
+    if reserved := _RESERVED_HEADERS & set(names):
+        raise NotAllowed(f"names of record headers; {', '.join(sorted(reserved))} is Tidegate's own")
+    if len(set(names)) < len(names) or len(names) > _HEADERS_MAX:
+        raise NotAllowed(f"different names of record headers, at most {_HEADERS_MAX}")
+    return tuple(sorted(names))
+
+
 def masked_properties(table: dict[str, SecretStr]) -> dict[str, str]:
     """Return the properties of a free table for printing; secret ones, recognized by their names, are masked."""
     return {key: mask_setting(key, value.get_secret_value()) for key, value in table.items()}
@@ -240,3 +259,6 @@ Properties = Annotated[
 FilesPlace = Annotated[str, BeforeValidator(_parse_place), Kind("folder or URL")]
 FieldPath = Annotated[str, BeforeValidator(_parse_field_path), Kind("field path")]
 FieldPaths = Annotated[str, BeforeValidator(_parse_field_paths), Kind("field path, or a list of them")]
+HeaderNames = Annotated[
+    tuple[str, ...], BeforeValidator(_parse_header_names), PlainSerializer(list), Kind("list of header names; default: none")
+]

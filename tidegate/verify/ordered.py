@@ -140,7 +140,7 @@ class OrderedVerifier:
     def _by_output(self, released: Released) -> Iterator[tuple[int, EventColumns]]:
         if not len(released):
             return
-        events, output = event_columns(released), released.output_partition
+        events, output = event_columns(released, is_framed=bool(self.side.framed)), released.output_partition
         if self.until_us is not None:
             rows = np.flatnonzero(events.system_us < self.until_us)
             events, output = events.take_rows(rows), output[rows]
@@ -200,9 +200,11 @@ class OrderedVerifier:
         return EventColumns.concat(parts) if parts else None
 
 
-def event_columns(released: Released) -> EventColumns:
+def event_columns(released: Released, *, is_framed: bool = False) -> EventColumns:
     """Return released events as they stand in a topic; instead of log offsets they have those of their input partition."""
     key, value = (to_arrow(column).cast(pa.binary()) for column in (released.key, released.value))
     number = np.full(len(released), released.number, dtype=np.int64)
     stamp_ms = released.system_us // MILLISECOND_US
-    return EventColumns(released.offset, number, released.seq, released.system_us, stamp_ms, event_headers(released), key, value)
+    return EventColumns(
+        released.offset, number, released.seq, released.system_us, stamp_ms, event_headers(released), key, value, is_framed=is_framed
+    )

@@ -76,7 +76,8 @@ class Recomputation:
         topic, number = self._plan.partitions[log]
         start, end = self._plan.starts[topic, number], self._recount.ends[topic, number]
         router = next(iter(buckets.values()))
-        with RangeReader(self._plan.kafka, topic, number, headers=True) as reader:
+        framed = self._plan.feed_of(log).payloads.headers
+        with RangeReader(self._plan.kafka, topic, number, headers=True, framed=framed) as reader:
             for records in reader.read(start, end, _PIECE_EVENTS):
                 self.read += len(records)
                 yield router.route(log, decode(records, topic, number))

@@ -23,6 +23,7 @@ from tidegate.checkpoint.output_start import Start
 from tidegate.compare.records import Side
 from tidegate.compare.sides import complete_from_us, make_side
 from tidegate.kafka.admin import Admin, Topic
+from tidegate.kafka.records import ALL_HEADERS
 from tidegate.settings.load import Settings
 from tidegate.verify.destinations import Destinations
 from tidegate.verify.file_rows import FilesCheck, list_files
@@ -190,7 +191,9 @@ def _verify_input(request: Request, name: str, part: Part) -> OrderedStage:
 
 
 def _side(admin: Admin, replay: Replay, since_us: int | None) -> Side:
-    side = make_side("A", admin, replay.plan.kafka, replay.ordered, since_us)
+    # Records that keep headers have these and no others; what else others may add to a record changes no result.
+    framed = ALL_HEADERS if replay.plan.settings.headers else ()
+    side = make_side("A", admin, replay.plan.kafka, replay.ordered, since_us, framed)
     return replace(side, has_own_numbers=since_us is not None)
 
 

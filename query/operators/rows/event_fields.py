@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from ordering.columns.framed_payloads import header_texts, payloads_of
 from query.columns.large_tables import combine_column
 from tidegate.expressions.field_columns import FieldColumns
 from tidegate.expressions.tree import Field
@@ -41,6 +42,16 @@ class EventFields:
             self._extracted = reader_of(self.payloads).extract(combine_column(events["value"]), tuple(self._used))
             self._events = events
         return self._extracted
+
+    def header(self, events: pa.Table, name: str) -> pa.StringArray:
+        """Return the values of a header of the events' records."""
+        assert name in self.payloads.headers, f"the input is read without the header {name}"
+        return header_texts(combine_column(events["value"]), name)
+
+    def bare_payloads(self, events: pa.Table) -> pa.Array:
+        """Return the payloads of events as their producer wrote them."""
+        payloads = combine_column(events["value"])
+        return payloads_of(payloads) if self.payloads.headers else payloads
 
     def forget_events(self) -> None:
         """Forget the last batch, so that its payloads need not stay in memory."""

@@ -57,7 +57,7 @@ class EncodedProjection(Projection):
         kept, over, columns, bad = self._compute_columns(below)
         count = kept.num_rows
         names = [column.name for column in self.node.columns]
-        value = encode_objects(names, columns, count) if names else kept["value"].cast(pa.binary())
+        value = encode_objects(names, columns, count) if names else self.fields.bare_payloads(kept).cast(pa.binary())
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
         return pa.table({**retained, "key": encode_over_keys(over, count), "value": value}), bad
 

@@ -24,7 +24,7 @@ from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.field_columns import FieldColumns
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Arrival, EventId, Expr, Field, PartitionId, Payload, RecordOffset, Slot, SystemTimestamp
+from tidegate.expressions.tree import Arrival, EventId, Expr, Field, Header, PartitionId, Payload, RecordOffset, Slot, SystemTimestamp
 from tidegate.expressions.variant import Variant, from_columns
 
 
@@ -89,6 +89,8 @@ class RowStage:
         if isinstance(leaf, EventId):
             parts = (combine_column(events[name]).cast(pa.string()) for name in ("partition_id", "offset"))
             return Variant.of(count, {Kind.NVARCHAR: pc.binary_join_element_wise(*parts, ":")})
+        if isinstance(leaf, Header):
+            return Variant.of(count, {Kind.NVARCHAR: self.fields.header(events, leaf.name)})
         if isinstance(leaf, Slot):
             return from_columns(events, f"s{leaf.index}")
         assert isinstance(leaf, Payload), f"rows have no {leaf}"

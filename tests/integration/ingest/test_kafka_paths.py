@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import struct
 import subprocess
 import sys
 import threading
@@ -21,12 +22,14 @@ from support.stack.drawn_logs import Raw
 from support.stack.servers import Stack
 from support.stack.topics import ANY_TIME, create, fresh, records
 
+from ordering.columns.framed_payloads import frame_payload, headers_of
 from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME
 from tidegate.kafka import native, ranges
 from tidegate.kafka.messages import MessageConsumer
 from tidegate.kafka.native import NativeSource
 from tidegate.kafka.ranges import RangeReader, Records, cached_reader, drop_reader
+from tidegate.kafka.records import ALL_HEADERS
 from tidegate.kafka.writer import Columns, GaplessProducer
 from tidegate.native_parts import NATIVE_SWITCH
 
@@ -98,6 +101,83 @@ def test_columns_written_are_columns_read(properties: dict[str, str]) -> None:
     assert [header[0] for header in headers[:6]] == [0, 1, 2, 3, 0, 1]
     assert headers[6] == b"first"
     assert [fact for piece in pieces for fact in piece.facts.to_pylist()] == [None] * 6 + [b"facts"]  # type: ignore[union-attr]
+
+
+def test_headers_go_with_values_from_topic_to_topic(properties: dict[str, str]) -> None:
+    """Level 1: of each name the last value, whatever else a record has; written, they are headers again, and values are bare."""
+    raw, topic = (create(properties["bootstrap.servers"], fresh("paths"), 1) for _ in range(2))
+    sent: list[tuple[bytes | None, list[tuple[str, bytes | None]]]] = [
+        (b"{}", [("x", b"1"), ("y", b"\xff\0"), ("x", b"last")]),
+        (b"", [("x", b""), ("Zürich", b"z")]),
+        (b"{}", [("x", b"1"), ("x", None)]),
+        (None, [("x", b"no value, no frame")]),
+        (b"{}", []),
+        (b"{}", [("X", b"another name"), ("xx", b"too"), ("tg", b"t"), ("tf", b"f")]),
+        (b"{}", [("x", b"x" * 300_000)]),
+    ]
+    producer = GaplessProducer(properties)
+    producer.send(raw, [(value, b"k", 0, 1 + row, headers) for row, (value, headers) in enumerate(sent)])
+    producer.flush(raw)
+    names = ("Zürich", "x", "y")
+    wanted: list[list[tuple[str, bytes | None]]] = [
+        [("x", b"last"), ("y", b"\xff\0")], [("Zürich", b"z"), ("x", b"")], [], [], [], [], [("x", b"x" * 300_000)]
+    ]  # fmt: skip
+    with RangeReader(properties, raw, 0, framed=names) as reader:
+        pieces = list(reader.read(0, len(sent), chunk_bytes=1_000))
+    values = [value for piece in pieces for value in piece.value.to_pylist()]
+    assert values == [frame_payload(headers, value) for headers, (value, _) in zip(wanted, sent, strict=True)]
+    assert all(piece.is_framed for piece in pieces)
+    assert len(pieces) == 2, "the bytes of headers count"
+    assert [payload for piece in pieces for payload in piece.without_frames().value.to_pylist()] == [value for value, _ in sent]
+
+    column = pa.array(values, pa.binary())
+    producer.send_columns(topic, columns(column, pa.nulls(len(sent), pa.binary()), 0, 1 + np.arange(len(sent)))._replace(is_framed=True))
+    producer.flush(topic)
+    producer.discard()
+    written = list(records(properties["bootstrap.servers"], topic))
+    assert [message.value() for message in written] == [value for value, _ in sent]
+    own = [(HEADER_NAME, bytes([row]) + bytes(EVENT_HEADER_BYTES - 1)) for row in range(len(sent))]
+    assert [message.headers() for message in written] == [[first, *headers] for first, headers in zip(own, wanted, strict=True)]
+    with RangeReader(properties, topic, 0, headers=True, framed=ALL_HEADERS) as reader:
+        (piece,) = reader.read(0, len(sent))
+    assert piece.value.to_pylist() == values, "all headers of an ordered topic are those that it keeps"
+    assert piece.header is not None
+    assert piece.header.to_pylist() == [header for _, header in own]
+    with RangeReader(properties, topic, 0, headers=True) as reader:
+        assert [value for piece in reader.read(0, len(sent)) for value in piece.value.to_pylist()] == [value for value, _ in sent]
+
+
+def test_headers_of_others_harm_no_reader(properties: dict[str, str], path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of them, or names that are no UTF-8: what is asked for is found, or nothing."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
+    producer = Producer(properties)
+    hostile: list[list[tuple[Any, bytes]]] = [
+        [("x", b"%d" % number) for number in range(20_000)],
+        [(f"n{number}", b"") for number in range(20_000)],
+        [("", b"nameless"), ("x", b"1")],
+    ]
+    for headers in hostile:
+        producer.produce(topic, b"{}", headers=headers)
+    assert producer.flush(30) == 0
+    # confluent-kafka writes no such name, and fails at reading one.
+    has_odd_name = native.load_library() is not None
+    if has_odd_name:
+        monkeypatch.setenv(NATIVE_SWITCH, "auto")
+        entries = b"".join(struct.pack("<ii", len(name), 1) + name + value for name, value in ((b"\xff", b"1"), (b"x", b"2")))
+        framed = struct.pack("<i", len(entries)) + entries + b"{}"
+        odd = GaplessProducer(properties)
+        odd.send_columns(topic, columns(pa.array([framed] * 50), pa.nulls(50, pa.binary()), 0, [1] * 50)._replace(is_framed=True))
+        odd.flush(topic)
+        odd.discard()
+        monkeypatch.setenv(NATIVE_SWITCH, path)
+    with RangeReader(properties, topic, 0, headers=True, framed=("x",)) as reader:
+        values = [value for piece in reader.read(0, len(hostile) + 50 * has_odd_name) for value in piece.value.to_pylist()]
+    found = [headers_of(value) for value in values]
+    assert found[:3] == [[("x", b"19999")], [], [("x", b"1")]]
+    assert found[3:] == [[("x", b"2")]] * 50 * has_odd_name
+    with RangeReader(properties, topic, 0, framed=ALL_HEADERS) as reader:
+        counts = [len(headers_of(value)) for piece in reader.read(0, len(hostile)) for value in piece.value.to_pylist()]
+    assert counts == [20_000, 20_000, 2]
 
 
 def test_a_range_is_read_alike_in_any_pieces(properties: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.integration
 CASES = ROOT / "tests" / "cases"
 DRAWN, EVERY = 4, "TIDEGATE_TEST_ALL_CASES"
 """How many cases run, unless this variable of the environment asks for all."""
-ALWAYS = ("time/over_two_keys",)
+ALWAYS = ("time/over_two_keys", "time/user_headers")
 """Cases that run each time: of their kind there is no other, so a draw seldom has one."""
 ARRIVAL = "EventEnqueuedUtcTime"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
@@ -98,8 +98,16 @@ def records(path: str) -> tuple[list[Sent], bool]:
     # As late as the newest time in the file: nothing is early, and what is late is so for no tolerance.
     newest_ms = max(map(_ms, _TIME.findall(Path(path).read_text())), default=_ms("3000-01-01T00:00:00Z"))
     return [
-        Sent(int(row.get("PartitionId") or 0), line, stamp or newest_ms) for line, row, stamp in zip(lines, rows, stamps, strict=True)
+        Sent(int(row.get("PartitionId") or 0), line, stamp or newest_ms, headers=tuple(_headers(row)))
+        for line, row, stamp in zip(lines, rows, stamps, strict=True)
     ], arrives
+
+
+def _headers(row: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The members of a record ``User``, which are headers of its record in Kafka."""
+    user = row.get("User")
+    for name, value in user.items() if isinstance(user, dict) else ():
+        yield name, str(value).encode()
 
 
 def _row(line: bytes) -> dict[str, Any]:
@@ -123,7 +131,7 @@ def staged(stack: Stack, case: Case, reads: BoundScript) -> Staged:
         create(stack.bootstrap, topic, 1 + max((record.partition for record in sent), default=0))
         produce(stack.bootstrap, topic, sent)
         flags, rules = case.flags, _given(case).rules[scan.input]
-        policies = {
+        policies: dict[str, Any] = {
             "early": flags.early or "5m" if arrives else "off",
             "late": flags.late or "5s" if arrives else "20d" if scan.over else "off",
             "late_action": rules.policies.late_action,
@@ -139,6 +147,8 @@ def staged(stack: Stack, case: Case, reads: BoundScript) -> Staged:
             policies = {"arrival_max_ahead": "365000d"}
         if scan.over is not None:
             policies["over"] = str(scan.over)
+        if headers := sorted({name for record in sent for name, _ in record.headers}):
+            policies["headers"] = headers
         lines = [f"topic = {json.dumps(topic)}", *(f"{key} = {json.dumps(value)}" for key, value in policies.items())]
         inputs[scan.input] = "\n".join(lines)
     return Staged(case, reads, name, inputs)

@@ -164,12 +164,17 @@ def test_equal_aggregates_are_computed_once() -> None:
         ("GetMetadataPropertyValue(f, 'eventid')", "f.EventId"),
         ("GetMetadataPropertyValue(f, 'EventHub.SequenceNumber')", "f.Offset"),
         ("GetMetadataPropertyValue(f, '[IoTHub].[ConnectionDeviceId]')", "f.IoTHub.ConnectionDeviceId"),
+        ("GetMetadataPropertyValue(f, '[User].[tenant]')", "f.[User].[tenant]"),
+        ("GetMetadataPropertyValue(f, 'user.TENANT')", "f.[User].[tenant]"),
+        ("GetMetadataPropertyValue(f, '[User].[a.B]')", "f.[User].[a.B]"),
+        ("GetMetadataPropertyValue(f, '[User].[A.b]')", "f.[User].[a.b]"),
     ],
 )
 def test_a_side_of_a_join_has_a_time_and_metadata_of_its_own(written: str, meant: str) -> None:
     """In all spellings; the columns of both sides stand one after the other, each under the name of its side."""
     script = parse_script(f"SELECT {written} AS x FROM flights f JOIN departures d ON DATEDIFF(second, f, d) BETWEEN 0 AND 5")
-    plan = bind_script(script, [InputSchema("flights"), InputSchema("departures", is_result=True)])
+    flights = InputSchema("flights", headers=("a.b", "a.B", "tenant"))
+    plan = bind_script(script, [flights, InputSchema("departures", is_result=True)])
     assert str(plan.root.columns[0].expr) == meant
 
 
@@ -182,14 +187,24 @@ def test_a_side_of_a_join_has_a_time_and_metadata_of_its_own(written: str, meant
         ("System.Timestamp(flights)", "TG-QUERY-FIELD", "flights is called f here"),
         ("GetMetadataPropertyValue(d, 'EventId')", "TG-QUERY-NOT-YET", "EventId of d, the result of a query, is not supported yet"),
         ("GetMetadataPropertyValue(f, k)", "TG-QUERY-FUNCTION", "takes the name of an input and a constant text"),
-        ("GetMetadataPropertyValue(f, '[User].[k]')", "TG-QUERY-NOT-YET", "the property [User].[k] is not supported yet"),
+        ("GetMetadataPropertyValue(f, '[User].[tenannt]')", "TG-QUERY-HEADER", "keeps no header tenannt"),
+        (
+            "GetMetadataPropertyValue(d, '[User].[k]')",
+            "TG-QUERY-NOT-YET",
+            "[User].[k] of departures, the result of a query, is not supported yet",
+        ),
+        ("GetMetadataPropertyValue(r, '[User].[k]')", "TG-QUERY-FIELD", "r is reference data and has no [User].[k] of its own"),
+        ("GetMetadataPropertyValue(f, '[User]')", "TG-QUERY-FUNCTION", "there is no property [User]"),
+        ("GetMetadataPropertyValue(f, '[User].[a].[b]')", "TG-QUERY-FUNCTION", "there is no property [User].[a].[b]"),
+        ("GetMetadataPropertyValue(f, '[Blob].[Name]')", "TG-QUERY-NOT-YET", "the property [Blob].[Name] is not supported yet"),
         ("GetMetadataPropertyValue(f, 'Colour')", "TG-QUERY-FUNCTION", "there is no property Colour"),
     ],
 )
 def test_what_a_side_of_a_join_has_not_is_refused(written: str, code: str, what: str) -> None:
     """With its place and a fix; the id of a result would differ between chains of queries."""
     sql = f"SELECT {written} AS x FROM flights f JOIN departures d ON DATEDIFF(second, f, d) BETWEEN 0 AND 5 JOIN r ON r.k = f.k"
-    inputs = [InputSchema("flights"), InputSchema("departures", is_result=True), InputSchema("r", is_reference=True)]
+    flights = InputSchema("flights", headers=("tenant", "trace"))
+    inputs = [flights, InputSchema("departures", is_result=True), InputSchema("r", is_reference=True)]
     with pytest.raises(QueryError, match=re.escape(what)) as caught:
         bind_script(parse_script(sql), inputs)
     assert (caught.value.code, bool(caught.value.fix)) == (code, True)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from support.naive_reader import Event, Line
 from support.written_topics import Written, written
 
+from ordering.columns.framed_payloads import frame_payload
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_event_header_column
 from ordering.ticks import INFINITY
@@ -209,6 +210,25 @@ def test_differences_are_told_by_their_kind_with_a_hint() -> None:
     late.header = columns([1_000 * n + (n == 3) * 500 for n in range(1, 20)]).header
     assert "late or reorder" not in difference(base, replace(base, stamp_ms=base.stamp_ms + 1)).hint
     assert difference(base, late).names == ("event_time_us", "arrival_us", "system_us")
+
+
+def test_headers_are_compared_and_told_apart_from_payloads() -> None:
+    """If values are framed; their order counts, as each record has them in one order."""
+    a, b = [[("x", b"1"), ("y", b"2")]] * 3, [[("x", b"1"), ("y", b"2")], [("y", b"2"), ("x", b"1")], [("x", b"1")]]
+    one, other = (
+        replace(columns([1_000, 2_000, 3_000], value=[frame_payload(headers, b"{}") for headers in each]), is_framed=True)
+        for each in (a, b)
+    )
+    assert digest(one).rest_digest() != digest(other).rest_digest()
+    assert digest(one.slice(0, 1)).rest_digest() == digest(other.slice(0, 1)).rest_digest()
+    found = difference(one, other)
+    assert (found.names, found.index) == (("headers",), 1)
+    assert "another `headers`" in found.hint
+    lines = "\n".join(found.text_lines(lambda number, offset: "", ("a", "b")))
+    assert "headers = x b'1', y b'2'" in lines
+    assert found.as_dict(lambda number, offset: "")["a"]["value"] == "b'{}'"
+    assert events_of(one)[0].fields["value"] == b"{}"
+    assert "headers" not in difference(columns([1_000]), columns([1_000], key=None)).as_dict(lambda number, offset: "")["a"]
 
 
 def renumbered(events: EventColumns) -> EventColumns:

@@ -7,8 +7,8 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordering.columns.framed_payloads import Headers
 from tidegate.kafka.dead_letters import DeadLetter
-from tidegate.kafka.writer import Headers
 
 SIZES = st.sampled_from([0, 1, 100, 127, 128, 129, 1000, 5000, 16_383, 16_384, 70_000])
 OCTETS = st.none() | st.builds(lambda size, tail: b"x" * size + tail, SIZES, st.binary(max_size=9))

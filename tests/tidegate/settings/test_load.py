@@ -256,6 +256,22 @@ def test_over_may_name_several_fields(written: str) -> None:
     assert table.fingerprint()["over"] == "city, place.line"
 
 
+@pytest.mark.parametrize("written", ['["tenant", "Zürich"]', '"Zürich, tenant"'])
+def test_the_order_of_header_names_means_nothing(written: str) -> None:
+    """Ordered records have them in one order, so that a changed order of the setting binds nothing else."""
+    assert read(f"[inputs.flights]\nheaders = {written}\n").input("flights").headers == ("Zürich", "tenant")
+
+
+@pytest.mark.parametrize(
+    "written", ['["tg"]', '["a", "tf"]', '["*"]', '["a", "a"]', '[""]', '["a\\nb"]', '"a,"', "[7]", "7", f'["{256 * "x"}"]']
+)
+def test_names_of_headers_are_names_and_none_of_tidegates_own(written: str) -> None:
+    """Readers find the numbers of events in a header of the same record."""
+    (problem,) = refusals(f"[inputs.flights]\nheaders = {written}\n")
+    assert (problem.code, problem.where) == ("TG-SETTING-VALUE", "tidegate.toml:2")
+    assert "names of record headers" in problem.fix
+
+
 @pytest.mark.parametrize("written", ["[]", '["a", "A"]', '"a,"', '["a,b"]', "7"])
 def test_over_names_different_fields(written: str) -> None:
     """A name has no comma, and none comes twice."""
@@ -500,6 +516,8 @@ def test_the_fingerprint_holds_what_shapes_events_and_nothing_else() -> None:
     for lines, bound in [
         ('shape = "interval"\nend = "e"\n', {"shape": "interval", "end": "e"}),
         ("source_ctis = true\n", {"source_ctis": "true", "cti_violation_action": "adjust"}),
+        ('headers = ["tenant", "Trace"]\n', {"headers": '["Trace", "tenant"]'}),
+        ("headers = []\n", {}),
         ('import_ctis_from = "b"\n[inputs.b]\n', {"import_ctis_from": "b", "cti_violation_action": "adjust"}),
     ]:
         assert read(FLIGHTS + lines).input("flights").fingerprint() == {**plain, **bound}
@@ -510,6 +528,7 @@ def test_a_printed_configuration_reads_back_the_same() -> None:
     text = (
         FLIGHTS + '[inputs.plain]\ntopic = ["x", "y"]\n[inputs.plain.fields]\na.b = "bit"\n'
         '[inputs.spans]\ntimestamp_by = "t"\nshape = "interval"\nend = "e"\nsource_ctis = true\ncti_delay = "-1us"\ncti_every_events = 3\n'
+        'headers = ["b", "a c"]\n[inputs.lines]\nformat = "csv"\ncsv_columns = ["at", "k"]\n'
         '[spark]\napp_name = "7"\n[spark.conf]\n"a.b" = 1\n[outputs.o]\nfiles = "out"\n'
     )
     settings = read(text)

@@ -24,6 +24,7 @@ class InputSchema:
         is_result: The input is the result of another query: event time is its system timestamp.
         is_reference: The input is reference data: a table without time, in which JOIN looks records up.
         is_stamped: Arrival is when ingest first planned to read the event (``arrival = "ingest"``), so it is the processing time too.
+        headers: Headers of records that its ordered topic keeps; None: the payload's record ``User`` stands for them, as in files.
         is_free: The input is not ordered yet: the script decides on its event time and its substreams.
     """
 
@@ -36,6 +37,7 @@ class InputSchema:
     is_free: bool = False
     is_reference: bool = False
     is_stamped: bool = False
+    headers: tuple[str, ...] | None = ()
 
     def __post_init__(self) -> None:
         for name, declared in self.fields.items():

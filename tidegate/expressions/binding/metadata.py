@@ -2,7 +2,8 @@
 Binding of GetMetadataPropertyValue: what is known of an event's record beside its payload.
 
 ``'EventId'`` tells the events of an input apart. ``'[EventHub].[PartitionId]'``, ``Offset``, ``SequenceNumber`` and the two times are those
-of the Kafka record; ``'[IoTHub].[X]'`` is the member X of the payload's record IoTHub, where bridges from IoT Hub put it.
+of the Kafka record; ``'[User].[X]'`` is its header X, if the ordered topic keeps it; ``'[IoTHub].[X]'`` is the member X of the payload's
+record IoTHub, where bridges from IoT Hub put it.
 
 Law: a replay of the same raw log gives the same values.
 """
@@ -16,7 +17,7 @@ from sqlglot import exp
 
 from tidegate.expressions.binding.names import Names
 from tidegate.expressions.syntax.errors import Source, offset_of, suggest
-from tidegate.expressions.tree import Arrival, EventId, Expr, Leaf, PartitionId, RecordOffset
+from tidegate.expressions.tree import Arrival, EventId, Expr, Header, Leaf, PartitionId, RecordOffset
 
 METADATA_FUNCTION = "getmetadatapropertyvalue"
 _LEAVES: dict[tuple[str, ...], Leaf] = {
@@ -32,9 +33,10 @@ _KNOWN = (
     "[EventHub].[Offset]",
     "[EventHub].[EventEnqueuedUtcTime]",
     "[IoTHub].[ConnectionDeviceId]",
+    "[User].[NAME]",
 )
 _EXAMPLE = "GetMetadataPropertyValue(flights, 'EventId')"
-_HEADERS = "headers of records are not kept in ordered topics: let the producer write the value into the payload"
+_USER_PARTS = 2
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,10 @@ class MetadataBinder:
             return self.names.of_row(of_input.name, _LEAVES[folded], offset)
         if folded == ("eventhub", "eventprocessedutctime") or folded[:1] == ("iothub",):
             return self.names.resolve((of_input.name, *(path[1:] if folded[0] == "eventhub" else path)), offset)
-        if folded[:1] in (("user",), ("eventhub",), ("blob",)):
-            raise self.source.not_yet(args[1], f"the property {args[1].this} is", fix=_HEADERS)
+        if folded[:1] == ("user",) and len(path) == _USER_PARTS and path[1]:
+            return self.names.of_row(of_input.name, Header(path[1]), offset)
+        if folded[:1] in (("eventhub",), ("blob",)):
+            fix = "leave it out, or let the producer write the value into the payload or a header"
+            raise self.source.not_yet(args[1], f"the property {args[1].this} is", fix=fix)
         fix = suggest(str(args[1].this), _KNOWN, f"properties are {', '.join(_KNOWN)}")
         raise self.source.error("FUNCTION", args[1], f"there is no property {args[1].this}", fix=fix, example=_EXAMPLE)

@@ -9,7 +9,7 @@ from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, nearest, similarity, suggest
 from tidegate.expressions.syntax.plain_path import listed_paths
-from tidegate.expressions.tree import Arrival, Cast, Expr, Field, Leaf, PartitionId, Payload, Property, key_list
+from tidegate.expressions.tree import Arrival, Cast, Expr, Field, Header, Leaf, PartitionId, Payload, Property, key_list
 
 
 class Names(Protocol):
@@ -29,6 +29,24 @@ class Names(Protocol):
 
     def whole_row(self, offset: int) -> Expr:
         """Return a whole row as a record; *offset* is the place of the word that takes it. Raises QueryError: there are several rows."""
+
+
+def header_of(source: Source, schema: InputSchema, header: Header, offset: int) -> Expr:
+    """Return what *header* means in an input; names are matched exactly, else ignoring case. Raises QueryError: the input keeps no such."""
+    if schema.is_free or schema.headers is None:
+        return Cast(Field(("User", header.name), offset=offset), Kind.NVARCHAR, offset=offset)
+    if schema.is_result:
+        fix = "select it in the query that writes the results"
+        raise source.not_yet(offset, f"{header} of {schema.name}, the result of a query, is", fix=fix)
+    alike = [name for name in schema.headers if name.lower() == header.name.lower()]
+    if not alike:
+        kept = f"it keeps {', '.join(schema.headers)}" if schema.headers else "it keeps none"
+        fix = suggest(
+            header.name, schema.headers, f"{kept}: add the name to headers of [inputs.{schema.name}], and order it into a new topic"
+        )
+        example = f"headers = {[*schema.headers, header.name]}".replace("'", '"')
+        raise source.error("HEADER", offset, f"the ordered topic of {schema.name} keeps no header {header.name}", fix=fix, example=example)
+    return Header(header.name if header.name in alike else alike[0], offset=offset)
 
 
 # Least similarity of a name to a declared field that it misspells.
@@ -67,6 +85,8 @@ class InputNames:
         if name.lower() not in self.aliases | {self.schema.name.lower()}:
             fix = suggest(name, [self.schema.name], f"the input is {self.schema.name}")
             raise self.source.error("FIELD", offset, f"no input is called {name} here", fix=fix)
+        if isinstance(leaf, Header):
+            return header_of(self.source, self.schema, leaf, offset)
         return replace(leaf, offset=offset)
 
     def time_of_side(self, name: str, offset: int) -> Expr | None:

@@ -18,6 +18,7 @@ from tidegate.expressions.tree import (
     DatePart,
     EventId,
     Expr,
+    Header,
     Leaf,
     Literal,
     Numbered,
@@ -39,7 +40,7 @@ def static_kind(expr: Expr) -> Kind | None:
         return Kind.DATETIME
     if isinstance(expr, (PartitionId, RecordOffset)):
         return Kind.BIGINT
-    if isinstance(expr, (WindowId, EventId)):
+    if isinstance(expr, (WindowId, EventId, Header)):
         return Kind.NVARCHAR
     if isinstance(expr, Payload):
         return Kind.RECORD

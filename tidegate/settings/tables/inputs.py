@@ -7,6 +7,7 @@ part of :meth:`InputSettings.fingerprint`. When CTIs are written, and what they 
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
@@ -23,6 +24,7 @@ from tidegate.settings.kinds import (
     DurationOrOff,
     FieldPath,
     FieldPaths,
+    HeaderNames,
     Kind,
     Size,
     Topic,
@@ -187,7 +189,8 @@ class InputSettings(Table):
     )
     record_bytes_max: Annotated[Size | None, Field(ge=1024), Kind("size; default: what the raw topics take at the first start")] = Field(
         default=None,
-        description="Key and value of an ordered event have at most so many bytes together, at most 63MiB; larger ones are dead letters.",
+        description="Key, value and kept headers of an ordered event have at most so many bytes together, at most 63MiB; larger ones are "
+        "dead letters.",
     )
     key_bytes_max: Annotated[Size | None, Field(ge=1), Kind("size; default: 4KiB")] = Field(
         default=None, description="The key of a substream has at most so many bytes; records with longer ones are dead letters."
@@ -208,6 +211,11 @@ class InputSettings(Table):
     )
     prefetch_bytes: Annotated[Size, Field(ge=1024)] = Field(
         default=16 * 2**20, description="Most bytes fetched ahead of the reader, for each partition; 128MiB for all partitions of a worker."
+    )
+    headers: HeaderNames = Field(
+        default=(),
+        description="Headers of raw records, by their exact names, that the ordered topic keeps, for GetMetadataPropertyValue in queries; "
+        "of several with one name the last.",
     )
     fields: dict[str, FieldType] = Field(
         default_factory=dict,
@@ -355,6 +363,7 @@ class InputSettings(Table):
             "out_of_order_action": policies.out_of_order_action.value,
             **shape_part,
             **cti_part,
+            **({"headers": json.dumps(self.headers)} if self.headers else {}),
             **format_fingerprint(self),
         }
 

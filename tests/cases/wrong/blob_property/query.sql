@@ -1,0 +1,1 @@
+SELECT GetMetadataPropertyValue(a, '[Blob].[Name]') AS name INTO out FROM a TIMESTAMP BY at

@@ -1,1 +1,0 @@
-SELECT GetMetadataPropertyValue(a, '[User].[tenant]') AS tenant INTO out FROM a TIMESTAMP BY at
