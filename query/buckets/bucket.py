@@ -64,7 +64,7 @@ from tidegate.expressions.evaluation.value_sizes import TOO_MUCH
 from tidegate.payloads.formats import JSON
 
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
-BUCKET_STATE_VERSION = 1
+BUCKET_STATE_VERSION = 2
 EACH_CTI = Pace()
 
 
