@@ -16,7 +16,6 @@ from ordering.model.step import Batch
 from ordering.proof.explain import Explainer, Explanation
 from ordering.protocol.facts import Fact
 from tidegate.dead_letter_reasons import IngestReason
-from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.records import Records
 
 CHUNK_RECORDS = 2_000
@@ -43,8 +42,7 @@ class ExplainingWalk(ReplayingWalk):
         """
         open_offsets = set(self._offsets)
         self._state.next_offset = start
-        settings = self._plan.settings
-        with RangeReader(self._plan.kafka, *self._partition, settings.source_ctis, framed=settings.headers) as reader:
+        with self._open_reader() as reader:
             for records in read_unskipped(reader, start, end, self._plan.skipped_spans(self._partition), CHUNK_RECORDS):
                 self._judge(*self._partition, records, self._marks)
                 yield from self._pop_explanations(open_offsets)

@@ -61,10 +61,7 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
     wrong, or cannot be read. RefusedError: reference data that it names cannot be read.
     """
     parsed = read_script(script)
-    inputs = [
-        InputSchema(name, table.timestamp_by, table.over, table.fields, is_stamped=table.arrival == "ingest", headers=table.headers)
-        for name, table in settings.inputs.items()
-    ]
+    inputs = [table.schema_of_events(name) for name, table in settings.inputs.items()]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
     fill_empty(settings.references, names_in(parsed))
     references = [table.schema for table in load_references(settings.references, names_in(parsed)).values()]

@@ -54,13 +54,16 @@ class ReplayingWalk(RangeWalk):
         """No later event of this partition is below this, microseconds."""
         return self._state.c
 
+    def _open_reader(self) -> RangeReader:
+        settings = self._plan.settings
+        return RangeReader(self._plan.kafka, *self._partition, settings.source_ctis, framed=settings.headers)
+
     def events(self, end: int, *, finish: bool = False) -> Iterator[tuple[int, Released]]:
         """
         Walk until *end*, and to the end of the input if *finish*; yield how many records each piece had, and the events that it released.
         """
         start, skips = self._state.next_offset, self._plan.skipped_spans(self._partition)
-        settings = self._plan.settings
-        with RangeReader(self._plan.kafka, *self._partition, settings.source_ctis, framed=settings.headers) as reader:
+        with self._open_reader() as reader:
             for records in read_unskipped(reader, start, end, skips, CHUNK_EVENTS):
                 self._judge(*self._partition, records, self._marks)
                 yield from self._pop_steps(len(records))

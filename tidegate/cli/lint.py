@@ -97,10 +97,7 @@ def _surroundings(config: Path | None, references: list[str], into: str | None) 
     from tidegate.settings.load import load
 
     settings = load(config)
-    schemas = [
-        InputSchema(name, table.timestamp_by, table.over, table.fields, is_stamped=table.arrival == "ingest", headers=table.headers)
-        for name, table in settings.inputs.items()
-    ]
+    schemas = [table.schema_of_events(name) for name, table in settings.inputs.items()]
     topics = {name: table for name, table in settings.outputs.items() if table.topic}
     schemas += [InputSchema(name, is_result=True) for name in topics]
     schemas += [InputSchema(name, fields=table.fields, is_reference=True) for name, table in settings.references.items()]

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from ordering.columns.framed_payloads import Headers, frame_payload, headers_of, payload_of
 from ordering.columns.payload_columns import Payload
-from tidegate.kafka.records import ALL_HEADERS, OWN_HEADERS, UNASSIGNED, Fetched, Framed, HeaderColumn, Records
+from tidegate.kafka.records import ALL_HEADERS, OWN_HEADERS, UNASSIGNED, Columns, Fetched, Framed, Records
 
 
 class _Fetched(NamedTuple):
@@ -81,7 +81,7 @@ class MessageConsumer:
 
     def _read(self, message: Message) -> _Fetched:
         headers = _headers(message) if self._headers or self._framed else []
-        value, framed = message.value(), headers
+        value = message.value()
         if not self._framed:
             return _Fetched(message, headers, value)
         if self._framed == ALL_HEADERS:
@@ -126,23 +126,12 @@ class MessageProducer:
         quiet = {"delivery.report.only.error": True}  # a bool, as confluent-kafka reads this one itself
         self._producer = Producer({**properties, **quiet, "on_delivery": self._on_failure, "error_cb": self._on_error})
 
-    def send(
-        self,
-        topic: str,
-        value: Payload,
-        key: Payload,
-        partition: Any,
-        stamp_ms: Any,
-        name: str,
-        headers: HeaderColumn,
-        is_framed: bool = False,
-        first_row: int = 0,
-    ) -> int:
+    def send(self, topic: str, events: Columns, first_row: int = 0) -> int:
         produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
-        carried = [None] * len(value) if headers is None else [[(name, header)] for header in headers.to_pylist()]
-        columns = _as_objects(value), _as_objects(key), partition.tolist(), stamp_ms.tolist(), carried
+        own = [None] * len(events.value) if events.headers is None else [[(events.name, header)] for header in events.headers.to_pylist()]
+        columns = _as_objects(events.value), _as_objects(events.key), events.partition.tolist(), events.stamp_ms.tolist(), own
         for payload, key_octets, to, stamp, header in zip(*(column[first_row:] for column in columns), strict=True):
-            if is_framed and payload is not None:
+            if events.is_framed and payload is not None:
                 payload, header = bytes(payload_of(payload)), [*(header or ()), *headers_of(payload)]
             try:
                 produce(topic, payload, key_octets, to, None, None, stamp, header)

@@ -618,8 +618,8 @@ static size_t frame_of(const uint8_t *value, size_t length) {
 
 /*
  * Queue the rows *at* to *rows* of some columns, each with one header *name* of *header_bytes* bytes (none if *headers* is
- * NULL); with *framed* the headers before each value become headers of its record. Return the first row that is not queued: *rows*, or the one for which the queue has no room, or which was refused
- * (then tg_poll tells).
+ * NULL); with *framed* the headers before each value become headers of its record. Return the first row that is not queued:
+ * *rows*, or the one for which the queue has no room, or which was refused (then tg_poll tells).
  */
 int64_t tg_send(tg_producer *producer, const char *topic, const tg_column *value, const tg_column *key, const int32_t *partition,
                 const int64_t *stamp_ms, const char *name, const uint8_t *headers, int64_t header_bytes, int framed, int64_t at,

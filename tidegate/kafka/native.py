@@ -25,7 +25,7 @@ from ordering.columns.framed_payloads import Headers
 from ordering.columns.payload_columns import Payload, to_arrow
 from ordering.errors import TidegateError
 from tidegate import native_parts
-from tidegate.kafka.records import ALL_HEADERS, OWN_HEADERS, UNASSIGNED, Fetched, Framed, HeaderColumn, Records
+from tidegate.kafka.records import ALL_HEADERS, OWN_HEADERS, UNASSIGNED, Columns, Fetched, Framed, Records
 from tidegate.observe.logs import get_logger
 
 _COLUMNS = 4
@@ -297,31 +297,20 @@ class NativeProducer(_Client):
         code = self._native.tg_error(self._open)
         return KafkaError(code, self._native.tg_error_text(self._open).decode(errors="replace")) if code else None
 
-    def send(
-        self,
-        topic: str,
-        value: Payload,
-        key: Payload,
-        partition: Any,
-        stamp_ms: Any,
-        name: str,
-        headers: HeaderColumn,
-        is_framed: bool = False,
-        first_row: int = 0,
-    ) -> int:
+    def send(self, topic: str, events: Columns, first_row: int = 0) -> int:
         """
-        Queue rows of binary columns (or numpy columns of bytes) from *first_row* on, each with the header *name* if *headers* is given, and
-        with the headers that stand before its value if *is_framed*.
+        Queue events from *first_row* on, each with its one header, if there is one, and with the headers that stand before its value.
 
         Return the first row not queued: the number of rows, or the row for which there was no room or that :attr:`failed`.
         """
+        headers = events.headers
         width = 0 if headers is None else headers.type.byte_width
         block = None if headers is None else headers.buffers()[1].address + headers.offset * width
-        values, keys = _written_column(value), _written_column(key)
-        stamps, partitions = np.ascontiguousarray(stamp_ms, dtype=np.int64), np.ascontiguousarray(partition, dtype=np.int32)
+        values, keys = _written_column(events.value), _written_column(events.key)
+        stamps, partitions = np.ascontiguousarray(events.stamp_ms, dtype=np.int64), np.ascontiguousarray(events.partition, dtype=np.int32)
         columns = ctypes.byref(values[0]), ctypes.byref(keys[0]), partitions.ctypes.data, stamps.ctypes.data
-        header = name.encode(), block, width, is_framed
-        next_row: int = self._native.tg_send(self._open, topic.encode(), *columns, *header, first_row, len(value))
+        header = events.name.encode(), block, width, events.is_framed
+        next_row: int = self._native.tg_send(self._open, topic.encode(), *columns, *header, first_row, len(events.value))
         return next_row
 
     def send_one(

@@ -8,6 +8,7 @@ offset order.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +16,10 @@ from confluent_kafka import KafkaError
 from numpy.typing import NDArray
 
 from ordering.columns.framed_payloads import payload_of, payloads_of
+from ordering.columns.payload_columns import Payload
 from ordering.protocol.facts import FACTS_HEADER_NAME
 from ordering.protocol.wire import HEADER_NAME
 
-# One header for each record to write, if any.
-HeaderColumn = pa.FixedSizeBinaryArray | None
 # The headers that a reader puts before each value (:mod:`ordering.columns.framed_payloads`), by their names: the last one of each name that
 # has a value. ALL_HEADERS: every one but those that Tidegate writes itself.
 Framed = tuple[str, ...]
@@ -66,6 +66,26 @@ class Records:
         mask = pa.array(mask_of_rows)
         columns = [None if column is None else column.filter(mask) for column in (self.key, self.value, self.header, self.facts)]
         return Records(self.offset[mask_of_rows], self.timestamp_ms[mask_of_rows], *columns, is_framed=self.is_framed)
+
+
+class Columns(NamedTuple):
+    """
+    Events for a producer, one entry an event.
+
+    Args:
+        value, key: Arrow binary columns, or numpy columns of bytes objects; None and null are null.
+        stamp_ms: Kafka timestamps, milliseconds.
+        name: Name of the first header, whose values are *headers*.
+        is_framed: Whether further headers stand before each value (:mod:`ordering.columns.framed_payloads`).
+    """
+
+    value: Payload
+    key: Payload
+    partition: NDArray[np.int32]
+    stamp_ms: NDArray[np.int64]
+    name: str
+    headers: pa.FixedSizeBinaryArray | None
+    is_framed: bool = False
 
 
 # The records, if any; whether a record at or beyond the end has arrived; the next error and its offset.

@@ -11,15 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
-from numpy.typing import NDArray
 
 from ordering.columns.framed_payloads import Headers
-from ordering.columns.payload_columns import Payload
 from ordering.errors import TidegateError
 from ordering.model.step import Released
 from ordering.protocol.facts import FACTS_HEADER_NAME, encode_facts
@@ -33,6 +29,7 @@ from tidegate.kafka.client_properties import PRODUCER, STEADY
 from tidegate.kafka.failures import is_denial, kafka_failure
 from tidegate.kafka.messages import MessageProducer
 from tidegate.kafka.native import NativeProducer
+from tidegate.kafka.records import Columns
 from tidegate.observe.logs import get_logger
 
 # Errors of records that only follow from an earlier failure of the producer.
@@ -46,26 +43,6 @@ _ROOM_MS = 20
 Row = tuple[bytes | None, bytes | None, int, int, Headers]
 
 _log = get_logger("kafka.writer")
-
-
-class Columns(NamedTuple):
-    """
-    Events for a producer, one entry an event.
-
-    Args:
-        value, key: Arrow binary columns, or numpy columns of bytes objects; None and null are null.
-        stamp_ms: Kafka timestamps, milliseconds.
-        name: Name of the first header, whose values are *headers*.
-        is_framed: Whether further headers stand before each value (:mod:`ordering.columns.framed_payloads`).
-    """
-
-    value: Payload
-    key: Payload
-    partition: NDArray[np.int32]
-    stamp_ms: NDArray[np.int64]
-    name: str
-    headers: pa.FixedSizeBinaryArray | None
-    is_framed: bool = False
 
 
 class GaplessProducer:
@@ -83,7 +60,7 @@ class GaplessProducer:
         """Queue events, waiting while the queue is full. Raises TidegateError: a record was refused for good."""
         next_row, since_s = 0, self._start_sending(topic)
         while True:
-            next_row = self._producer.send(topic, *events, next_row)
+            next_row = self._producer.send(topic, events, next_row)
             if next_row == len(events.value):
                 break
             since_s = self._wait_for_room(topic, since_s)

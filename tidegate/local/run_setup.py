@@ -88,8 +88,7 @@ class RunSetup:
                 schemas.append(InputSchema(file.name, is_free=True))
                 rules[file.name] = default
             else:
-                is_stamped = table.arrival == "ingest"
-                schemas.append(InputSchema(file.name, table.timestamp_by, table.over, table.fields, is_stamped=is_stamped, headers=None))
+                schemas.append(replace(table.schema_of_events(file.name), headers=None))
                 policies, limit = flags.override(table.policies()), table.key_bytes_max or KEY_BYTES_MAX
                 rules[file.name] = TimeRules(policies, table.timestamp_format, table.event_shape, table.end, limit)
         tables = _load_tables(references, _by_name(settings.references if settings else {}))

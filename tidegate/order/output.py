@@ -148,7 +148,8 @@ class LineWriter:
 
     def write(self, lines: list[bytes]) -> None:
         """Write lines at once; each brings its line end."""
-        self.write_texts([b"".join(lines)])
+        if self._is_wanted:
+            self.write_texts([b"".join(lines)])
 
     def write_texts(self, texts: Iterable[bytes | memoryview]) -> None:
         """Write texts of several lines, one by one, so that large ones are not copied into one; each brings its line ends."""

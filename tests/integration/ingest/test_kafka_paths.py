@@ -29,8 +29,8 @@ from tidegate.kafka import native, ranges
 from tidegate.kafka.messages import MessageConsumer
 from tidegate.kafka.native import NativeSource
 from tidegate.kafka.ranges import RangeReader, Records, cached_reader, drop_reader
-from tidegate.kafka.records import ALL_HEADERS
-from tidegate.kafka.writer import Columns, GaplessProducer
+from tidegate.kafka.records import ALL_HEADERS, Columns
+from tidegate.kafka.writer import GaplessProducer
 from tidegate.native_parts import NATIVE_SWITCH
 
 pytestmark = pytest.mark.integration

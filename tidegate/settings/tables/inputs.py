@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -41,6 +41,9 @@ from tidegate.settings.tables.payload_formats import (
     format_conflicts,
     format_fingerprint,
 )
+
+if TYPE_CHECKING:
+    from tidegate.expressions.binding.input_schema import InputSchema
 
 
 def _default_topics(data: dict[str, Any]) -> tuple[str, ...]:
@@ -334,6 +337,13 @@ class InputSettings(Table):
     @property
     def event_shape(self) -> Shape:
         return Shape(self.shape)
+
+    def schema_of_events(self, name: str) -> InputSchema:
+        """Return what scripts may use of the input, which they call *name*."""
+        from tidegate.expressions.binding.input_schema import InputSchema
+
+        is_stamped = self.arrival == "ingest"
+        return InputSchema(name, self.timestamp_by, self.over, self.fields, is_stamped=is_stamped, headers=self.headers)
 
     def fingerprint(self) -> dict[str, str]:
         """Return the settings that are bound to a checkpoint, as canonical text: with another value the ordered topic would differ."""
