@@ -7,8 +7,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from pyarrow import fs
 
 from tidegate.stack.embedded import free_port
@@ -65,6 +69,12 @@ class ObjectServer:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{name}", data=body.encode(), method="PUT")
         urllib.request.urlopen(request).close()
 
+    def new_bucket(self) -> str:
+        """Make an empty bucket with a name of its own."""
+        name = f"bucket-{uuid.uuid4().hex}"
+        self.make_bucket(name)
+        return name
+
     def put(self, place: str, content: bytes) -> None:
         """Put an object at bucket and name; needs :data:`CREDENTIALS` in the environment, as it stays theirs."""
         files, path = fs.FileSystem.from_uri(self.url(place))
@@ -86,3 +96,16 @@ class ObjectServer:
         except (urllib.error.URLError, OSError):
             return False
         return True
+
+
+@contextmanager
+def run_object_server(log: Path) -> Iterator[ObjectServer]:
+    """Run a server; meanwhile credentials for it are in the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        server = ObjectServer(log)
+        try:
+            yield server
+        finally:
+            server.stop()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.object_server import CREDENTIALS, ObjectServer
+from support.object_server import CREDENTIALS, ObjectServer, run_object_server
 from support.stack.drawn_logs import START_MS, draw
 from support.stack.jobs import Workspace, error_code, settings_of, workspace
 from support.stack.topics import check_promises, create, fresh, produce, read_ordered
@@ -52,12 +52,16 @@ def results(space: Workspace, topic: str) -> list[tuple[int, bytes]]:
     return [(event.system_us, event.value or b"") for channel in sorted(found.events) for event in found.events[channel]]
 
 
-def test_a_replay_finds_what_was_found(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ObjectServer]:
+    """A server, and credentials for it in the environment."""
+    with run_object_server(tmp_path / "log") as made:
+        yield made
+
+
+def test_a_replay_finds_what_was_found(server: ObjectServer, stack: Stack, tmp_path: Path) -> None:
     """Level 3: a version that comes while the job runs, is taken away, and a kill -9: the bytes of a run on a folder that had both."""
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    server, bucket = ObjectServer(tmp_path / "log"), f"bucket-{uuid.uuid4().hex}"
-    server.make_bucket(bucket)
+    bucket = server.new_bucket()
     versions = {name_of(START_US - 3600 * SECOND_US): b"one,name\n1,first\n"}
     server.put(f"{bucket}/lake/{next(iter(versions))}", next(iter(versions.values())))
     topic = create(stack.bootstrap, fresh("objects"), PARTITIONS)
@@ -96,4 +100,3 @@ def test_a_replay_finds_what_was_found(stack: Stack, tmp_path: Path, monkeypatch
         assert found == results(space, f"{topic}.expected")
         seconds = {(json.loads(value)["name"], system_us >= second_us) for system_us, value in found}
         assert seconds == {("first", False), ("second", True)}
-    server.stop()

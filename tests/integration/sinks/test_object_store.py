@@ -9,7 +9,6 @@ import random
 import signal
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from pyarrow import fs
 from structlog.testing import capture_logs
 from support.cutting_proxy import CuttingProxy
-from support.object_server import CREDENTIALS, ObjectServer
+from support.object_server import CREDENTIALS, ObjectServer, run_object_server
 from support.stack import keyed_input
 from support.stack.drawn_logs import draw
 from support.stack.jobs import Job, settings_of, workspace
@@ -44,20 +43,14 @@ LARGE = random.Random(1).randbytes(12 << 20)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
     """A server, and credentials for it in the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        made = ObjectServer(tmp_path_factory.mktemp("objects") / "log")
+    with run_object_server(tmp_path_factory.mktemp("objects") / "log") as made:
         yield made
-        made.stop()
 
 
 @pytest.fixture
 def bucket(server: ObjectServer) -> str:
     """A bucket of this test."""
-    name = f"bucket-{uuid.uuid4().hex}"
-    server.make_bucket(name)
-    return name
+    return server.new_bucket()
 
 
 def contents(place: str) -> dict[str, bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from structlog.testing import capture_logs
-from support.object_server import CREDENTIALS, ObjectServer
+from support.object_server import ObjectServer, run_object_server
 from typer.testing import CliRunner
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
@@ -33,20 +32,14 @@ _app.command()(local)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
     """A server, and credentials for it in the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        made = ObjectServer(tmp_path_factory.mktemp("objects") / "log")
+    with run_object_server(tmp_path_factory.mktemp("objects") / "log") as made:
         yield made
-        made.stop()
 
 
 @pytest.fixture
 def bucket(server: ObjectServer) -> str:
     """A bucket of this test."""
-    name = f"bucket-{uuid.uuid4().hex}"
-    server.make_bucket(name)
-    return name
+    return server.new_bucket()
 
 
 def settings(**given: object) -> ReferenceSettings:

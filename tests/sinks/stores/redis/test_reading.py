@@ -28,14 +28,6 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for this file."""
-    made = Server(tmp_path_factory.mktemp("valkey"))
-    yield made
-    made.kill()
-
-
 @pytest.fixture
 def client(server: Server) -> Iterator[redis.Redis]:
     """Any user's client; each test finds the server empty."""

@@ -28,14 +28,6 @@ BY_CAR = {"kind": "hash", "primary_key": ["car"]}
 RANKED = {"kind": "sorted_set", "primary_key": ["car"], "score": "speed"}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for this file, without an append-only file."""
-    made = Server(tmp_path_factory.mktemp("valkey"))
-    yield made
-    made.kill()
-
-
 @pytest.fixture
 def client(server: Server) -> Iterator[redis.Redis]:
     """Any user's client; each test finds the server empty."""
