@@ -59,8 +59,8 @@ class TargetTable:
     def check_partitions(self, there: Sequence[str], partition_by: Sequence[str]) -> None:
         """Check that ``partition_by``, if it is set, is what the table has."""
         if partition_by and list(partition_by) != list(there):
-            told = f"is partitioned by {', '.join(there) or 'no column'}, and partition_by says otherwise"
-            raise self.column_error(told, f"set partition_by = {list(there)}, or write another table")
+            what = f"is partitioned by {', '.join(there) or 'no column'}, and partition_by says otherwise"
+            raise self.column_error(what, f"set partition_by = {list(there)}, or write another table")
 
     def column_error(self, what: str, fix: str) -> StoreError:
         return StoreError(f"table {self.name} {what}", code="TG-STORE-COLUMN", where=self.name, fix=fix)

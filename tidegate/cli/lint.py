@@ -47,8 +47,8 @@ def lint(
         findings += absent
         findings += _store_findings(script, config, into)
     if format is Format.JSON:
-        told = {"records_unread": unread} if unread else {}
-        print_text(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings], **told}) + "\n")
+        unread_field = {"records_unread": unread} if unread else {}
+        print_text(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings], **unread_field}) + "\n")
     else:
         _print_findings(findings)
         if unread:

@@ -199,8 +199,8 @@ def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> int:
     admin = Admin.connect(settings.kafka)
     topic = admin.require(name, f"create it: tidegate topic create {name} --partitions 2")
     if has_own_times and topic.uses_log_append_time:
-        told = f": {name} is LogAppendTime: its broker overwrites the timestamps, so that history arrives now (docs/backfill.md)"
-        standard_error().line(Styled("warning", "yellow"), told)
+        consequence = f": {name} is LogAppendTime: its broker overwrites the timestamps, so that history arrives now (docs/backfill.md)"
+        standard_error().line(Styled("warning", "yellow"), consequence)
     newest = admin.offsets([(name, number) for number in range(topic.partitions)], MAX_TIMESTAMP)
     return max(int(offset.timestamp) for offset in newest.values())
 

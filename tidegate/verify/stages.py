@@ -357,8 +357,3 @@ def _query_notes(stage: QueryStage) -> Iterator[str]:
         yield f"reference data ({names}): each version counts from its own instant on, as if it had come in time"
     if stage.left_out:
         yield f"{stage.left_out:,} rows became dead letters"
-
-
-def check_equal(stages: Sequence[Stage]) -> bool:
-    """Return whether nothing differs from what should stand."""
-    return all(stage.is_equal for stage in stages)

@@ -40,26 +40,28 @@ class TableProgress(NamedTuple):
 def read_progress(table: Table, stream: Stream) -> TableProgress:
     """Return the progress of *stream* in the current snapshot."""
     key = f"{_KEY}{stream.name}"
-    told = {snapshot.snapshot_id: snapshot.summary.additional_properties.get(key) for snapshot in table.snapshots() if snapshot.summary}
+    texts = {snapshot.snapshot_id: snapshot.summary.additional_properties.get(key) for snapshot in table.snapshots() if snapshot.summary}
     parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in table.snapshots()}
     current = table.current_snapshot()
     number = None if current is None else current.snapshot_id
     while number is not None:
-        if text := told.get(number):
+        if text := texts.get(number):
             return _parse(text)
         number = parents.get(number)
     # Without any of ours left they have expired. Else the table was emptied, by a replacement that keeps older snapshots.
-    if not any(told.values()) and (text := table.properties.get(key)):
+    if not any(texts.values()) and (text := table.properties.get(key)):
         return _parse(text)
     return TableProgress(stream.id, {})
 
 
 def is_shared(table: Table, stream: Stream) -> bool:
-    """Return whether results of another topic stand in the table too, by what it has told of itself."""
-    told = [*table.properties, *(name for each in table.snapshots() if each.summary for name in each.summary.additional_properties)]
-    return any(name.startswith(_KEY) and name != f"{_KEY}{stream.name}" for name in told)
+    """Return whether results of another topic stand in the table too, by its properties and snapshots."""
+    summaries = (snapshot.summary.additional_properties for snapshot in table.snapshots() if snapshot.summary)
+    names = [*table.properties, *(name for summary in summaries for name in summary)]
+    return any(name.startswith(_KEY) and name != f"{_KEY}{stream.name}" for name in names)
 
 
 def _parse(text: str) -> TableProgress:
-    told = json.loads(text)
-    return TableProgress(told["id"], {int(partition): (position, offset) for partition, (position, offset) in told["partitions"].items()})
+    stored = json.loads(text)
+    partitions = {int(partition): (position, offset) for partition, (position, offset) in stored["partitions"].items()}
+    return TableProgress(stored["id"], partitions)
