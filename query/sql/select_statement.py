@@ -57,6 +57,8 @@ class SelectBinder:
     inputs: Sequence[InputSchema]
     steps: Mapping[str, tuple[str, Rows]]
     window_us_max: int = WINDOW_US_MAX
+    # Whether the SELECT is a side of a UNION: its star is then a column, since payloads of several inputs are no rows of one kind.
+    is_side: bool = False
 
     def bind(self, query: exp.Expr) -> Rows:
         query = query.unnest() if isinstance(query, exp.Subquery) else query
@@ -71,11 +73,12 @@ class SelectBinder:
     # UNION
 
     def _union(self, union: exp.Union) -> Rows:
-        parts = tuple(self.bind(side) for side in _sides(union))
+        binder = replace(self, is_side=True)
+        parts = tuple(binder.bind(side) for side in _sides(union))
         first = parts[0].columns
         for part, side in zip(parts, _sides(union), strict=True):
-            if len(part.columns) != len(first):
-                message = f"UNION of {len(first) or 'all'} and {len(part.columns) or 'all'} columns"
+            if _stars(part) != _stars(parts[0]):
+                message = f"UNION of {_width(parts[0])} and {_width(part)} columns"
                 raise self.source.error("TYPE", side, message, fix="select as many columns on each side, in the same order")
         columns = []
         for place, column in enumerate(first):
@@ -176,7 +179,8 @@ class SelectBinder:
 
     def _relation(self, table: exp.Expr) -> Relation:
         if isinstance(table, exp.Subquery) and isinstance(table.this, (exp.Select, exp.SetOperation)):
-            return self._over_rows(table.alias or "subquery", frozenset({table.alias.lower()} - {""}), self.bind(table))
+            rows = replace(self, is_side=False).bind(table)
+            return self._over_rows(table.alias or "subquery", frozenset({table.alias.lower()} - {""}), rows)
         if not isinstance(table, exp.Table):
             fix, example = "write it as a step, and name that", "WITH s AS (SELECT ...) SELECT ... FROM s"
             raise self.source.not_yet(table, "FROM with a subquery is", fix=fix, example=example)
@@ -239,7 +243,7 @@ class SelectBinder:
     def _single(self, select: exp.Select, binder: ScalarBinder, relations: Sequence[Relation], *, looks_back: bool) -> tuple[Column, ...]:
         """Bind the columns of a SELECT without groups; return none for SELECT * of one input, whose payloads then pass unchanged."""
         is_star = len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star)
-        if is_star and len(relations) == 1 and relations[0].schema is not None and not looks_back:
+        if is_star and len(relations) == 1 and relations[0].schema is not None and not looks_back and not self.is_side:
             return ()
         chosen = SelectListBinder(self.source, binder, relations).bind(select)
         group_part = next((part for column in chosen for part in column.expr.walk() if isinstance(part, (Aggregate, WindowId))), None)
@@ -318,3 +322,12 @@ def _sides(union: exp.Union) -> list[exp.Expr]:
         sides.append(node.expression)
         node = node.this
     return [node, *reversed(sides)]
+
+
+def _stars(rows: Rows) -> list[bool]:
+    """Return of each column whether it is a star, which can only stand beside stars."""
+    return [column.name == STAR for column in rows.columns]
+
+
+def _width(rows: Rows) -> str:
+    return "all" if True in _stars(rows) else str(len(rows.columns))

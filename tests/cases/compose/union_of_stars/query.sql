@@ -1,0 +1,3 @@
+WITH both AS (SELECT * FROM a TIMESTAMP BY at UNION SELECT b.* FROM b TIMESTAMP BY at WHERE v > 3)
+SELECT * INTO everything FROM a TIMESTAMP BY at UNION SELECT * FROM b TIMESTAMP BY at;
+SELECT k, COUNT(*) AS n, MAX(w) AS most INTO out FROM both GROUP BY k, TumblingWindow(second, 10)
