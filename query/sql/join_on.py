@@ -35,6 +35,9 @@ _INSTEAD = {
     "CROSS": "write JOIN ... ON with the time between the two",
     "OUTER": "write LEFT JOIN",
     "NATURAL": "write JOIN ... ON and name what must be equal",
+    "SEMI": "write JOIN: each match gives a row; TopOne() in a window takes one of them",
+    "ANTI": "write LEFT JOIN, and WHERE a field of the right side IS NULL",
+    "ASOF": "write JOIN ... ON with the time between the two; of one input, LAST() finds the row before",
     "USING": "write ON and name what must be equal on both sides",
 }
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidegate.expressions.syntax.common_mistakes import refuse_common_mistakes
 from tidegate.expressions.syntax.dialect import Asa
 from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.syntax.ignored_parts import refuse_ignored_parts
 from tidegate.expressions.syntax.statements import Declaration, split_statements
 from tidegate.expressions.syntax.syntax_errors import SCRIPT_EXAMPLE, syntax_error
 
@@ -67,6 +68,8 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
     statements = tuple(tree for tree in trees if tree is not None)
     for statement in statements:
         _refuse_deep_tree(statement, source)
+        for node in statement.walk():
+            refuse_ignored_parts(node, source)
     if not statements:
         raise source.error("SYNTAX", -1, "the script has no statement", fix="write a SELECT", example=SCRIPT_EXAMPLE)
     return Script(source, statements, tuple(parts.declarations))
