@@ -11,7 +11,7 @@ from query.sql.window_functions import NAMES, WINDOW_US_MAX, WindowBinder, is_ti
 from tidegate.expressions.binding.scalar_binder import ScalarBinder, is_window_id
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.syntax.counterparts import COUNTERPARTS
-from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.errors import Source, similarity, suggest
 from tidegate.expressions.tree import (
     Aggregate,
     Cast,
@@ -28,6 +28,8 @@ from tidegate.expressions.tree import (
 )
 
 WINDOW_EXAMPLE = "GROUP BY origin, TumblingWindow(hour, 1)"
+# Least similarity of a function to a window that is taken for a misspelled one.
+_SIMILARITY_MIN = 0.85
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,13 @@ class GroupByBinder:
         if isinstance(node, exp.Literal):
             message = "GROUP BY takes expressions, not positions"
             raise self.source.error("GROUP", node, message, fix="name the field", example=WINDOW_EXAMPLE)
-        if isinstance(node, exp.Anonymous) and (name := str(node.name).lower()).endswith("window"):
-            raise self.source.error("WINDOW", node, f"there is no window {node.name}", fix=suggest(name, NAMES), example=WINDOW_EXAMPLE)
+        if isinstance(node, exp.Anonymous) and _resembles_window(name := str(node.name)):
+            raise self.source.error("WINDOW", node, f"there is no window {name}", fix=suggest(name, NAMES), example=WINDOW_EXAMPLE)
         return binder.bind(node, event_clause="GROUP BY")
+
+
+def _resembles_window(name: str) -> bool:
+    return name.lower().endswith("window") or any(similarity(name, known) > _SIMILARITY_MIN for known in NAMES)
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,9 @@ class FunctionBinder(ABC):
                 fix, example = COUNTERPARTS[name]
                 raise self.source.error("FUNCTION", offset, f"there is no function {spelled}", fix=fix, example=example)
             known = [known.upper() for known in (*CALLABLE, *column_functions.REGISTERED, *AGGREGATES, *ANALYTICS) if " " not in known]
-            message = f"there is no function {spelled}"
-            raise self.source.error("FUNCTION", offset, message, fix=suggest(spelled, known, "see the list of functions"))
+            otherwise = "docs/expressions.md has those that there are, docs/extending.md how to write one in Python"
+            fix = suggest(spelled, known, otherwise)
+            raise self.source.error("FUNCTION", offset, f"there is no function {spelled}", fix=fix)
         self._refuse_count(FUNCTIONS[name], node)
         if name in DATE_PART_FUNCTIONS:
             return self._date_function(name, node)
@@ -127,6 +128,9 @@ class FunctionBinder(ABC):
         unit = DATE_PARTS.get(spelled.lower())
         if unit is None:
             message = f"{name.upper()} has no unit {spelled or self._spelling_of(first)}"
+            if isinstance(first, exp.Literal) and str(first.this).lower() in DATE_PARTS:
+                example = f"DATEADD({first.this}, 5, scheduled)"
+                raise self.source.error("FUNCTION", first, message, fix="write it without quotes", example=example)
             fix = suggest(spelled, DATE_PARTS, f"units are {', '.join(dict.fromkeys(DATE_PARTS.values()))}")
             raise self.source.error("FUNCTION", first, message, fix=fix, example="DATEADD(second, 5, scheduled)")
         args = (DatePart(unit, offset=offset_of(first)), *(self._bind_time(arg) for arg in others))

@@ -61,7 +61,7 @@ class MetadataBinder:
             return self.names.resolve((of_input.name, *(path[1:] if folded[0] == "eventhub" else path)), offset)
         if folded[:1] == ("user",) and len(path) == _USER_PARTS and path[1]:
             return self.names.of_row(of_input.name, Header(path[1]), offset)
-        if folded[:1] in (("eventhub",), ("blob",)):
+        if folded[:1] in (("eventhub",), ("blob",), ("blobname",), ("bloblastmodifiedutctime",)):
             fix = "leave it out, or let the producer write the value into the payload or a header"
             raise self.source.not_yet(args[1], f"the property {args[1].this} is", fix=fix)
         fix = suggest(str(args[1].this), _KNOWN, f"properties are {', '.join(_KNOWN)}")

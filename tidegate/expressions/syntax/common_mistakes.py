@@ -1,5 +1,6 @@
 """
-Common mistakes in scripts: superfluous commas, typographic quotes, invisible characters, operators of other languages.
+Common mistakes in scripts: superfluous commas, typographic quotes, invisible and full-width characters, operators and comments of other
+languages.
 
 They are refused before parsing, because the parser would ignore some and misread others. Law: only text that cannot be valid in this
 dialect is refused, at its place.
@@ -27,6 +28,10 @@ _INSTEAD = {
 _CURLY = dict.fromkeys("\u201c\u201d\u201e\u2018\u2019\u201a", "write ' around a text, [ and ] around a name")
 _CURLY["`"] = "write [ and ] around a name"
 _DASHES = dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "write -")
+# Signs of East Asian keyboards as wide as their letters, and how far they are from the plain ones.
+_WIDE = range(0xFF01, 0xFF5F)
+_WIDE_TO_PLAIN = 0xFF01 - ord("!")
+_COMMENT = "begin a comment with --, or write it between /* and */"
 # Categories of characters that cannot be seen: spaces, formatting and control characters.
 _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cf", "Cc"})
 # Tokens that cannot be the name of an output.
@@ -59,6 +64,12 @@ def refuse_common_mistakes(tokens: Sequence[Token], source: Source) -> None:
             fix = "compare with earlier rows by LAG and LAST, or write an operator in Python (docs/extending.md)"
             example = "LAST(v) OVER (PARTITION BY k LIMIT DURATION(minute, 5) WHEN state = 'open')"
             raise source.not_yet(token.start, "MATCH_RECOGNIZE is", fix=fix, example=example)
+        slashes = [token.token_type, following and following.token_type] == [TokenType.SLASH, TokenType.SLASH]
+        if token.token_type is TokenType.HASH or slashes:
+            raise source.error("SYNTAX", token.start, f"{'//' if slashes else '#'} begins no comment", fix=_COMMENT)
+        if token.token_type is TokenType.UNION and following is not None and following.token_type is TokenType.DISTINCT:
+            fix = "write UNION, which keeps duplicates; a window that is grouped by all columns has each row once"
+            raise source.not_yet(token.start, "UNION DISTINCT is", fix=fix, example="GROUP BY origin, TumblingWindow(hour, 1)")
         if token.text in _INSTEAD:
             raise source.error("SYNTAX", token.start, f"there is no operator {token.text}", fix=_INSTEAD[token.text])
 
@@ -69,6 +80,9 @@ def _refuse_odd_characters(token: Token, source: Source) -> None:
             raise source.error("SYNTAX", place, f"{sign} is no quote", fix=_CURLY[sign])
         if sign in _DASHES:
             raise source.error("SYNTAX", place, f"{sign} (U+{ord(sign):04X}) is no minus sign", fix=_DASHES[sign])
+        if ord(sign) in _WIDE and not sign.isalnum():
+            fix = f"write {chr(ord(sign) - _WIDE_TO_PLAIN)}"
+            raise source.error("SYNTAX", place, f"{sign} (U+{ord(sign):04X}) is no plain sign", fix=fix)
         if category(sign) in _INVISIBLE and sign not in " \t\r\n":
             message = f"an invisible character stands here: U+{ord(sign):04X} {name(sign, '')}".rstrip()
             raise source.error("SYNTAX", place, message, fix="delete it, or write a plain space")

@@ -22,7 +22,7 @@ _KEYWORDS = (
 # Correct words that must not be taken for a misspelled keyword.
 _WORDS = {word for keyword in _KEYWORDS for word in keyword.split()} | {
     *("NOT", "IN", "IS", "NULL", "LEFT", "INNER", "OUTER", "CROSS", "APPLY", "PARTITION", "LIMIT", "ORDER", "COUNT", "SUM", "MIN", "MAX"),
-    *("BIGINT", "FLOAT", "NVARCHAR", "DATETIME", "BIT", "RECORD", "ARRAY", "TIMESTAMP", "BY", "GROUP"),
+    *("BIGINT", "FLOAT", "NVARCHAR", "DATETIME", "BIT", "RECORD", "ARRAY", "TIMESTAMP", "BY", "GROUP", "CAST", "TRY_CAST", "FOR"),
 }
 _SIMILARITY_MIN = 0.7  # least similarity of a word to a keyword for a suggestion
 _OF_ANAGRAMS = 0.95  # similarity of a word with exchanged letters
@@ -64,6 +64,9 @@ def syntax_error(source: Source, offset: int, reason: str, word: str) -> QueryEr
     if (call := _OPEN_CALL.search(before)) and call[1].lower() in COUNTERPARTS:
         fix, example = COUNTERPARTS[call[1].lower()]
         return source.error("FUNCTION", call.start(), f"there is no function {call[1]}", fix=fix, example=example)
+    if call and call[1].upper() in ("CAST", "TRY_CAST"):
+        fix, example = f"write {call[1].upper()}(value AS type)", f"{call[1].upper()}(delay AS bigint)"
+        return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=example)
     if word.upper() in ("ROWS", "RANGE", "GROUPS"):
         fix = "say how far back in time rows count, by LIMIT DURATION; they come in the order of time"
         return source.error(
