@@ -1,8 +1,8 @@
 """
-Reads reference data from files (CSV with a header, JSON objects line by line, or Parquet) into the versions of a table. A file that cannot
-be read, or holds a value that its declared type refuses, is refused as a whole, with its line, before anything starts. Types come from the
-settings if declared there, from the file if it has types (Parquet), else from each value: a CSV value written as a JSON number is a number,
-any other is text, an empty one is NULL.
+Reads reference data from files (CSV with a header, JSON objects line by line or in one array, or Parquet) into the versions of a table. A
+file that cannot be read, or holds a value that its declared type refuses, is refused as a whole, with its line, before anything starts.
+Types come from the settings if declared there, from the file if it has types (Parquet), else from each value: a CSV value written as a JSON
+number is a number, any other is text, an empty one is NULL.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +36,7 @@ from tidegate.expressions.variant import Variant, finite
 from tidegate.payloads.formats import JSON, reader_of
 from tidegate.settings.tables.references import ReferenceSettings
 
+_LINE_BREAKS = re.compile(r"[\r\n]+")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DATE = r"(?P<year>\d{4})(?P<dash>[-/]?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
 _TIME = r"(?P<hour>\d\d)(?:[-/:]?(?P<minute>\d\d)(?:[-/:]?(?P<second>\d\d))?)?"
@@ -133,7 +134,7 @@ def _read(settings: ReferenceSettings, path: ReferenceFile) -> _Read:
         if kind == "parquet":
             return _read_parquet(path)
         if kind == "ndjson":
-            return _read_ndjson(path)
+            return _read_json(path)
         if kind == "csv":
             return _read_csv(path, settings)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
@@ -183,20 +184,39 @@ def _csv_value(text: str, declared: bool) -> str:
 # JSON
 
 
-def _read_ndjson(path: ReferenceFile) -> _Read:
+def _read_json(path: ReferenceFile) -> _Read:
+    text = path.read_bytes().decode("utf-8-sig")
+    is_array = text.lstrip().startswith("[")
     texts, lines = [], []
-    for number, line in enumerate(io.TextIOWrapper(io.BytesIO(path.read_bytes()), encoding="utf-8-sig"), start=1):
-        if not line.strip():
+    for number, record in _elements(text, path) if is_array else enumerate(io.StringIO(text, newline=None), start=1):
+        if not record.strip():
             continue
         try:
-            is_object = isinstance(json.loads(line), dict)
+            is_object = isinstance(json.loads(record), dict)
         except ValueError:
             is_object = False
         if not is_object:
-            raise _bad_record("this line is no JSON object", f"{path}:{number}")
-        texts.append(line.strip())
+            raise _bad_record(f"this {'element' if is_array else 'line'} is no JSON object", f"{path}:{number}")
+        # A line break between the words of a record would break the lines of results that hold it.
+        texts.append(_LINE_BREAKS.sub(" ", record.strip()))
         lines.append(number)
     return _Read(pa.array(texts, pa.string()), lambda row: f"{path}:{lines[row]}", None)
+
+
+def _elements(text: str, path: ReferenceFile) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each element of the JSON array *text*. Raises RefusedError: it is none."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _bad_record(f"this is no JSON array: {error.msg}", f"{path}:{error.lineno}") from None
+    place, last, line = text.index("[") + 1, 0, 1
+    while text[place] != "]":
+        if text[place] in ", \t\r\n":
+            place += 1
+            continue
+        line, last = line + text.count("\n", last, place), place
+        _, place = json.JSONDecoder().raw_decode(text, place)
+        yield line, text[last:place]
 
 
 # Parquet

@@ -62,6 +62,13 @@ def test_other_delimiters_and_json_lines(tmp_path: Path) -> None:
     assert values(loaded(tmp_path / "r.txt", '{"a":1}', format="ndjson")) == ['{"a":1}']
 
 
+def test_one_json_array_is_a_table_too(tmp_path: Path) -> None:
+    """As Stream Analytics takes reference data: records over several lines, whose digits stay as they are."""
+    text = '\ufeff[\n  {"a":\n 1.50},{"a": "],[\\n{"}\n, {"b": [1, {"c": 2}]}]\n'
+    assert values(loaded(tmp_path / "r.json", text)) == ['{"a":  1.50}', r'{"a": "],[\n{"}', '{"b": [1, {"c": 2}]}']
+    assert values(loaded(tmp_path / "r.json", " [ ] ")) == []
+
+
 def test_a_parquet_file_gives_its_columns_types(tmp_path: Path) -> None:
     """Numbers, texts, times, records and lists; what is not a number is NULL."""
     moment = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -126,6 +133,9 @@ def test_versions_may_be_listed(tmp_path: Path) -> None:
         ("r.csv", "", {}, "TG-REFERENCE-RECORD: the first line does not name each column, differently\n  where: r.csv:1"),
         ("r.csv", "a\n1\n\nx\n", {"fields": {"a": "bigint"}}, "TG-REFERENCE-RECORD: conversion failed: a\n  where: r.csv:4"),
         ("r.ndjson", "{}\n[1]\n", {}, "TG-REFERENCE-RECORD: this line is no JSON object\n  where: r.ndjson:2"),
+        ("r.json", '[{"a":1},\n\n2]', {}, "TG-REFERENCE-RECORD: this element is no JSON object\n  where: r.json:3"),
+        ("r.json", '[{"a":1}\n{"a":2}]', {}, "TG-REFERENCE-RECORD: this is no JSON array: Expecting ',' delimiter\n  where: r.json:2"),
+        ("r.json", '[{"a":1}]\n[{"a":2}]', {}, "TG-REFERENCE-RECORD: this is no JSON array: Extra data\n  where: r.json:2"),
         ("r.ndjson", "\n{\n", {}, "TG-REFERENCE-RECORD: this line is no JSON object\n  where: r.ndjson:2"),
         (
             "r.csv",

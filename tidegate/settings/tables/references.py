@@ -51,7 +51,8 @@ class ReferenceSettings(Table):
         default_factory=dict, description="Instead of path: the file of each version by the instant from which on it is valid."
     )
     format: Literal["auto", "csv", "ndjson", "parquet"] = Field(
-        default="auto", description="auto: by the ending of the name; csv: with a header; ndjson: a JSON object on each line."
+        default="auto",
+        description="auto: by the ending of the name; csv: with a header; ndjson: a JSON object on each line, or one array of them.",
     )
     csv_delimiter: Delimiter = Field(default=",", description="What separates the values of a CSV record.")
     fields: dict[str, FieldType] = Field(
