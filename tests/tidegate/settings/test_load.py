@@ -301,6 +301,15 @@ def test_a_file_that_was_named_must_exist() -> None:
         assert refusal.value.code == "TG-SETTING-FILE"
 
 
+def test_of_many_settings_the_nearest_three_are_named() -> None:
+    """All forty would hide the one that was meant."""
+    (problem,) = refusals('[inputs.flights]\nreordr = "3s"\n')
+    assert problem.fix.startswith("did you mean reorder, ")
+    names, _, rest = problem.fix.removeprefix("did you mean ").partition("? ")
+    assert len(names.replace(" or ", ", ").split(", ")) == 3
+    assert rest.startswith("docs/settings.md lists all ")
+
+
 def test_a_misspelled_input_in_a_variable_makes_no_new_input() -> None:
     """A variable or flag for an input that is written nowhere is refused with the nearest name."""
     (problem,) = refusals(FLIGHTS, env={"TIDEGATE_INPUTS__FLIGTHS__LATE": "1h"})
