@@ -129,7 +129,7 @@ class _Bound:
 
 def lint_script(script: Script, context: LintContext) -> list[Finding]:
     """Return the findings of a script in the order of places; if it cannot be run, only its first error."""
-    schemas = context.schemas if context.schemas is not None else _undeclared_inputs(script, context.references)
+    schemas = context.schemas if context.schemas is not None else undeclared_inputs(script, context.references)
     try:
         plans = bind_outputs(script, schemas, **context.settings)
     except QueryError as error:
@@ -146,7 +146,7 @@ def error_finding(error: QueryError) -> Finding:
     return Finding(error.code, error.where, error.what, fix, is_error=True)
 
 
-def _undeclared_inputs(script: Script, references: Sequence[str]) -> list[InputSchema]:
+def undeclared_inputs(script: Script, references: Sequence[str]) -> list[InputSchema]:
     """Return a schema for each name in FROM and JOIN that is no step."""
     steps = {str(step.alias).lower() for tree in script.statements for step in tree.find_all(exp.CTE)}
     sources = [table for tree in script.statements for table in tree.find_all(exp.Table) if not isinstance(table.parent, exp.Into)]

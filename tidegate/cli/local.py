@@ -23,7 +23,9 @@ if TYPE_CHECKING:  # numpy, Arrow and SQL are loaded only by a run, not by --hel
 
 def local(
     script: Annotated[Path, typer.Argument(help="The query, a .sql file.")],
-    input: Annotated[list[str], typer.Option("--input", help="NAME=FILE: the records of one input; .ndjson, .csv, .parquet; - is stdin.")],
+    input: Annotated[
+        list[str] | None, typer.Option("--input", help="NAME=FILE: the records of one input; .ndjson, .csv, .parquet; - is stdin.")
+    ] = None,
     reference: Annotated[list[str] | None, typer.Option("--reference", help="NAME=FILE: a table that JOIN looks up.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Folder for OUTPUT.ndjson and dead.ndjson; default: standard output.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration that the script must agree with, where it names an input.")] = None,
@@ -41,11 +43,13 @@ def local(
     from query.script import read_script
     from tidegate.local.files import parse_file_flags
     from tidegate.local.run_setup import PolicyFlags, RunSetup
-    from tidegate.local.script import check_without_files
+    from tidegate.local.script import check_without_files, refuse_no_files
 
     read_script(script)
     flags = PolicyFlags(early, late, late_action, reorder, out_of_order_action)
-    files, tables = parse_file_flags(input), parse_file_flags(reference or [], "--reference")
+    files, tables = parse_file_flags(input or []), parse_file_flags(reference or [], "--reference")
+    if not files:
+        refuse_no_files(script, [table.name for table in tables])
     try:
         setup = RunSetup.of(files, flags, config, tables)
     except RefusedError:

@@ -7,12 +7,13 @@ has OVER after only some of its inputs, is refused.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ordering.errors import QueryError
-from query.lint import MISTAKES, Finding, LintContext, lint_script
+from ordering.errors import QueryError, SettingError
+from query.lint import MISTAKES, Finding, LintContext, lint_script, undeclared_inputs
 from query.plan.nodes import Plan, Scan
 from query.script import read_script
 from query.sql.bind import bind_outputs
@@ -85,6 +86,14 @@ def unread_inputs(script: BoundScript, settings: ScriptSettings) -> list[Finding
     return [
         Finding("TG-LOCAL-INPUT", flag, f"the script does not read {schema.name}", fix) for flag, schema in zip(flags, unread, strict=True)
     ]
+
+
+def refuse_no_files(path: Path, references: Sequence[str]) -> None:
+    """Raise SettingError, with a flag for each input of the script. Raises QueryError: the text is no SQL."""
+    names = sorted(schema.name for schema in undeclared_inputs(read_script(path), references) if not schema.is_reference)
+    fix = "name a file for each input; a table without times by --reference NAME=FILE"
+    example = " ".join(f"--input {shlex.quote(f'{name}={name}.ndjson')}" for name in names)
+    raise SettingError("no file is given", code="TG-SETTING-FLAG", where="--input", fix=fix, example=example)
 
 
 def check_without_files(path: Path, inputs: Sequence[str], references: Sequence[str], into: str | None) -> None:

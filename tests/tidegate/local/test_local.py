@@ -388,6 +388,16 @@ def test_a_script_is_checked_before_its_files(tmp_path: Path, sql: str, told: st
     assert told in run(script, "--input", "a=missing.ndjson", "--reference", "r=missing.csv").errors
 
 
+def test_without_a_file_the_inputs_of_the_script_are_named(tmp_path: Path) -> None:
+    """And a script that is no SQL is told first, though no flag is given."""
+    joining = "WITH s AS (SELECT k FROM a) SELECT s.k INTO out FROM s JOIN [two b] b ON DATEDIFF(minute, s, b) = 0 JOIN r ON r.k = s.k"
+    found = run(written(tmp_path, "q.sql", joining), "--reference", "r=r.csv")
+    assert (found.code, found.out) == (2, b"")
+    assert "TG-SETTING-FLAG: no file is given" in found.errors
+    assert "example: --input a=a.ndjson --input 'two b=two b.ndjson'\n" in found.errors
+    assert "did you mean FROM?" in run(written(tmp_path, "q.sql", "SELECT k INTO out FORM a")).errors
+
+
 def test_a_table_that_is_given_as_a_stream_is_told_its_flag(tmp_path: Path) -> None:
     """Or is not given at all: the error names the input and both ways to give it, and no DATEDIFF alone."""
     script = written(tmp_path, "q.sql", "SELECT a.k AS k INTO out FROM a TIMESTAMP BY at JOIN places p ON a.k = p.k")
