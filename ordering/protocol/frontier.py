@@ -66,6 +66,10 @@ class Frontier(Generic[Name]):
     def members(self) -> Mapping[Name, int]:
         return dict(self._c)
 
+    def waiting_for(self) -> list[Name]:
+        """Return the members without a CTI, in the order in which they joined."""
+        return [member for member, c in self._c.items() if c == NEVER]
+
     @classmethod
     def restore(cls, value: int, members: Mapping[Name, int]) -> Frontier[Name]:
         frontier = cls()

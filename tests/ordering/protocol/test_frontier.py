@@ -28,6 +28,7 @@ def test_a_frontier_is_the_least_of_all_members_and_never_goes_back(members: set
             frontier.rise(member, c)
         assert frontier.value == max(before, min(heard.values()))
         assert {name: frontier.c(name) for name in heard} == heard == frontier.members
+        assert set(frontier.waiting_for()) == {name for name, told in heard.items() if told == NEVER}
         before = frontier.value
         frontier = Frontier.restore(frontier.value, frontier.members)
     if set(heard.values()) == {INFINITY}:
@@ -37,7 +38,7 @@ def test_a_frontier_is_the_least_of_all_members_and_never_goes_back(members: set
 def test_a_frontier_of_nobody_has_not_spoken() -> None:
     """Level 3: without members there is no promise, and a member nobody knows has said nothing."""
     empty: Frontier[str] = Frontier()
-    assert (empty.value, empty.c("a")) == (NEVER, NEVER)
+    assert (empty.value, empty.c("a"), empty.waiting_for()) == (NEVER, NEVER, [])
 
 
 PACES = st.builds(Pace, st.none() | st.integers(1, 6), st.none() | st.integers(1, 9), st.just(0) | st.integers(0, 5))
