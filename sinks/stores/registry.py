@@ -17,6 +17,7 @@ from tidegate.settings.tables.stores.base import StoreSettings
 
 # The maker of each kind of store that is built in, as module:class, and the package that it needs.
 _STORES = {
+    "clickhouse": ("sinks.stores.clickhouse.store:ClickHouseStore", "httpx2"),
     "delta": ("sinks.stores.delta.store:DeltaStore", "deltalake"),
     "http": ("sinks.stores.http.store:HttpStore", "httpx2"),
     "iceberg": ("sinks.stores.iceberg.store:IcebergStore", "pyiceberg"),

@@ -26,6 +26,7 @@ ENV_PREFIX = "TIDEGATE_"
 CONFIG_VARIABLE = "TIDEGATE_CONFIG"
 # Addresses that may hold a password, by table and key, with a valid one to stand for one that was refused.
 _SECRET_URLS: Mapping[Key, str] = {
+    ("clickhouse", "url"): "https://unresolved",
     ("http", "url"): "https://unresolved",
     ("postgres", "url"): "postgresql://unresolved",
     ("redis", "url"): "redis://unresolved",

@@ -1,4 +1,4 @@
-"""``tidegate verify`` on an Iceberg table and on each kind of key in a real Valkey: as a sink filled them, and tampered with."""
+"""``tidegate verify`` on tables of Iceberg and ClickHouse and each kind of key in Valkey: as sinks filled them, and tampered with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from support.stack.drawn_logs import draw
 from support.stack.jobs import Workspace, workspace
 from support.stack.topics import create, fresh, produce
 from support.stack.verifying import run_verify, stage
+from support.stores.benches import ClickHouseBench
 from support.valkey_server import Server
 
 from sinks.copying.feed import PartitionFeed
@@ -136,6 +138,27 @@ def test_a_changed_and_a_deleted_row_of_an_iceberg_table_are_found(scene: Scene)
     with table.manage_snapshots() as back:
         back.rollback_to_snapshot(before.snapshot_id)
     scene.verify("iceberg")
+
+
+def test_a_changed_and_a_deleted_row_of_a_clickhouse_table_are_found(scene: Scene, tmp_path: Path) -> None:
+    """Rows of another topic in the same table are none of this one's; what a person adds is strange."""
+    with contextlib.closing(ClickHouseBench(tmp_path)) as server:
+        scene.fill("clickhouse", server.table("counts").replace("outputs.results", "outputs.counts"))
+        told = scene.verify("clickhouse")
+        topic = next(each for each in told["published"] if each["kind"] == "topic")
+        assert told["table"]["rows"] == topic["rows"] > 50
+        server.execute("INSERT INTO kit.counts_tidegate_progress (topic, topic_id) SETTINGS async_insert = 0 VALUES ('others', 'their id')")
+        server.execute("INSERT INTO kit.counts (k, _topic_id) SETTINGS async_insert = 0 VALUES ('a', 'their id')")
+        scene.verify("clickhouse")
+        changed, gone = server.read("counts")[:2]
+        at, place = "_topic_id != 'their id' AND _partition = {_partition} AND _seq = {_seq}", "SETTINGS mutations_sync = 2"
+        server.execute(f"ALTER TABLE kit.counts UPDATE n = n + 1 WHERE {at.format(**changed)} {place}")
+        server.execute(f"ALTER TABLE kit.counts DELETE WHERE {at.format(**gone)} {place}")
+        server.execute("INSERT INTO kit.counts (k, n) SETTINGS async_insert = 0 VALUES ('mine', 1)")
+        told = scene.verify("clickhouse", 1)
+        assert sorted(each["kind"] for each in told["differences"]) == ["changed", "extra", "missing"]
+        assert all(each["where"].startswith("clickhouse 127.0.0.1") for each in told["differences"])
+        assert f"column n: {changed['n'] + 1} stands, {changed['n']} should stand" in told["because"]
 
 
 def change_field(client: redis.Redis, key: str) -> None:

@@ -28,7 +28,7 @@ SMALL = 'batch_rows = 100\nflush_interval = "50ms"'
 RESULTS = 3_000
 RUN = ("sink", "results", "--until-end")
 # Each of the others commits as one of these does.
-_ALWAYS = {"delta", "http", "iceberg sqlite", "postgres append", "postgres upsert", "redis hash", "redis stream"}
+_ALWAYS = {"clickhouse", "delta", "http", "iceberg sqlite", "postgres append", "postgres upsert", "redis hash", "redis stream"}
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=() if name in _ALWAYS else pytest.mark.deep) for name in BENCHES])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psycopg
 import redis
 from psycopg.rows import dict_row
@@ -25,6 +26,7 @@ from support.valkey_server import Server
 
 from sinks.stores.base import Store, StoreContext, Stream
 from sinks.stores.registry import make_store
+from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
 from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.http import HttpSettings
 from tidegate.settings.tables.stores.iceberg import IcebergSettings
@@ -239,6 +241,20 @@ def _ranked(member: str, score: float) -> dict[str, Any]:
     return {"partition": partition, "number": number, "name": told["name"]}
 
 
+def start_listening(program: list[str], port: int) -> subprocess.Popen[bytes]:
+    """Start a program in Python; return it once it answers at a loopback port."""
+    process = subprocess.Popen([sys.executable, *program])
+    until_s = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return process
+        except OSError:
+            assert process.poll() is None, f"{program[0]} has ended"
+            assert time.monotonic() < until_s, f"{program[0]} has not started"
+            time.sleep(0.05)
+
+
 class HttpBench:
     """A receiver of webhooks in a process of its own; a Redis of ours keeps the progress where no stack does."""
 
@@ -282,19 +298,68 @@ class HttpBench:
 
     def start(self) -> None:
         program = Path(__file__).with_name("webhook_receiver.py")
-        self._process = subprocess.Popen([sys.executable, str(program), str(self._port), str(self._kept), self.SECRET])
-        until_s = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
-                return
-            except OSError:
-                assert time.monotonic() < until_s, "the receiver has not started"
-                time.sleep(0.05)
+        self._process = start_listening([str(program), str(self._port), str(self._kept), self.SECRET], self._port)
 
     def close(self) -> None:
         self.kill()
         self.redis.kill()
+
+
+class ClickHouseBench:
+    """ClickHouse's engine behind a door of ours, in a process of its own."""
+
+    USER, PASSWORD = "writer", "of tests only"
+    refuses = "types"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._port = folder, free_port()
+        self._secret = folder / "password"
+        self._secret.write_text(self.PASSWORD)
+        self.start()
+
+    def settings(self, target: str, port: int | None = None, **given: Any) -> ClickHouseSettings:
+        return ClickHouseSettings.model_validate({"url": self.url(port), **self._given(target), "password": self.PASSWORD, **given})
+
+    def url(self, port: int | None = None) -> str:
+        return f"http://127.0.0.1:{port or self._port}/"
+
+    def make(self, target: str, stream: Stream, port: int | None = None) -> Store:
+        return make_store("clickhouse", self.settings(target, port), StoreContext("results", stream, COLUMNS))
+
+    def table(self, target: str, port: int | None = None) -> str:
+        given = {"url": self.url(port), **self._given(target), "password": f"file:{self._secret}"}
+        return "[outputs.results.clickhouse]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items())
+
+    def _given(self, target: str) -> dict[str, str]:
+        return {"user": self.USER, "database": "kit", "table": target, "request_timeout": "10s"}
+
+    def execute(self, statement: str) -> bytes:
+        """Run a statement as its user would; return what it gives."""
+        headers = {"X-ClickHouse-User": self.USER, "X-ClickHouse-Key": self.PASSWORD}
+        answer = httpx2.post(self.url(), params={"query": statement}, headers=headers, timeout=30)
+        if b"UNKNOWN_TABLE" in answer.content or b"UNKNOWN_DATABASE" in answer.content:
+            return b""
+        assert answer.status_code == 200, answer.text
+        return answer.content
+
+    def read(self, target: str) -> list[dict[str, Any]]:
+        query = f"SELECT * FROM kit.{target} SETTINGS output_format_json_quote_64bit_integers = 0 FORMAT JSONEachRow"
+        return [json.loads(line) for line in self.execute(query).splitlines()]
+
+    @property
+    def port(self) -> int | None:
+        return self._port
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def start(self) -> None:
+        program = Path(__file__).with_name("clickhouse_server.py")
+        self._process = start_listening([str(program), str(self._port), str(self._folder), self.USER, self.PASSWORD], self._port)
+
+    def close(self) -> None:
+        self.kill()
 
 
 class SqliteBench:
@@ -335,6 +400,7 @@ class SqliteBench:
 
 # By name: makes the bench with its server in a folder.
 BENCHES: Mapping[str, Callable[[Path], Bench]] = {
+    "clickhouse": ClickHouseBench,
     "delta": DeltaBench,
     "http": HttpBench,
     "iceberg sqlite": IcebergBench,

@@ -13,6 +13,7 @@ from ordering.ticks import MILLISECOND_US, MINUTE_US
 from tidegate.settings.kinds import Duration, DurationOrForever, FilesPlace, Kind, Topic
 from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradiction, Count, FieldType, LetterSize, Table
 from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
 from tidegate.settings.tables.stores.delta import DeltaSettings
 from tidegate.settings.tables.stores.http import HttpSettings
 from tidegate.settings.tables.stores.iceberg import IcebergSettings
@@ -89,6 +90,7 @@ class OutputSettings(Table):
     # Tables come last, so that docs/settings.md has the settings of an output together.
     http: HttpSettings | None = Field(default=None, description="An HTTP receiver that gets the results of the topic, as signed webhooks.")
     postgres: PostgresSettings | None = Field(default=None, description="A PostgreSQL table that gets the results of the topic.")
+    clickhouse: ClickHouseSettings | None = Field(default=None, description="A ClickHouse table that gets the results of the topic.")
     delta: DeltaSettings | None = Field(default=None, description="A Delta Lake table that gets the results of the topic.")
     iceberg: IcebergSettings | None = Field(default=None, description="An Iceberg table that gets the results of the topic.")
     redis: RedisStoreSettings | None = Field(default=None, description="A Redis or Valkey that gets the results of the topic.")

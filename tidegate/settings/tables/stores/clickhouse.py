@@ -1,0 +1,39 @@
+"""The table [outputs.NAME.clickhouse]: results as rows of a ClickHouse table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tidegate.secret_masking import has_password
+from tidegate.settings.kinds import Kind, Secret
+from tidegate.settings.tables.base import Contradiction
+from tidegate.settings.tables.http_server import HttpServer
+from tidegate.settings.tables.stores.base import StoreSettings
+
+
+class ClickHouseSettings(HttpServer, StoreSettings):
+    """[outputs.NAME.clickhouse]: results as rows of a ClickHouse table."""
+
+    user: str = Field(default="default", min_length=1, description="Who writes.")
+    password: Secret = Field(default=None, description="Password of user.")
+    database: str = Field(default="default", min_length=1, description="The database of the table; made when missing.")
+    table: Annotated[str | None, Kind("table; default: the output's name")] = Field(
+        default=None, min_length=1, description="The table that gets the results, by its name without quotes; made when missing."
+    )
+    order_by: Annotated[tuple[str, ...], Kind("list of columns; default: topic, partition and number")] = Field(
+        default=(), description="The columns by which a table that is made is sorted."
+    )
+    schema_evolution: Literal["none", "add"] = Field(
+        default="none", description="add: columns of the query that the table lacks are added to it; none: the job does not start."
+    )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        conflicts = self._server_conflicts()
+        if has_password(self.url.get_secret_value()):
+            conflicts.append(("url", "user and password are settings of their own", "remove them from url, set user and password"))
+        if conflicts:
+            raise Contradiction(conflicts)
+        return self
