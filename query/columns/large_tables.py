@@ -85,7 +85,7 @@ def check_repeated(values: pa.Array | pa.ChunkedArray, rows: Ints) -> None:
         TooMuchAtOnce: It would have more than ``REPEATED_BYTES`` of text.
     """
     # The bytes of all values are more than those of the longest, and known at once.
-    if len(rows) < 2 or not _is_text(values) or values.nbytes * len(rows) <= REPEATED_BYTES:
+    if len(rows) < 2 or not is_text(values) or values.nbytes * len(rows) <= REPEATED_BYTES:
         return
     if value_bytes(values)[rows].sum() > REPEATED_BYTES:
         raise TooMuchAtOnce
@@ -104,13 +104,14 @@ def value_bytes(values: pa.Array | pa.ChunkedArray) -> Ints:
     return sizes
 
 
-def _is_text(values: pa.Array | pa.ChunkedArray) -> bool:
+def is_text(values: pa.Array | pa.ChunkedArray) -> bool:
+    """Return whether values are binaries or texts."""
     return values.type in _WIDE or values.type in _WIDE.values()
 
 
 def variant_bytes(column: Variant) -> Ints:
     """Return how many bytes of text each value has, 0 for those of other kinds."""
-    sizes = (value_bytes(part) for part in column.parts.values() if _is_text(part))
+    sizes = (value_bytes(part) for part in column.parts.values() if is_text(part))
     total: Ints = sum(sizes, np.zeros(column.length, dtype=np.int64))
     return total
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.columns.encode import canonicalize
+from query.columns.large_tables import REPEATED_BYTES, is_text
 from query.plan.row_tables import Ints
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, valid_mask
@@ -101,14 +102,17 @@ def _classes(column: Variant) -> Iterable[tuple[Ints, Ints]]:
     numbers = Variant.of(column.length, {kind: part for kind, part in column.parts.items() if kind in (Kind.BIGINT, Kind.FLOAT)})
     for kind, part in column.parts.items():
         if kind not in numbers.parts:
-            rows = np.flatnonzero(valid_mask(part))
-            yield rows, _dense(part.take(pa.array(rows)))
+            yield np.flatnonzero(valid_mask(part)), _dense(part.drop_null() if part.null_count else part)
         elif kind is numbers.kinds[0]:
             rows = np.flatnonzero(numbers.valid_mask())
             yield rows, _dense_numbers(numbers.take_rows(rows))
 
 
 def _dense(values: pa.Array) -> Ints:
+    # Distinct values are few and soon sorted, as a rule; of gigabytes of text they would be a copy.
+    if is_text(values) and values.nbytes > REPEATED_BYTES:
+        ranked: Ints = pc.rank(values, tiebreaker="dense").to_numpy().astype(np.int64)
+        return ranked - 1
     distinct = values.dictionary_encode()
     rank_of_code = np.empty(len(distinct.dictionary), dtype=np.int64)
     rank_of_code[pc.sort_indices(distinct.dictionary).to_numpy()] = np.arange(len(rank_of_code))

@@ -49,7 +49,9 @@ class SortedRows:
         """Return the place of each row in the ORDER BY of an aggregate, whose keys are the values with these numbers."""
         if total not in self._ranked:
             descending = (descending for _, descending in total.order)
-            self._ranked[total] = order_places(list(zip(map(self.values, numbers), descending, strict=True)))
+            # Of the rows as they stand: texts may be gigabytes, and their ranks are put in order without a copy of them.
+            columns = (from_columns(self.table, f"v{number}") for number in numbers)
+            self._ranked[total] = order_places(list(zip(columns, descending, strict=True)))[self.order]
         return self._ranked[total]
 
     def values_at(self, number: int, places: Ints) -> Variant:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.query_oracle import Event
 from support.script_runs import Row, answers_of
 
+from query.operators.rows import ranks
 from query.operators.windows.holistic import compute_holistic
 from query.operators.windows.variance import variances
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -100,6 +101,24 @@ def test_null_stands_lowest_in_an_order() -> None:
     )
     assert of("TopOne(v) OVER (ORDER BY v DESC)", *values) == '"x"'
     assert of("TopOne(v) OVER (ORDER BY v DESC)", 2**53, 2.0**53, 2**53 + 1) == str(2**53 + 1)
+
+
+@pytest.mark.parametrize("bytes_max", [0, ranks.REPEATED_BYTES])
+def test_texts_are_ordered_by_their_bytes_however_many(bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level 1: of few bytes their distinct values are sorted, of many the texts as they stand; NULL and equal ones among them."""
+    monkeypatch.setattr(ranks, "REPEATED_BYTES", bytes_max)
+    payloads = [
+        '{"n":1,"v":"b"}',
+        '{"n":2,"v":"a"}',
+        '{"n":3,"v":"\u00e9"}',
+        '{"n":4}',
+        '{"n":5,"v":"b"}',
+        '{"n":6,"v":""}',
+        '{"n":7,"v":"a"}',
+    ]
+    found = json.loads(one("CollectTop(9, n) OVER (ORDER BY v, n DESC) AS r", *payloads))["r"]
+    assert [first["value"] for first in found] == [4, 6, 7, 2, 5, 1, 3]
+    assert one("TopOne(n) OVER (ORDER BY v DESC, n) AS r", *payloads) == '{"r":3}'
 
 
 def test_percentiles_as_the_documentation_computes_them() -> None:
