@@ -94,7 +94,8 @@ class ScalarBinder(FunctionBinder):
 
     def _refuse_other_parts(self, node: exp.Expr) -> None:
         """Refuse a construct with a part that no handler reads: otherwise the part would be silently ignored."""
-        part = next((name for name, value in node.args.items() if value and name not in _READ_PARTS), None)
+        read = _READ_PARTS - {"default"} if isinstance(node, exp.Cast) else _READ_PARTS
+        part = next((name for name, value in node.args.items() if value and name not in read), None)
         if part and not isinstance(node, (exp.Query, exp.Window, exp.Interval)):
             raise self.source.not_yet(node, f"{part.upper()} in {self._spelling_of(node)} is")
 
