@@ -107,15 +107,8 @@ def test_null_stands_lowest_in_an_order() -> None:
 def test_texts_are_ordered_by_their_bytes_however_many(bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Level 1: of few bytes their distinct values are sorted, of many the texts as they stand; NULL and equal ones among them."""
     monkeypatch.setattr(ranks, "REPEATED_BYTES", bytes_max)
-    payloads = [
-        '{"n":1,"v":"b"}',
-        '{"n":2,"v":"a"}',
-        '{"n":3,"v":"\u00e9"}',
-        '{"n":4}',
-        '{"n":5,"v":"b"}',
-        '{"n":6,"v":""}',
-        '{"n":7,"v":"a"}',
-    ]
+    texts = "b", "a", "\u00e9", None, "b", "", "a"
+    payloads = [{"n": number, "v": text} for number, text in enumerate(texts, 1)]
     found = json.loads(one("CollectTop(9, n) OVER (ORDER BY v, n DESC) AS r", *payloads))["r"]
     assert [first["value"] for first in found] == [4, 6, 7, 2, 5, 1, 3]
     assert one("TopOne(n) OVER (ORDER BY v DESC, n) AS r", *payloads) == '{"r":3}'
