@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +28,7 @@ class ClosingSteps:
     is_too_much: Callable[[pa.Table], bool]
     # The progress before a place of the walk.
     reached: Callable[[int], Ints]
-    # The instants at which most results come, sorted.
+    # The instants at which most results come, in any order.
     instants_us: Ints
     key_of: Callable[[int], bytes]
 
@@ -66,7 +67,8 @@ class ClosingSteps:
 
     def _middle(self, low_us: int, high_us: int) -> int:
         """Return an instant in (low, high), so that about as many instants with results are on each side."""
-        within = self.instants_us[(self.instants_us >= low_us) & (self.instants_us < high_us)]
+        # Few slices are divided: the instants are sorted only then.
+        within = np.unique(self.instants_us[(self.instants_us >= low_us) & (self.instants_us < high_us)])
         if not len(within):
             return low_us + (high_us - low_us) // 2
         middle_us = int(within[len(within) // 2])

@@ -216,7 +216,7 @@ class KeyedBucket(Bucket):
         for member, us, _ in rises:
             self._channels_us[member] = max(self._channels_us[member], us)
         for touched in (moves.sub, *subs):
-            self._subs.touch(np.unique(touched))
+            self._subs.touch(np.flatnonzero(np.bincount(touched)))
         np.maximum(self._subs.progress_us, INFINITY if is_end else self._substream_frontiers(), out=self._subs.progress_us)
         if (self._subs.progress_us > walked.progress).any():
             yield from self._close(walked, is_end)
@@ -237,7 +237,7 @@ class KeyedBucket(Bucket):
                 lambda since, until: self._subs.slices_since(since, first_us, until),
                 is_too_much,
                 lambda place: self._progress_before(walked, place, first_us),
-                np.unique(np.concatenate(instants)),
+                np.concatenate(instants),
                 self._subs.names.__getitem__,
             )
             return steps.divide((walked.first, walked.first if is_end else walked.last + 1), progress)

@@ -151,7 +151,7 @@ class SubstreamBucket(Bucket):
                 lambda since, until: self._subs.slices_since(since, read.first_us, until),
                 is_too_much,
                 lambda place: read.progress_before(place, self._number_of),
-                np.unique(read.instants_us),
+                read.instants_us,
                 lambda sub: self._subs.names[sub][1] or b"",
             )
             return steps.divide(read.places, (read.before, reached))
