@@ -206,23 +206,18 @@ def _verify_with_progress(request: Request, name: str, *, is_input: bool) -> lis
     from tidegate.observe.terminal import standard_error
     from tidegate.verify.stages import verify as verify_stages
 
-    read, title, lock = [0], [name], threading.Lock()
+    read, lock = [0], threading.Lock()
 
-    def on_stage(stage: str):  # type: ignore[no-untyped-def]
-        title[0] = stage
+    def on_records(count: int) -> None:
+        with lock:
+            read[0] += count
 
-        def on_records(count: int) -> None:
-            with lock:
-                read[0] += count
-
-        return on_records
-
-    request.on_stage = on_stage
+    request.on_records = on_records
     # The verification runs in its own thread, so that the terminal is updated by one thread alone.
     with ThreadPoolExecutor(max_workers=1) as pool, live_line(standard_error(), "verify") as show:
         verifying = pool.submit(verify_stages, request, name, is_input=is_input)
         ended = threading.Event()
         verifying.add_done_callback(lambda _: ended.set())
         while not ended.wait(_POLL_S):
-            show(f"{title[0]}: {read[0]:,} records", read[0])
+            show(f"{name}: {read[0]:,} records", read[0])
         return verifying.result()

@@ -155,13 +155,13 @@ class LogPiece(NamedTuple):
 
 class PartitionWalk:
     """
-    One partition of one topic, walked by the reader's rule; ``records`` counts the records read so far.
-    With *resume*, (log offset, roster number, seq of the last accepted event), the walk begins there, for that channel alone.
+    One partition of one topic, walked by the reader's rule. ``records`` counts the records walked so far, ``position`` is the log offset of
+    the next one. With *resume*, (log offset, roster number, seq of the last accepted event), the walk begins there, for that channel alone.
     """
 
     def __init__(self, side: Side, partition: int, resume: tuple[int, int, int] | None = None) -> None:
         self._side, self._partition = side, partition
-        self._start = side.starts[partition] if resume is None else resume[0]
+        self.position = side.starts[partition] if resume is None else resume[0]
         self.reader = PartitionReader(partition, side.partitions, side.start_us)
         if resume is not None:
             self.reader = PartitionReader.in_channel(partition, side.partitions, *resume[1:])
@@ -172,18 +172,27 @@ class PartitionWalk:
     def roster(self) -> Roster | None:
         return self.reader.roster
 
-    def run(self, until_us: int | None = None) -> Iterator[LogPiece]:
-        """Yield the log in pieces, to its end or until no event with s < *until_us* can come."""
+    def run(self, until_us: int | None = None, end: int | None = None) -> Iterator[LogPiece]:
+        """Yield the log in pieces, to its end, or before the log offset *end*, or until no event with s < *until_us* can come."""
         side, partition = self._side, self._partition
-        end = side.ends[partition]
-        if self._start >= end:
+        end = side.ends[partition] if end is None else end
+        if self.position >= end or self.has_passed(until_us):
             return
         with RangeReader(side.properties, side.topic, partition, headers=True, framed=side.framed) as kafka:
-            for records in kafka.read(self._start, end):
-                self.records += len(records)
-                yield self._accept(*split_records(records, side.topic, partition))
-                if until_us is not None and self.reader.frontier >= until_us:
+            for records in kafka.read(self.position, end):
+                yield self.accept(records)
+                if self.has_passed(until_us):
                     return
+
+    def has_passed(self, until_us: int | None) -> bool:
+        """Return whether no event with s < *until_us* can come."""
+        return until_us is not None and self.reader.frontier >= until_us
+
+    def accept(self, records: Records) -> LogPiece:
+        """Walk the next records of the log."""
+        self.records += len(records)
+        self.position = int(records.offset[-1]) + 1
+        return self._accept(*split_records(records, self._side.topic, self._partition))
 
     def unmet_promise(self) -> ProtocolError | None:
         """Return the error of a reader at the end of the topic, if a CTI promises events that are missing there."""

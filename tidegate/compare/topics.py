@@ -20,6 +20,7 @@ from tidegate.compare.difference import ChannelExcerpt, Difference, events_of
 from tidegate.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.compare.promises import BrokenPromise, PromiseCheck
 from tidegate.compare.records import EventColumns, LogPiece, PartitionWalk, Side
+from tidegate.kafka.records import Records
 
 
 @dataclass(slots=True)
@@ -118,20 +119,50 @@ def compare_topics(a: Side, b: Side, until_us: int | None, complete: bool, on_re
 
 def walk_partition(side: Side, partition: int, until_us: int | None, on_records: Callable[[int], None]) -> PartitionSummary:
     """Walk one partition of one topic."""
-    walk, summary, reported = PartitionWalk(side, partition), PartitionSummary(), 0
-    for piece in walk.run(until_us):
-        add_piece(summary, piece, side, partition, until_us)
-        on_records(walk.records - reported)
-        reported = walk.records
-    summary.roster, summary.records = walk.roster, walk.records
-    summary.duplicates, summary.torn = walk.reader.duplicates, walk.reader.gaps
-    error = walk.unmet_promise()
-    # With an end time the walk stops early, so a promise about later events is no gap.
-    if error is not None and until_us is None:
-        summary.unmet = BrokenPromise(walk.reader.blocked_channels()[0][0], partition, side.ends[partition], error.what)
-    if side.is_trimmed and side.starts[partition]:
-        _check_start(side, partition, summary)
-    return summary
+    return PartitionDigester(side, partition, until_us).finish(on_records)
+
+
+class PartitionDigester:
+    """Walks one partition of one topic; records that another has read of it may be handed over, so that they are read once."""
+
+    def __init__(self, side: Side, partition: int, until_us: int | None) -> None:
+        self._side, self._partition, self._until_us = side, partition, until_us
+        self._walk, self._summary = PartitionWalk(side, partition), PartitionSummary()
+
+    def add_records(self, records: Records) -> None:
+        """Take records of the log, read as those of the side are; what is missing before them is read."""
+        if not len(records) or self._walk.has_passed(self._until_us):
+            return
+        first, end = int(records.offset[0]), self._side.ends[self._partition]
+        if first > self._walk.position:
+            self._read(min(first, end))
+        wanted = (records.offset >= self._walk.position) & (records.offset < end)
+        if wanted.any():
+            self._add(self._walk.accept(records if wanted.all() else records.select(wanted)))
+
+    def finish(self, on_records: Callable[[int], None]) -> PartitionSummary:
+        """Read the rest; return the summary."""
+        side, partition, walk, summary = self._side, self._partition, self._walk, self._summary
+        self._read(side.ends[partition], on_records)
+        summary.roster, summary.records = walk.roster, walk.records
+        summary.duplicates, summary.torn = walk.reader.duplicates, walk.reader.gaps
+        error = walk.unmet_promise()
+        # With an end time the walk stops early, so a promise about later events is no gap.
+        if error is not None and self._until_us is None:
+            summary.unmet = BrokenPromise(walk.reader.blocked_channels()[0][0], partition, side.ends[partition], error.what)
+        if side.is_trimmed and side.starts[partition]:
+            _check_start(side, partition, summary)
+        return summary
+
+    def _read(self, end: int, on_records: Callable[[int], None] = lambda _: None) -> None:
+        reported = self._walk.records
+        for piece in self._walk.run(self._until_us, end):
+            self._add(piece)
+            on_records(self._walk.records - reported)
+            reported = self._walk.records
+
+    def _add(self, piece: LogPiece) -> None:
+        add_piece(self._summary, piece, self._side, self._partition, self._until_us)
 
 
 def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:

@@ -9,8 +9,8 @@ says that everything before its time is written, must stand in the topic. One th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +27,8 @@ from tidegate.compare.difference import ChannelExcerpt, Difference, events_of
 from tidegate.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.compare.promises import BrokenPromise
 from tidegate.compare.records import EventColumns, Side
-from tidegate.compare.topics import Channel, PartitionSummary, reread_block, walk_partition
+from tidegate.compare.topics import Channel, PartitionDigester, PartitionSummary, reread_block
+from tidegate.kafka.records import Records
 from tidegate.kafka.writer import event_headers
 
 OnRecords = Callable[[int], None]
@@ -68,6 +69,8 @@ class OrderedVerifier:
     """
     The verification of one ordered topic between two instants, microseconds.
 
+    Both sides may be walked at the same time, and the standing one from records that a query's verification reads anyway.
+
     Args:
         side: The topic as it stands.
         starts: Where each input partition is read from.
@@ -82,14 +85,11 @@ class OrderedVerifier:
     until_us: int | None
     # Channels that lack events which their last CTI says are written.
     _overdue: set[ChannelId] = field(default_factory=set)
+    _unusable: Counter[str] = field(default_factory=Counter)
 
-    def run(self, on_records: OnRecords) -> OrderedCheck:
-        check = OrderedCheck()
-        # Both sides are read at the same time: most of the work is done outside of Python's lock.
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            replaying = pool.submit(self._digest_replays, check, on_records)
-            standing = pool.submit(self._walk_topic, on_records)
-            computed, summaries = replaying.result(), standing.result()
+    def compare(self, computed: Mapping[ChannelId, ChannelDigest], summaries: Sequence[PartitionSummary]) -> OrderedCheck:
+        """Compare what :meth:`digest_replays` and :class:`StandingTopic` have found, and read again what differs."""
+        check = OrderedCheck(unusable=self._unusable)
         for partition, summary in enumerate(summaries):
             check.duplicates += summary.duplicates + summary.torn
             broken = [summary.unmet, *(channel.check.broken for _, channel in sorted(summary.channels.items()))]
@@ -99,10 +99,8 @@ class OrderedVerifier:
         check.differences.sort(key=lambda difference: difference.system_us)
         return check
 
-    def _walk_topic(self, on_records: OnRecords) -> list[PartitionSummary]:
-        return [walk_partition(self.side, partition, self.until_us, on_records) for partition in range(self.side.partitions)]
-
-    def _digest_replays(self, check: OrderedCheck, on_records: OnRecords) -> dict[ChannelId, ChannelDigest]:
+    def digest_replays(self, on_records: OnRecords) -> dict[ChannelId, ChannelDigest]:
+        """Order the raw topic anew; return the digests of its channels."""
         digests: dict[ChannelId, ChannelDigest] = {}
         for number, partition in enumerate(self.replay.plan.partitions):
             walk = self._walk(partition)
@@ -112,7 +110,7 @@ class OrderedVerifier:
                     digest = digests.setdefault((number, output), ChannelDigest())
                     self._note_overdue((number, output), digest.count, events)
                     digest.add(events)
-            check.unusable += walk.unusable
+            self._unusable += walk.unusable
         return digests
 
     def _note_overdue(self, channel: ChannelId, index: int, events: EventColumns) -> None:
@@ -198,6 +196,29 @@ class OrderedVerifier:
             if index >= end:
                 break
         return EventColumns.concat(parts) if parts else None
+
+
+class StandingTopic:
+    """The walk of the topic as it stands, in a thread of its own."""
+
+    def __init__(self, side: Side, until_us: int | None, on_records: OnRecords) -> None:
+        self._on_records = on_records
+        self._partitions = [PartitionDigester(side, partition, until_us) for partition in range(side.partitions)]
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._last: Future[None] | None = None
+
+    def add_records(self, partition: int, records: Records) -> None:
+        """Take records that another has read, by offset; wait for those before them, so that few are in memory."""
+        if self._last is not None:
+            self._last.result()
+        self._last = self._pool.submit(self._partitions[partition].add_records, records)
+
+    def finish(self) -> list[PartitionSummary]:
+        """Read what has not been handed over; return the summary of each partition."""
+        with self._pool:
+            if self._last is not None:
+                self._last.result()
+            return [partition.finish(self._on_records) for partition in self._partitions]
 
 
 def event_columns(released: Released, *, is_framed: bool = False) -> EventColumns:

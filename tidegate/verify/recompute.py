@@ -7,7 +7,7 @@ Memory is the buckets' own and the pieces between two settlements, as in a job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ordering.model.step import Released
@@ -17,7 +17,10 @@ from query.buckets.result_channel import FullSpan
 from query.columns.decode import DecodedRange, decode
 from query.start.recount import Recount
 from tidegate.kafka.ranges import RangeReader
+from tidegate.kafka.records import Records
 
+# Takes records of a partition.
+OnRead = Callable[[int, Records], None]
 _PIECE_EVENTS = 100_000
 # Events read between two settlements, and how many settlements lie between two saves: these also drop what is no longer needed.
 _SETTLE_EVENTS = 200_000
@@ -35,10 +38,13 @@ class Computed:
 
 
 class Recomputation:
-    """The run of a recount; ``read`` counts the records read so far, ``left_out`` rows that became dead letters."""
+    """
+    The run of a recount; ``read`` counts the records read so far, ``left_out`` rows that became dead letters. *readers* get the records of
+    topics too, as they are read.
+    """
 
-    def __init__(self, recount: Recount) -> None:
-        self._recount, self._plan = recount, recount.plan
+    def __init__(self, recount: Recount, readers: Mapping[str, OnRead] | None = None) -> None:
+        self._recount, self._plan, self._readers = recount, recount.plan, readers or {}
         self.read = self.left_out = 0
         self._until_us: int | None = None
 
@@ -80,6 +86,8 @@ class Recomputation:
         with RangeReader(self._plan.kafka, topic, number, headers=True, framed=framed) as reader:
             for records in reader.read(start, end, _PIECE_EVENTS):
                 self.read += len(records)
+                if topic in self._readers:
+                    self._readers[topic](number, records)
                 yield router.route(log, decode(records, topic, number))
 
     def _settle(self, buckets: dict[int, Bucket], *, saves: bool = False, ends: bool = False) -> Iterator[Computed]:

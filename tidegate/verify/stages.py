@@ -3,12 +3,17 @@ The stages of a verification, raw topics first: ordered topics, then the queries
 
 Law: a stage is compared with what follows from its input as it stands. So if every stage is equal, what is verified follows from the raw
 topics; a stage that cannot be checked is told, with the instant from which on its results follow from what is left.
+
+All stages are planned first and then run at the same time, as none needs what another has found. An ordered topic is read once: by a query
+that is computed from it, which hands its records to the comparison of the topic itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ingest.journal.redis_journal import RedisJournal
 from ingest.replay.plan import Replay, plan_replay
@@ -27,8 +32,8 @@ from tidegate.kafka.records import ALL_HEADERS
 from tidegate.settings.load import Settings
 from tidegate.verify.destinations import Destinations
 from tidegate.verify.file_rows import FilesCheck, list_files
-from tidegate.verify.ordered import OnRecords, OrderedCheck, OrderedVerifier
-from tidegate.verify.recompute import Recomputation
+from tidegate.verify.ordered import OnRecords, OrderedCheck, OrderedVerifier, StandingTopic
+from tidegate.verify.recompute import OnRead, Recomputation
 from tidegate.verify.table_rows import TableCheck
 from tidegate.verify.topic_rows import TopicPartition
 
@@ -46,6 +51,8 @@ class OrderedStage:
     topic: str
     replay: Replay
     since_us: int | None
+    # None: the topic is taken as it stands.
+    verifier: OrderedVerifier | None = None
     check: OrderedCheck | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -56,7 +63,7 @@ class OrderedStage:
     @property
     def vouched_from_us(self) -> int | None:
         """From when on its events follow from the raw topics, microseconds; None: not known. ``NEVER``: all."""
-        return None if self.check is None else NEVER if self.since_us is None else self.since_us
+        return None if self.verifier is None else NEVER if self.since_us is None else self.since_us
 
 
 @dataclass
@@ -66,6 +73,7 @@ class QueryStage:
     name: str
     recount: Recount
     since_us: int | None
+    until_us: int | None
     # By the number of the output.
     topics: Mapping[int, list[TopicPartition]]
     files: Mapping[int, FilesCheck]
@@ -99,7 +107,8 @@ class Request:
     since_us: int | None = None
     until_us: int | None = None
     start: Start | None = None
-    on_stage: Callable[[str], OnRecords] = lambda _: lambda _: None
+    # Called with how many records were just read, from several threads.
+    on_records: OnRecords = lambda _: None
     # The output to be verified: of those before it in a chain only topics and files are compared.
     target: str = ""
 
@@ -128,10 +137,31 @@ def find_target(settings: Settings, target: str) -> tuple[str, bool]:
 
 def verify(request: Request, name: str, *, is_input: bool) -> list[Stage]:
     """Verify an input's ordered topic, or an output with all that it is made from; return the stages, raw topics first."""
-    verified = _Verified()
-    request = replace(request, target=name)
-    _verify(request, name, is_input, Part(request.since_us, request.until_us), verified)
-    return [stage for stage, _ in verified.values()]
+    planned: _Planned = {}
+    _plan(replace(request, target=name), name, is_input, Part(request.since_us, request.until_us), planned)
+    stages = [stage for stage, _ in planned.values()]
+    _run(stages, request.on_records)
+    return stages
+
+
+def _run(stages: Sequence[Stage], on_records: OnRecords) -> None:
+    """Compare all stages: raw topics are ordered by another thread meanwhile, as most of the work is done outside of Python's lock."""
+    ordered = [(stage, stage.verifier) for stage in stages if isinstance(stage, OrderedStage) and stage.verifier is not None]
+    standing = {stage.topic: StandingTopic(verifier.side, verifier.until_us, on_records) for stage, verifier in ordered}
+    framed, unread = {stage.topic: verifier.side.framed for stage, verifier in ordered}, dict(standing)
+    comparisons = []
+    for stage in stages:
+        if isinstance(stage, QueryStage):
+            topics = {feed.topic for feed in stage.recount.plan.feeds if framed.get(feed.topic) == feed.payloads.headers} & unread.keys()
+            comparisons.append(partial(_compare, stage, on_records, {topic: unread.pop(topic).add_records for topic in topics}))
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        replays = [pool.submit(verifier.digest_replays, on_records) for _, verifier in ordered]
+        summaries = {topic: walk.finish() for topic, walk in unread.items()}
+        # In this thread, which has opened the tables.
+        for compare in comparisons:
+            compare()
+        for (each, verifier), replay in zip(ordered, replays, strict=True):
+            each.check = verifier.compare(replay.result(), summaries.get(each.topic) or standing[each.topic].finish())
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +181,21 @@ class Part:
 
 
 # By name, and whether it is an input: the stage, and the part of it that was asked for.
-_Verified = dict[tuple[str, bool], tuple[Stage, Part]]
+_Planned = dict[tuple[str, bool], tuple[Stage, Part]]
 
 
-def _verify(request: Request, name: str, is_input: bool, part: Part, verified: _Verified) -> Stage:
-    if (known := verified.get((name, is_input))) is not None:
+def _plan(request: Request, name: str, is_input: bool, part: Part, planned: _Planned) -> Stage:
+    if (known := planned.get((name, is_input))) is not None:
         if known[1].covers(part):
             return known[0]
         # Two queries of a chain need different parts of it.
         part = part.union(known[1])
-    stage = _verify_input(request, name, part) if is_input else _verify_output(request, name, part, verified)
-    verified[name, is_input] = stage, part
+    stage = _plan_input(request, name, part) if is_input else _plan_output(request, name, part, planned)
+    planned[name, is_input] = stage, part
     return stage
 
 
-def _verify_input(request: Request, name: str, part: Part) -> OrderedStage:
+def _plan_input(request: Request, name: str, part: Part) -> OrderedStage:
     since_us = part.since_us
     replay = plan_replay(request.settings, name, request.admin, request.journal)
     stage = OrderedStage(name, replay.ordered.name, replay, since_us)
@@ -185,8 +215,7 @@ def _verify_input(request: Request, name: str, part: Part) -> OrderedStage:
         stage.notes.append(f"records are gone: events before {format_tick(complete_us)} are taken as they stand")
     side = _side(request.admin, replay, since_us)
     starts = replay.positions(request.admin, request.journal, since_us)
-    verifier = OrderedVerifier(replay, side, starts, since_us, part.until_us)
-    stage.check = verifier.run(request.on_stage(f"{name} -> {replay.ordered.name}"))
+    stage.verifier = OrderedVerifier(replay, side, starts, since_us, part.until_us)
     return stage
 
 
@@ -207,7 +236,7 @@ def _notes_of(replay: Replay) -> Iterator[str]:
             yield f"skipped: {skip.describe()}"
 
 
-def _verify_output(request: Request, name: str, part: Part, verified: _Verified) -> QueryStage:
+def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> QueryStage:
     if name not in request.scripts:
         raise SettingError(
             f"it is not known which query writes INTO {name}",
@@ -227,7 +256,7 @@ def _verify_output(request: Request, name: str, part: Part, verified: _Verified)
     since_us = recount.from_us if since_us is None else max(since_us, NEVER if recount.from_us is None else recount.from_us)
     lookback_us = recount.plan.lookback_us
     needed = _needed(recount, until_us)
-    below = [_verify(request, feed.input, not feed.is_result, needed, verified) for feed in recount.plan.feeds]
+    below = [_plan(request, feed.input, not feed.is_result, needed, planned) for feed in recount.plan.feeds]
     files = {
         number: FilesCheck(output, plan.columns, listed[number], since_us, until_us)
         for number, (output, plan) in enumerate(zip(recount.plan.outputs, plans, strict=True))
@@ -236,8 +265,7 @@ def _verify_output(request: Request, name: str, part: Part, verified: _Verified)
     if recount.from_us is not None:
         others.leave_out("the results are not computed from their beginning")
     topics = _topic_partitions(request.admin, recount, since_us, until_us)
-    stage = QueryStage(name, recount, since_us, topics, files, others.checks, others.notes)
-    _compare(stage, request.on_stage(f"{', '.join(feed.topic for feed in recount.plan.feeds)} -> {name}"), until_us)
+    stage = QueryStage(name, recount, since_us, until_us, topics, files, others.checks, others.notes)
     stage.vouched_from_us = _vouched_from(below, lookback_us)
     stage.notes += _query_notes(stage)
     return stage
@@ -317,9 +345,9 @@ def _topic_partitions(admin: Admin, recount: Recount, since_us: int | None, unti
     return parts
 
 
-def _compare(stage: QueryStage, on_records: OnRecords, until_us: int | None) -> None:
-    recomputation, read = Recomputation(stage.recount), 0
-    for computed in recomputation.run(until_us):
+def _compare(stage: QueryStage, on_records: OnRecords, readers: Mapping[str, OnRead]) -> None:
+    recomputation, read = Recomputation(stage.recount, readers), 0
+    for computed in recomputation.run(stage.until_us):
         if computed.results is not None and computed.output in stage.topics:
             stage.topics[computed.output][computed.bucket].accept_rows(computed.results)
         for table in stage.tables.get(computed.output, ()):
@@ -333,11 +361,13 @@ def _compare(stage: QueryStage, on_records: OnRecords, until_us: int | None) -> 
             channel.finish()
     for number, files in stage.files.items():
         promised_us = {channel.partition: channel.c for channel in stage.topics.get(number, ())}
-        files.finish(promised_us, is_partial=stage.since_us is not None or until_us is not None)
+        files.finish(promised_us, is_partial=stage.since_us is not None or stage.until_us is not None)
     for table in (table for tables in stage.tables.values() for table in tables):
         table.finish()
         stage.notes += table.notes
     stage.left_out = recomputation.left_out
+    if stage.left_out:
+        stage.notes.append(f"{stage.left_out:,} rows became dead letters")
 
 
 def _query_notes(stage: QueryStage) -> Iterator[str]:
@@ -355,5 +385,3 @@ def _query_notes(stage: QueryStage) -> Iterator[str]:
     if recount.plan.references:
         names = ", ".join(sorted(recount.plan.references))
         yield f"reference data ({names}): each version counts from its own instant on, as if it had come in time"
-    if stage.left_out:
-        yield f"{stage.left_out:,} rows became dead letters"
