@@ -56,7 +56,12 @@ def _rows(
     if partition["partition"] >= topic.partitions:
         what = f"topic {name} has {topic.partitions} partitions, the attestation more"
         raise RefusedError(what, code="TG-TOPIC-PARTITIONS", where=name, fix="name the topic that was attested")
-    digest, walk = RowDigest(), PartitionWalk(make_side("A", admin, kafka, topic, since_us), partition["partition"])
+    try:
+        side = make_side("A", admin, kafka, topic, since_us)
+    except RefusedError as error:
+        fix = "give an output whose attestations are to be checked a longer retention_time; what is left can be verified and signed again"
+        raise RefusedError(error.what, code=error.code, where=error.where, fix=fix) from None
+    digest, walk = RowDigest(), PartitionWalk(side, partition["partition"])
     for piece in walk.run(until_us):
         rows = rows_between(piece.events, since_us, until_us)
         digest.add(rows.slice(0, min(len(rows), partition["rows"] - digest.count)))

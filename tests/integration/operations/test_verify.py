@@ -400,8 +400,7 @@ def test_a_sample_is_drawn_and_drawn_again(published: Published) -> None:
 def test_an_attestation_holds_until_what_it_was_given_for_is_changed(published: Published) -> None:
     """Signed, checked with the public key and without, of a topic and of files; then a file is changed, and the statement."""
     folder = published.space.folder
-    key = Ed25519PrivateKey.generate()
-    (folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    key = make_key(folder)
     (folder / "pub.pem").write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     (folder / "other.pem").write_bytes(
         Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -428,6 +427,13 @@ def test_an_attestation_holds_until_what_it_was_given_for_is_changed(published: 
     (folder / "forged.json").write_text(json.dumps(attested))
     assert "TG-VERIFY-SIGNATURE" in published.verify("counts", "--check", "forged.json", exit_code=3)["error"]
     assert "TG-VERIFY-KEY" in published.verify_output("counts", "--sign", "pub.pem", exit_code=2)["error"]
+
+
+def make_key(folder: Path) -> Ed25519PrivateKey:
+    """Return a private key that is in ``key.pem`` too."""
+    key = Ed25519PrivateKey.generate()
+    (folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return key
 
 
 def digest_by_hand(published: Published, name: str, partition: int) -> str:
@@ -459,7 +465,8 @@ def trimmed(stack: Stack, tmp_path: Path) -> Iterator[Published]:
 def delete_before(published: Published, topic: str, share: float) -> None:
     """Delete the first records of each partition of a topic, as retention does."""
     bootstrap = published.space.stack.bootstrap
-    ends = Admin({"bootstrap.servers": bootstrap}).ends([(topic, number) for number in range(PARTITIONS)])
+    admin = Admin({"bootstrap.servers": bootstrap})
+    ends = admin.ends([(topic, number) for number in range(admin.require(topic).partitions)])
     gone = [TopicPartition(topic, number, int(end * share)) for (_, number), end in ends.items()]
     client = AdminClient({"bootstrap.servers": bootstrap})
     for future in client.delete_records(gone).values():
@@ -489,6 +496,21 @@ def test_what_retention_has_deleted_is_not_vouched_for(trimmed: Published) -> No
     assert stage(told, "events")["events"] == 0
     means = stage(told, "means")
     assert means["vouched_from"] > means["published"][0]["until"], "none of the results can be vouched for"
+
+
+def test_an_attestation_outlives_the_raw_data_but_not_what_was_attested(trimmed: Published) -> None:
+    """Raw and ordered topic are gone in part, then in whole: the results stand as attested. Then some of these are gone too."""
+    make_key(trimmed.space.folder)
+    trimmed.verify_output("means", "--sign", "key.pem")
+    check = "means", "--check", "means.attestation.json"
+    for share in (0.3, 1.0):
+        for topic in (trimmed.topic, f"{trimmed.topic}.ordered"):
+            delete_before(trimmed, topic, share)
+        assert trimmed.verify(*check)["holds"]
+    delete_before(trimmed, f"{trimmed.topic}.means", 0.3)
+    error = trimmed.verify(*check, exit_code=3)["error"]
+    assert "TG-RETENTION" in error
+    assert "retention_time" in error
 
 
 FACTS = """
