@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psycopg
@@ -18,9 +19,14 @@ _START_S = 30.0
 
 
 class PostgresServer:
-    """A PostgreSQL of this test run, superuser ``postgres``; it may be killed and started again with its data."""
+    """
+    A PostgreSQL of this test run, superuser ``postgres``; it may be killed and started again with its data.
 
-    def __init__(self, *options: str) -> None:
+    Args:
+        files: Copied into its folder of data, by the names that they get there.
+    """
+
+    def __init__(self, *options: str, files: Mapping[str, Path] | None = None) -> None:
         self._options, self.port = options, free_port()
         self._programs = _find_programs()
         # PostgreSQL does not run as root, and its own user may not look into the folders of pytest, nor into a private TMPDIR.
@@ -40,6 +46,12 @@ class PostgresServer:
             stdout=subprocess.DEVNULL,
             env=_environment(),
         )
+        for name, file in (files or {}).items():
+            shutil.copyfile(file, self.data / name)
+            # It takes a private key only if nobody else may read it.
+            (self.data / name).chmod(0o600)
+            if self._user:
+                shutil.chown(self.data / name, self._user)
         self.start()
 
     def start(self) -> None:

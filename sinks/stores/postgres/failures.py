@@ -27,7 +27,9 @@ _USER_WORDS = (
     "no password supplied",
     "certificate verify failed",
     "does not support SSL",
-    "root certificate file",
+    "certificate file",
+    "private key file",
+    "valid client certificate",
     "does not match host name",
     "permission denied",
 )
