@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from support.cutting_proxy import CuttingProxy
 from support.stores import kit
-from support.stores.benches import BENCHES
+from support.stores.benches import BENCHES, EVERY_BENCH
 from support.stores.kit import Bench
 
 from sinks.stores.base import Progress, Stream
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.heavy
 _number = itertools.count()
 
 
-@pytest.fixture(scope="module", params=list(BENCHES))
+@pytest.fixture(scope="module", params=EVERY_BENCH)
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """Each store, with its server."""
     made = BENCHES[request.param](tmp_path_factory.mktemp("store"))

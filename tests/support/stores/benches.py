@@ -15,10 +15,12 @@ from typing import Any
 
 import httpx2
 import psycopg
+import pytest
 import redis
 from psycopg.rows import dict_row
 from support import delta_reader, iceberg_reader
 from support.installing import installed_here
+from support.object_server import CREDENTIALS, REGION, ObjectServer
 from support.postgres_server import PostgresServer
 from support.repository import ROOT
 from support.stores.kit import COLUMNS, KEY, Bench, value_of
@@ -107,6 +109,41 @@ class DeltaBench:
 
     def close(self) -> None:
         """There is no server."""
+
+
+class DeltaOnS3Bench(DeltaBench):
+    """The same on an object store. Its server keeps all in memory, so it is not killed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._server = ObjectServer(folder / "server.log")
+        self._bucket = self._server.new_bucket()
+
+    def _options(self) -> dict[str, str]:
+        endpoint = f"http://127.0.0.1:{self._server.port}"
+        keys = {name: CREDENTIALS[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+        return {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": REGION, **keys}
+
+    def settings(self, target: str) -> DeltaSettings:
+        place = {"path": f"s3://{self._bucket}/{target}", "storage_options": self._options()}
+        return DeltaSettings.model_validate({**place, "partition_by": ("partition",)})
+
+    def table(self, target: str, port: int | None = None) -> str:
+        options = ", ".join(f'{name} = "{value}"' for name, value in self._options().items())
+        path = f's3://{self._bucket}/{target}"\npartition_by = ["partition"]'
+        return f'[outputs.results.delta]\npath = "{path}\nstorage_options = {{ {options} }}\n'
+
+    def read(self, target: str) -> list[dict[str, Any]]:
+        # Objects are copied once: none of those that count is ever changed.
+        copy = self._folder / target
+        for name in self._server.names(f"{self._bucket}/{target}"):
+            if not (copy / name).exists():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                (copy / name).write_bytes(self._server.get(f"{self._bucket}/{target}/{name}"))
+        return delta_reader.read_rows(copy)
+
+    def close(self) -> None:
+        self._server.stop()
 
 
 class IcebergBench:
@@ -402,6 +439,7 @@ class SqliteBench:
 BENCHES: Mapping[str, Callable[[Path], Bench]] = {
     "clickhouse": ClickHouseBench,
     "delta": DeltaBench,
+    "delta s3": DeltaOnS3Bench,
     "http": HttpBench,
     "iceberg sqlite": IcebergBench,
     "iceberg postgres": lambda folder: IcebergBench(folder, PostgresServer()),
@@ -414,3 +452,5 @@ BENCHES: Mapping[str, Callable[[Path], Bench]] = {
     "redis sorted_set": lambda folder: RedisBench(folder, "sorted_set"),
     "sqlite": SqliteBench,
 }
+# In the tests that all stores go through; the object store answers one request at a time, so it waits for make test-deep.
+EVERY_BENCH = [pytest.param(name, marks=pytest.mark.deep) if name == "delta s3" else name for name in BENCHES]
