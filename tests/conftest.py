@@ -2,8 +2,8 @@
 What every test shares: how hard Hypothesis tries, which tests run side by side, and in which order.
 
 Profiles of Hypothesis: ``check`` draws few examples, the default more, ``deep`` many, for a night or a release; ``CI=1`` draws
-the same examples on every machine. A failure prints what reproduces it. The summary says how many examples were run, and how
-many of them were runs of whole queries compared byte by byte.
+the same examples on every machine. A failure prints what reproduces it. The summary says how many examples were run, how many of
+them were runs of whole queries compared byte by byte, and how often tests killed what they test (their property ``kills``).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _RUN = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
 _EXAMPLES = pytest.StashKey[list[tuple[str, int]]]()
 _OF_QUERIES = "test_law_of_kinds.py"
 _took_s: Counter[str] = Counter()
+_kills: list[int] = []
 _SHARING_NOTHING = {
     "tests/integration/ingest/test_start.py",
     "tests/integration/operations/test_recovery.py",
@@ -89,8 +90,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up how long the tests of each file take."""
+    """Add up how long the tests of each file take, and how often they kill."""
     _took_s[report.nodeid.partition("::")[0]] += report.duration
+    if report.when == "call" and report.passed:
+        _kills.extend(int(str(value)) for name, value in report.user_properties if name == "kills")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -119,7 +122,9 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say how many examples were run."""
+    """Say how many examples were run, and how often something was killed."""
+    if _kills:
+        terminalreporter.write_line(f"kill -9: {sum(_kills):,} times in {len(_kills)} tests, after which all was as it should be")
     counts = config.stash[_EXAMPLES]
     if counts:
         total, queries = sum(count for _, count in counts), sum(count for file, count in counts if file == _OF_QUERIES)

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.integration
 SMALL = 'batch_rows = 100\nflush_interval = "50ms"'
 RESULTS = 3_000
 RUN = ("sink", "results", "--until-end")
+TURNS = 4
 # Each of the others commits as one of these does.
 _ALWAYS = {"clickhouse", "delta", "http", "iceberg sqlite", "postgres append", "postgres upsert", "redis hash", "redis stream"}
 
@@ -46,8 +47,11 @@ def fill(topic: ResultTopic) -> dict[int, int]:
     return dict.fromkeys(range(topic.partitions), RESULTS)
 
 
+Record = Callable[[str, object], None]
+
+
 def test_a_kill_at_each_step_of_a_commit(
-    bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace], tmp_path: Path
+    bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace], tmp_path: Path, record_property: Record
 ) -> None:
     """Stopped at the point and then killed, at the first passage and later; each start goes on from what the store has."""
     positions, space = fill(topic), make_space(SMALL)
@@ -63,6 +67,7 @@ def test_a_kill_at_each_step_of_a_commit(
             kills += job.running
             job.kill()
     assert kills >= 4, "it was killed in the middle"
+    record_property("kills", kills)
     space.start(*RUN).finish()
     kit.check_stands(bench, target, positions)
 
@@ -95,12 +100,13 @@ def await_rows(bench: Bench, target: str, count: int, seconds: float = 60) -> No
 
 @pytest.mark.parametrize("seed", range(2))
 def test_kills_at_any_moment_of_one_of_two(
-    bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace], seed: int
+    bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace], seed: int, record_property: Record
 ) -> None:
     """Two jobs copy the same growing topic at once, and one after the other is killed in the middle while the other goes on."""
     dice, growing, space = random.Random(seed), Growing(topic), make_space(SMALL)
     jobs = [space.start("sink", "results") for _ in range(2)]
-    for turn in range(4):
+    record_property("kills", TURNS)
+    for turn in range(TURNS):
         before = len(bench.read(target))
         growing.grow()
         await_rows(bench, target, before + dice.randint(1, 1_000))
