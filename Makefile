@@ -8,8 +8,9 @@ KILLS ?= 200
 WORKERS ?= 3
 PACKAGES := ordering ingest query sinks tidegate
 NATIVE := tidegate/kafka/_native.so
-# Tests of one file stay together, the longest files come first: tests/conftest.py.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# Tests of one file stay together, the longest files come first: tests/conftest.py. Where Python is told to write no bytecode, every
+# process of a run - hundreds of commands, jobs and workers - would compile anew all that it imports, and pytest all tests.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,4 +89,5 @@ lock: install  ## write requirements.lock anew from pyproject.toml
 
 clean:  ## stop the embedded stack of this folder and delete all that the doors made
 	@test ! -x $(BIN)/tidegate || $(BIN)/tidegate down --wipe
+	@find $(PACKAGES) tests benchmarks docs examples -name __pycache__ -prune -exec rm -rf {} +
 	@rm -rf tidegate/*/_*.so .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
