@@ -14,11 +14,11 @@ import io
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.repository import ROOT
+from support.stack.warm_jobs import HOST
 
 PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("tutorial", "policies", "library", "reading")}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -55,9 +55,7 @@ def folder(tmp_path: Path) -> Path:
     """Return a folder that looks like this project, with ``tidegate`` on its path; what commands write stays in it."""
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "tidegate"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tidegate "$@"\n')
-    program.chmod(0o755)
+    (tmp_path / "bin" / "tidegate").symlink_to(HOST.program())
     return tmp_path
 
 

@@ -6,17 +6,19 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+from support.stack.warm_jobs import HOST
 
 
 def run_on_terminal(folder: Path, *arguments: str, interrupt_at: str | None = None, **environment: str) -> tuple[int, str]:
     """Run ``tidegate``, interrupted once it has printed *interrupt_at*; return its exit code and all that the terminal got."""
     terminal, program_side = pty.openpty()
     env = {**os.environ, "COLUMNS": "300", "TERM": "xterm-256color", **environment}
-    command = [sys.executable, "-m", "tidegate", *arguments]
-    process = subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=program_side, stderr=program_side)
+    process = subprocess.Popen(
+        [HOST.program(), *arguments], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=program_side, stderr=program_side
+    )
     os.close(program_side)
     printed = b""
     os.set_blocking(terminal, False)

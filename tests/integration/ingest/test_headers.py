@@ -132,14 +132,14 @@ def run(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
     tables += [f'[outputs.{name}]\ntopic = "{topic}.{name}"\n' for name in ("tenants", "rows")]
     with workspace(tmp_path_factory.mktemp("headers"), stack, "\n".join(tables)) as space:
         for name in ("events", "again"):
-            job = space.start_alone("ingest", name, *settings_of(**{f"inputs__{name}__max_events_per_batch": 1000}, spark__trigger="50ms"))
+            job = space.start("ingest", name, *settings_of(**{f"inputs__{name}__max_events_per_batch": 1000}, spark__trigger="50ms"))
             job.until(lambda job=job: job.batches >= 2, "some batches")  # type: ignore[misc]
             job.kill()
         summary = space.start("ingest", "events", "--until-end").finish()
         space.start("ingest", "again", "fewer", "bare", "--until-end").finish()
         for name, sql in (("tenants", TENANTS), ("rows", ROWS)):
             space.script(f"{name}.sql", sql)
-        query = space.start_alone("query", "tenants.sql", "--into", "tenants", *settings_of(query__max_events_per_batch=1000))
+        query = space.start("query", "tenants.sql", "--into", "tenants", *settings_of(query__max_events_per_batch=1000))
         query.until(lambda: query.batches >= 2, "some batches")
         query.kill()
         for name in ("tenants", "rows"):

@@ -153,10 +153,10 @@ def test_a_broken_batch_is_skipped_by_every_replay(stack: Stack, tmp_path: Path)
         assert error_code(space.start("skip", "events", place)) == "TG-SETTING-FLAG", "a reason is asked for"
         (asked,) = skip(space, place, "--until", str(end), "--why", "its bytes are broken")
         assert (asked["state"], asked["start"], asked["end"], asked["why"]) == ("asked", start, end, "its bytes are broken")
-        job = space.start_alone(*arguments)
+        job = space.start(*arguments)
         job.until(lambda: job.batches >= 2, "some batches")
         job.kill()
-        job = space.start_alone(*arguments)
+        job = space.start(*arguments)
         total = len(raws) - (end - start)
         job.until(lambda: any(line["events_in"] == total for line in job.lines), "all events")
         job.kill()
@@ -172,7 +172,7 @@ def test_a_broken_batch_is_skipped_by_every_replay(stack: Stack, tmp_path: Path)
         assert skips_that_verify_names(space)[0].startswith(f"skipped: {place} and {end - start - 1} more: its bytes are broken (")
         shutil.rmtree(space.folder / ".tidegate/checkpoints")
         redis.Redis.from_url(stack.redis_url).flushall()
-        summary = space.start_alone(*arguments, "--until-end").finish()
+        summary = space.start(*arguments, "--until-end").finish()
         (known,) = skip(space)
         assert (known["state"], known["why"], known["start"], known["end"]) == ("in force", "", start, end)
         assert skips_that_verify_names(space) == [f"skipped: {place} and {end - start - 1} more: why is not known"]
@@ -223,7 +223,7 @@ def test_a_skip_behind_what_a_torn_attempt_wrote_takes_effect_and_one_before_it_
     marker = tmp_path / "stopped"
     with workspace(tmp_path, stack, TABLES.format(topic=topic) + 'idle = "off"\n') as space:
         arguments = "ingest", "events", "--until-end"
-        job = space.start_alone(*arguments, TIDEGATE_FAULT_POINT=f"piece written:1:{marker}")
+        job = space.start(*arguments, TIDEGATE_FAULT_POINT=f"piece written:1:{marker}")
         job.until(marker.exists, "a written piece")
         job.kill()
         assert read_ordered(stack.bootstrap, f"{topic}.ordered", 1).all_events

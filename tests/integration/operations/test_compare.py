@@ -109,7 +109,7 @@ def pair(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
     topic = create(stack.bootstrap, fresh("twice"), PARTITIONS)
     produce(stack.bootstrap, topic, raws)
     with workspace(tmp_path_factory.mktemp("compare"), stack, TABLES.format(topic=topic)) as space:
-        again = space.start_alone("ingest", "again")
+        again = space.start("ingest", "again")
         again.until(lambda: again.batches >= 2, "some batches")
         again.kill()
         again = space.start("ingest", "again", "--until-end", *settings_of(spark__trigger="50ms"))

@@ -142,9 +142,9 @@ def published(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             space.script(f"{name}.sql", text)
         produce(stack.bootstrap, topic, raws[: EVENTS // 2])
         small = settings_of(inputs__events__max_events_per_batch=1000, spark__trigger="50ms")
-        ingest = space.start_alone("ingest", "events", *small)
+        ingest = space.start("ingest", "events", *small)
         ingest.until(lambda: exists(stack.bootstrap, f"{topic}.ordered"), "the ordered topic")
-        counts = space.start_alone("query", "counts.sql", "--into", "counts", *settings_of(query__max_events_per_batch=1000))
+        counts = space.start("query", "counts.sql", "--into", "counts", *settings_of(query__max_events_per_batch=1000))
         ingest.until(lambda: ingest.batches >= 3, "some batches")
         time.sleep(random.uniform(0, 0.3))
         ingest.kill()
@@ -519,8 +519,8 @@ topic = "{topic}"
 timestamp_by = "at"
 {over}
 early = "1h"
-late = "2s"
-reorder = "1s"
+late = "1s"
+reorder = "500ms"
 arrival = "{arrival}"
 idle = "on"
 idle_cadence = "200ms"
@@ -543,7 +543,7 @@ def test_the_facts_of_the_journal_count(stack: Stack, tmp_path: Path, arrival: s
             produce(stack.bootstrap, topic, lines)
             job.until(lambda number=number: job.last.get("events_in", 0) >= 400 * (number + 1), "the events")  # type: ignore[misc]
             # Silence: the frontier rises past the late tolerance, so the next events are late by an estimate.
-            time.sleep(3.5)
+            time.sleep(2.0)
         job.stop()
         published = Published(space, topic, "")
         # The topic has not ended: what is held, or was not yet due, may still come.

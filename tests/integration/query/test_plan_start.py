@@ -210,7 +210,7 @@ def test_reference_data_comes_while_a_killed_job_runs(scene: Scene) -> None:
     count = scene.produce(0, 0.4)
     ingest = space.start("ingest", "events")
     ingest.until(lambda: ingest.last.get("events_in") == count, "the first part is ordered")
-    job = space.start_alone("query", "looked_up.sql", "--into", "found")
+    job = space.start("query", "looked_up.sql", "--into", "found")
     job.until(lambda: caught_up(job), "the first part is looked up")
     reached_us = parse_tick(job.last["watermark"])
     second_us = math.ceil(reached_us / SECOND_US) * SECOND_US + 3 * SECOND_US

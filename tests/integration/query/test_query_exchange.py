@@ -99,7 +99,7 @@ def finished(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ingest = space.start("ingest", "left", "right")
         for name in sides:
             ingest.until(lambda name=name: exists(stack.bootstrap, f"{topic}.{name}.ordered"), "the ordered topics")  # type: ignore[misc]
-        classes = space.start_alone("query", scripts["classes"], "--into", "classes")
+        classes = space.start("query", scripts["classes"], "--into", "classes")
         classes.until(lambda: classes.last.get("events", 0) > 0, "something of the first half")
         for name, (raws, _) in sides.items():
             produce(stack.bootstrap, f"{topic}.{name}", raws[EVENTS // 2 :])
@@ -188,7 +188,7 @@ def test_over_over_two_inputs_joins_their_substreams(finished: Finished) -> None
 def test_over_over_two_inputs_goes_on_without_its_checkpoint(finished: Finished) -> None:
     """Law, level 3: killed in the middle and robbed of its checkpoint, the job writes of each key what is missing, numbered on."""
     space, slowly = finished.space, settings_of(query__max_events_per_batch=700)
-    job = space.start_alone("query", "both.sql", "--into", "resumed", *slowly)
+    job = space.start("query", "both.sql", "--into", "resumed", *slowly)
     job.until(lambda: job.last.get("results", 0) > 0, "some results")
     job.kill()
     assert job.last["events"] < 2 * EVENTS, "the query was killed in the middle"
@@ -197,7 +197,7 @@ def test_over_over_two_inputs_goes_on_without_its_checkpoint(finished: Finished)
         channel: list(events) for channel, events in read_ordered(space.stack.bootstrap, f"{finished.topic}.resumed", 2).events.items()
     }
     assert any(before.values())
-    assert space.start("query", "both.sql", "--into", "resumed", "--start", "last-stopped", *slowly).finish()["finished"]
+    assert space.start("query", "both.sql", "--into", "resumed", "--start", "last-stopped").finish()["finished"]
     found = finished.read("resumed", PARTITIONS)
     assert by_key(found) == by_key(finished.read("both", PARTITIONS))
     for channel, events in found.events.items():

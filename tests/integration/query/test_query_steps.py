@@ -144,7 +144,7 @@ def finished(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ingest = space.start("ingest", "left", "right")
         for name in sides:
             ingest.until(lambda name=name: exists(stack.bootstrap, f"{topic}.{name}.ordered"), "the ordered topics")  # type: ignore[misc]
-        query = space.start_alone("query", script)
+        query = space.start("query", script)
         query.until(lambda: query.last.get("events", 0) > 0, "something of the first half")
         for name, (raws, _) in sides.items():
             produce(stack.bootstrap, f"{topic}.{name}", raws[EVENTS // 2 :])
@@ -210,7 +210,7 @@ def test_a_cti_says_that_files_are_written(finished: Finished) -> None:
     span_us = finished.counts[len(finished.counts) // 2][0] // SPAN_US * SPAN_US
     in_the_way = held / FileSink(held, "ndjson", SPAN_US).name(span_us, 0)
     (in_the_way / "folder").mkdir(parents=True)
-    failed = space.start("query", script, *settings_of(query__max_events_per_batch=200))
+    failed = space.start("query", script, *settings_of(query__max_events_per_batch=600))
     assert failed.wait() != 0
     assert "TG-SINK-FILE" in failed.errors
     found = read_ordered(space.stack.bootstrap, f"{finished.topic}.held", 1)

@@ -72,7 +72,7 @@ def test_a_replay_finds_what_was_found(server: ObjectServer, stack: Stack, tmp_p
         space.script("found.sql", SCRIPT)
         produce(stack.bootstrap, topic, raws[: EVENTS // 3])
         ingest = space.start("ingest", "events")
-        job = space.start_alone("query", "found.sql", "--into", "found", **CREDENTIALS)
+        job = space.start("query", "found.sql", "--into", "found", **CREDENTIALS)
         job.until(lambda: job.batches > 0, "a batch")
         second_us = (START_US + last_us) // 2 // SECOND_US * SECOND_US
         versions[name_of(second_us)] = b"one,name\n1,second\n"
@@ -86,10 +86,10 @@ def test_a_replay_finds_what_was_found(server: ObjectServer, stack: Stack, tmp_p
         ingest.stop()
         # Back with other bytes it is refused; gone, the copy counts.
         server.put(f"{bucket}/lake/{name_of(second_us)}", b"one,name\n1,other\n")
-        assert error_code(space.start_alone("query", "found.sql", "--into", "found", **CREDENTIALS)) == "TG-REFERENCE-CHANGED"
+        assert error_code(space.start("query", "found.sql", "--into", "found", **CREDENTIALS)) == "TG-REFERENCE-CHANGED"
         server.delete(f"{bucket}/lake/{name_of(second_us)}")
         space.start("ingest", "events", "--until-end").finish()
-        last = space.start_alone("query", "found.sql", "--into", "found", **CREDENTIALS).finish()
+        last = space.start("query", "found.sql", "--into", "found", **CREDENTIALS).finish()
         assert not last.get("late_reference_versions")
         (space.folder / "lake").mkdir()
         for name, content in versions.items():

@@ -76,15 +76,13 @@ def test_lint_and_plan_compare_the_columns(server: PostgresServer, space: Worksp
     with psycopg.connect(server.url()) as connection:
         connection.execute(f"CREATE SCHEMA {schema}".encode())
         connection.execute(f"CREATE TABLE {schema}.doubled (number bigint PRIMARY KEY, name jsonb, at timestamptz)".encode())
-    lint = space.start_alone("lint", "doubled.sql", "--config", "tidegate.toml")
+    lint = space.start("lint", "doubled.sql", "--config", "tidegate.toml")
     assert lint.wait() == 1
     findings = [finding for finding in lint.last["findings"] if finding["code"] == "TG-STORE-COLUMN"]
     assert len(findings) == 1
     assert "has no column for Twice" in findings[0]["what"]
     assert f'ALTER TABLE "{schema}"."doubled" ADD COLUMN "Twice"' in findings[0]["fix"]
-    plan = space.start_alone("plan", "doubled.sql").finish()
+    plan = space.start("plan", "doubled.sql").finish()
     assert "TG-STORE-COLUMN" in {warning["code"] for warning in plan["warnings"]}
-    again = space.start_alone(
-        "lint", "doubled.sql", "--config", "tidegate.toml", TIDEGATE_OUTPUTS__DOUBLED__POSTGRES__SCHEMA_EVOLUTION="add"
-    )
+    again = space.start("lint", "doubled.sql", "--config", "tidegate.toml", TIDEGATE_OUTPUTS__DOUBLED__POSTGRES__SCHEMA_EVOLUTION="add")
     assert not [finding for finding in again.finish()["findings"] if finding["code"].startswith("TG-STORE")]

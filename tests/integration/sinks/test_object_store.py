@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import random
-import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -71,25 +70,29 @@ def test_objects_are_the_files_of_a_folder(server: ObjectServer, bucket: str, tm
     assert len(contents(places[0])) == 3
 
 
-def _write_for_ever(url: str) -> None:
-    place = open_place(url)
-    while True:
-        place.write("large", LARGE)
+_WRITER = """
+import random, sys
+from sinks.file_places import open_place
+place, large = open_place(sys.argv[1]), random.Random(1).randbytes(12 << 20)
+print("begins", flush=True)
+while True:
+    place.write("large", large)
+"""
 
 
 def test_a_killed_writer_leaves_a_whole_object_or_none(server: ObjectServer, bucket: str) -> None:
     """kill -9 at any moment of an upload: a reader sees all of an object or none of it, and the next writer needs no cleaning."""
     url = server.url(f"{bucket}/results")
-    seen = set()
+    seen = {contents(url).get("large")}
     for number in range(12):
-        writer = multiprocessing.get_context("spawn").Process(target=_write_for_ever, args=(url,))
-        writer.start()
-        deadline_s = time.monotonic() + 1.5 + 0.13 * number
-        while time.monotonic() < deadline_s:
-            seen.add(contents(url).get("large"))
-        assert writer.pid is not None
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
+        with subprocess.Popen([sys.executable, "-c", _WRITER, url], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"begins\n"
+            deadline_s = time.monotonic() + 0.13 * number
+            while time.monotonic() < deadline_s:
+                seen.add(contents(url).get("large"))
+                time.sleep(0.02)
+            writer.kill()
         seen.add(contents(url).get("large"))
     assert seen == {None, LARGE}
     open_place(url).write("large", LARGE)
@@ -182,11 +185,10 @@ def test_a_killed_query_publishes_each_file_once(server: ObjectServer, bucket: s
         query = space.script("counts.sql", QUERY)
         small = settings_of(query__max_events_per_batch=800)
         for _ in range(3):
-            killed = space.start_alone("query", query, "--into", "counts", *small, **CREDENTIALS)
+            killed = space.start("query", query, "--into", "counts", *small, **CREDENTIALS)
             killed.until(partial(_has_batch, killed), "a batch")
             killed.kill()
-        # The workers of a job that shares its JVM with others would have no credentials.
-        space.start_alone("query", query, "--into", "counts", **CREDENTIALS).finish()
+        space.start("query", query, "--into", "counts", **CREDENTIALS).finish()
         space.start("query", query, "--into", "same").finish()
         assert contents(url) == contents(str(tmp_path / "same"))
         assert len(contents(url)) > 3

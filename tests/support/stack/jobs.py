@@ -4,7 +4,7 @@ Running the real commands: each job is a process in a folder of its own, as a us
 A job is watched through what it prints (one JSON object a line), what it logs and what it writes to Kafka. By default its
 driver and workers are forked by a warm host and share a JVM with the other jobs of the test process
 (:mod:`support.stack.warm_host`). A job that is started alone is a process tree of its own: killing it takes its whole
-session - driver, JVM and Python workers - and nothing else.
+session, the JVM too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from support.stack.warm_jobs import HOST, SPARK_TABLE
 
 JOB_TIMEOUT_S = 240.0
 """How long a job, or a wait for one, may take on a busy machine."""
-_POLL_S, _END_S = 0.1, 30.0
+_POLL_S = 0.1
 _CHECKPOINTS = ".tidegate/checkpoints"
 _WITHOUT_JVM = {"sink", "verify"}
-"""What is killed alone even if the warm host has forked it: it leaves nothing in the host's JVM."""
+"""What leaves nothing in the JVM of the warm host."""
 
 
 class Job:
@@ -129,7 +129,7 @@ class Job:
         return self.finish()
 
     def kill(self) -> None:
-        """End driver, JVM and Python workers at once (SIGKILL), as a power cut would; nothing else, unless it shares a JVM."""
+        """End driver, Python workers, and a JVM of its own at once (SIGKILL), as a power cut would; in a shared JVM its query stops."""
         if self._shares_jvm:
             self._process.kill()
         elif self.running:
@@ -145,11 +145,7 @@ class Job:
         self._follower.join(10)
 
     def end(self) -> None:
-        """End it if it still runs; one that shares a JVM is asked first, because killing it takes the JVM along."""
-        if self.running and self._shares_jvm:
-            self._process.terminate()
-            with contextlib.suppress(AssertionError):
-                self.wait(_END_S)
+        """End it if it still runs."""
         if self.running:
             self.kill()
 
@@ -199,7 +195,7 @@ class Workspace:
         return self._start(arguments, environment, alone=False)
 
     def start_alone(self, *arguments: str, **environment: str) -> Job:
-        """Start it as a process tree of its own: to be killed, looked at from outside, or given what concerns the JVM or workers."""
+        """Start it as a process tree of its own: to be killed with its JVM, looked at from outside, or given what concerns the JVM."""
         return self._start(arguments, environment, alone=True)
 
     def _start(self, arguments: tuple[str, ...], environment: dict[str, str], *, alone: bool) -> Job:

@@ -2,11 +2,14 @@
 A warm host for jobs: ``python -m support.stack.warm_host FOLDER``.
 
 A job's start costs seven CPU seconds of imports and of a JVM that starts. The host has paid them once. It forks the driver and
-the Python workers of each job from a process that has imported everything, and lends all jobs of a test process one JVM.
+the Python workers of each job from a process that has imported everything, and lends all jobs of a test process one JVM, which
+starts with the first job that takes it. The executable ``tidegate`` in FOLDER has the host fork what is typed in a shell.
 
 Law: all that belongs to a job is its own and new, as if a user had started it: processes, session, environment, working
-directory, standard streams, logs, exit code. Only the JVM, its session aside, is shared. A test that kills a job, looks at its
-processes or gives Spark another master starts a process tree of its own instead (:meth:`support.stack.jobs.Workspace.start_alone`).
+directory, standard streams, logs, exit code. Only the JVM, its session aside, is shared. Of a job that is killed, driver and workers
+die at once, nothing is forked for it any more, and what it has begun in the JVM is stopped before anybody goes on. A test that looks
+at a job's processes, gives Spark another master, or proves that the death of the JVM itself harms nothing starts a process tree of its
+own instead (:meth:`support.stack.jobs.Workspace.start_alone`).
 
 ::
 
@@ -40,9 +43,12 @@ import numpy as np
 
 from tidegate import fault_points
 
-SOCKET, KEEPER_SOCKET, SHIM = "host", "keeper", "python"
+SOCKET, KEEPER_SOCKET, SHIM, PROGRAM = "host", "keeper", "python", "tidegate"
 JOB, FOLDER, LOG = "WARM_JOB", "WARM_FOLDER", "WARM_LOG"
 """What a job's workers have in their environment: its driver's process id and folder, and the file for their standard error."""
+STARTS, HAS_DIED = "starts", "has died"
+"""What the keeper is told of a job, with its process id: by the job itself, and by who has killed it."""
+_SESSION = "warm.session"
 _MESSAGE_BYTES_MAX, _FILES_MAX = 2**17, 2**12
 IMPORTED = (
     "pyspark.daemon",
@@ -81,6 +87,18 @@ asked = dict(kind="python", arguments=sys.argv[1:], folder=os.getcwd(), environm
 socket.send_fds(host, [json.dumps(asked).encode()], [0, 1, 2])
 os._exit(int(host.recv(64) or 1))
 """
+_PROGRAM = """\
+#!{python} -IS
+import json, os, signal, socket, sys
+host = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+host.connect({path!r})
+asked = dict(kind="job", arguments=sys.argv[1:], folder=os.getcwd(), environment=dict(os.environ))
+socket.send_fds(host, [json.dumps(asked).encode()], [0, 1, 2])
+pid = int(host.recv(64))
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: os.kill(pid, number))
+os._exit(int(host.recv(64) or 1) % 256)
+"""
 
 
 @dataclass
@@ -114,12 +132,18 @@ class Host:
         signal.set_wakeup_fd(wakes)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         self._watched = selectors.DefaultSelector()
-        for source, react in ((self._listening, self._accept), (self._child_ended, self._reap), (0, self._end)):
+        self._wanting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._wanting.bind(str(folder / KEEPER_SOCKET))
+        self._wanting.listen(64)
+        places = (self._listening, self._accept), (self._child_ended, self._reap), (self._wanting, self._fork_keeper), (0, self._end)
+        for source, react in places:
             self._watched.register(source, selectors.EVENT_READ, react)
 
-    def fork_keeper(self, keeper: Callable[[], None]) -> None:
-        """Fork the process that has the JVM; without it the host ends."""
-        self._keeper = self._fork(keeper)
+    def _fork_keeper(self) -> None:
+        """Fork the process that has the JVM; without it the host ends from then on."""
+        self._watched.unregister(self._wanting)
+        self._keeper = self._fork(lambda: _keep_jvm(self._folder, self._wanting))
+        self._wanting.close()
 
     def serve(self) -> NoReturn:
         """Serve until standard input ends."""
@@ -136,10 +160,18 @@ class Host:
             asking.close()
             return
         arguments, environment, is_job = asked["arguments"], asked["environment"], asked["kind"] == "job"
+        job = int(environment.get(JOB, 0))
+        if job and job not in self._children:
+            # The JVM has not yet noticed that the driver is dead: a worker would write after the end of its job.
+            for stream in (*streams, asking.detach()):
+                os.close(stream)
+            return
         if LOG in environment:
             # Through the JVM the workers of all jobs would write into one log.
             os.close(streams[2])
             streams[2] = os.open(environment[LOG], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+        own = {name: value for name, value in environment.items() if os.environ.get(name) != value}
 
         def run() -> None:
             if is_job:
@@ -147,6 +179,7 @@ class Host:
                 os.setsid()
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
+            _take_streams()
             os.environ.clear()
             os.environ.update(environment)
             # Python has read it when the host started; Spark's own archives would only be slower.
@@ -155,14 +188,14 @@ class Host:
             os.chdir(environment.get(FOLDER, asked["folder"]))
             os.closerange(3, _FILES_MAX)
             if is_job:
-                _run_job(arguments, self._folder)
+                _run_job(arguments, self._folder, own)
             else:
                 _run_python(arguments)
 
         pid = self._fork(run)
         for stream in streams:
             os.close(stream)
-        self._children[pid] = Child(asking, int(environment.get(JOB, 0)), is_job)
+        self._children[pid] = Child(asking, job, is_job)
         self._watched.register(asking, selectors.EVENT_READ, lambda: self._abandon(pid))
         if is_job:
             with contextlib.suppress(OSError):
@@ -224,6 +257,16 @@ class Host:
         os._exit(0)
 
 
+def _take_streams() -> None:
+    """Have Python's own streams treat files, pipes and terminals as they do in a process that was started with them."""
+    old = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    for name, number, mode, like in zip(("stdin", "stdout", "stderr"), range(3), "rww", old, strict=True):
+        made = os.fdopen(number, mode, encoding=like.encoding, errors=like.errors, closefd=False)
+        setattr(sys, name, made)
+        setattr(sys, f"__{name}__", made)
+    sys.stderr.reconfigure(line_buffering=True)
+
+
 def _kill_group(pid: int) -> None:
     """Kill a process, and those of its group if it leads one."""
     with contextlib.suppress(ProcessLookupError):
@@ -240,12 +283,12 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _run_job(arguments: list[str], folder: Path) -> None:
-    """Run one ``tidegate`` command, with the keeper's JVM in place of one of its own."""
+def _run_job(arguments: list[str], folder: Path, own: dict[str, str]) -> None:
+    """Run one ``tidegate`` command, with the keeper's JVM in place of one of its own; its workers have its *own* variables too."""
     os.environ["PYSPARK_PYTHON"] = str(folder / SHIM)
     sys.argv = ["tidegate", *arguments]
     sys.path.insert(0, str(Path.cwd()))
-    _borrow_jvm(folder / KEEPER_SOCKET)
+    _borrow_jvm(folder / KEEPER_SOCKET, own)
     # It has read the environment of the host; functions of it that others imported see what it reads now.
     importlib.reload(fault_points)
     importlib.import_module("tidegate.cli.main").main()
@@ -255,27 +298,28 @@ def _run_python(arguments: list[str]) -> None:
     """Run ``python -m MODULE ARGUMENT...``, as Spark starts its workers."""
     assert arguments[0] == "-m", arguments
     sys.argv = arguments[1:]
+    importlib.reload(fault_points)
     runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
 
 
-def _borrow_jvm(keeper: Path) -> None:
+def _borrow_jvm(keeper: Path, own: dict[str, str]) -> None:
     """Have PySpark take a gateway of the keeper's JVM where it would start one, and a new session of its Spark."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     begin, make = SparkContext._ensure_initialized.__func__, SparkSession.__init__
-    borrowed = socket.socket(socket.AF_UNIX)
-    worn: dict[str, str] = {}
+    borrowed = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    worn = dict(own)
 
     def ensure(cls: Any, instance: Any = None, gateway: Any = None, conf: Any = None) -> None:
         if cls._gateway is None:
             borrowed.connect(str(keeper))
+            borrowed.send(json.dumps([STARTS, os.getpid()]).encode())
             given = json.loads(borrowed.recv(4096))
             os.environ.update(given)
             # Spark starts with its standard error in the job's own log: there the workers write too.
             log = Path("/proc/self/fd/2").readlink()
             worn.update({JOB: str(os.getpid()), FOLDER: str(Path.cwd()), LOG: str(log)})
-            worn.update({"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {})
         begin(cls, instance, gateway, conf)
 
     def initialize(self: Any, jconf: Any) -> Any:
@@ -287,6 +331,8 @@ def _borrow_jvm(keeper: Path) -> None:
     def start_session(self: Any, context: Any, jsparkSession: Any = None, options: Any = {}) -> None:  # noqa: B006
         first = SparkSession._get_j_spark_session_class(context._jvm).getDefaultSession().get()
         make(self, context, jsparkSession or first.newSession(), options)
+        if jsparkSession is None:
+            context._jvm.System.getProperties().put(f"{_SESSION}.{os.getpid()}", self._jsparkSession)
 
     SparkContext._ensure_initialized = classmethod(ensure)
     SparkContext._initialize_context = initialize
@@ -294,13 +340,12 @@ def _borrow_jvm(keeper: Path) -> None:
     SparkSession.stop = lambda self: None
 
 
-def _keep_jvm(folder: Path) -> None:
-    """Start Spark; give each job that connects a gateway of its own, until it has gone."""
+def _keep_jvm(folder: Path, asked: socket.socket) -> None:
+    """Start Spark; give each job that connects a gateway of its own, until it has gone; then stop the queries that it has left."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.closerange(3, _FILES_MAX)
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(folder / KEEPER_SOCKET))
-    listening.listen(64)
+    listening = asked.dup()
+    os.closerange(3, listening.fileno())
+    os.closerange(listening.fileno() + 1, _FILES_MAX)
     from tidegate.settings.load import load
     from tidegate.spark.session import start_session
 
@@ -309,32 +354,50 @@ def _keep_jvm(folder: Path) -> None:
     conf = spark.sparkContext._jsc.sc().conf()
     looking = selectors.DefaultSelector()
     looking.register(listening, selectors.EVENT_READ)
+    lent: dict[int, tuple[socket.socket, Any]] = {}
+
+    def take_back(pid: int) -> None:
+        if pid not in lent:
+            return
+        line, server = lent.pop(pid)
+        looking.unregister(line)
+        line.close()
+        server.shutdown()
+        session = spark._jvm.System.getProperties().remove(f"{_SESSION}.{pid}")
+        for query in session.streams().active() if session is not None else ():
+            query.stop()
+
     while True:
         for key, _ in looking.select():
-            if key.fileobj is listening:
-                job, _ = listening.accept()
+            if key.fileobj is not listening:
+                take_back(key.data)
+                continue
+            line, _ = listening.accept()
+            what, pid = json.loads(line.recv(64) or b'["", 0]')
+            if what == STARTS:
                 server = spark._jvm.org.apache.spark.api.python.Py4JServer(conf)
                 server.start()
-                looking.register(job, selectors.EVENT_READ, server)
+                lent[pid] = line, server
+                looking.register(line, selectors.EVENT_READ, pid)
                 given = {"PYSPARK_GATEWAY_PORT": str(server.getListeningPort()), "PYSPARK_GATEWAY_SECRET": server.secret()}
-                job.send(json.dumps(given).encode())
+                with contextlib.suppress(OSError):
+                    line.send(json.dumps(given).encode())
             else:
-                looking.unregister(key.fileobj)
-                key.data.shutdown()
+                take_back(pid)
+                line.close()
 
 
 def main(folder: Path) -> None:
     """Import all that jobs import, then serve."""
     for name in IMPORTED:
         importlib.import_module(name)
-    shim = folder / SHIM
-    shim.write_text(_SHIM.format(python=sys.executable, path=str(folder / SOCKET)))
-    shim.chmod(0o755)
+    for name, text in ((SHIM, _SHIM), (PROGRAM, _PROGRAM)):
+        (folder / name).write_text(text.format(python=sys.executable, path=str(folder / SOCKET)))
+        (folder / name).chmod(0o755)
     # Else every child would walk through all of that once more, and copy it.
     gc.collect()
     gc.freeze()
     host = Host(folder)
-    host.fork_keeper(lambda: _keep_jvm(folder))
     (folder / "ready").touch()
     host.serve()
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from support.repository import ROOT
-from support.stack.warm_host import SOCKET
+from support.stack.warm_host import HAS_DIED, KEEPER_SOCKET, PROGRAM, SOCKET
 
 _START_S = 120.0
 _NAP_S = 0.05
@@ -65,9 +65,11 @@ class WarmProcess:
             os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it and all that the host has forked, the JVM too: what a job has begun there nobody else could end."""
-        self._host.end()
+        """End driver and workers at once (SIGKILL); return when the JVM has stopped what the driver has begun there."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
         self.wait(_START_S)
+        self._host.await_end(self.pid)
 
 
 class WarmHost:
@@ -85,14 +87,34 @@ class WarmHost:
 
     def start_job(self, folder: Path, environment: dict[str, str], arguments: list[str], output: int, errors: int) -> WarmProcess:
         """Start ``tidegate`` with *arguments* in *folder*; it writes into the files *output* and *errors*."""
-        if self._process is None or self._process.poll() is not None:
-            self._start()
+        self._ensure()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(str(self._folder / SOCKET))
         asked = {"kind": "job", "arguments": arguments, "folder": str(folder), "environment": environment}
         with Path(os.devnull).open() as nothing:
             socket.send_fds(connection, [json.dumps(asked).encode()], [nothing.fileno(), output, errors])
         return WarmProcess(self, connection)
+
+    def program(self) -> str:
+        """
+        Return the path of an executable that is ``tidegate``, for a shell; what it runs is forked by the host.
+
+        Its standard streams must be open.
+        """
+        self._ensure()
+        return str(self._folder / PROGRAM)
+
+    def _ensure(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+
+    def await_end(self, pid: int) -> None:
+        """Return when nothing of a killed job goes on in the JVM."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+            line.settimeout(_START_S)
+            line.connect(str(self._folder / KEEPER_SOCKET))
+            line.send(json.dumps([HAS_DIED, pid]).encode())
+            assert line.recv(64) == b"", "the keeper closes the line when it is done"
 
     def _start(self) -> None:
         self.end()

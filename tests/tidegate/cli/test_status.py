@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.stack.warm_jobs import HOST
 from support.valkey_server import Server
 
 from ordering.errors import RefusedError
@@ -66,7 +66,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def status(server: Server, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder with the tables."""
     (folder / "tidegate.toml").write_text(TABLES)
-    command = [sys.executable, "-m", "tidegate", "status", *arguments]
+    command = [HOST.program(), "status", *arguments]
     environment = os.environ | {"TIDEGATE_REDIS__URL": f"redis://127.0.0.1:{server.port}/0", "COLUMNS": "200"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60)
 

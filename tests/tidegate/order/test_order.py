@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.oracle import compute_story
 from support.repository import ROOT
+from support.stack.warm_jobs import HOST
 from support.strategies import GOLDEN, TOLL_VARIANTS, policies, toll_expected
 from typer.testing import CliRunner
 
@@ -423,7 +424,7 @@ EXAMPLES = re.findall(r"```console\n\$ (tidegate order [^\n]+)\n(.*?)```", PAGE.
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=lambda text: str(len(text)))
 def test_the_examples_of_the_manual_print_what_they_say(command: str, shown: str) -> None:
     """docs/order.md, typed as it stands there."""
-    typed = command.replace("tidegate", f"{sys.executable} -m tidegate", 1).replace("python3", sys.executable)
+    typed = command.replace("tidegate", HOST.program(), 1).replace("python3", sys.executable)
     told = subprocess.run(["bash", "-c", typed], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout == shown
 
@@ -737,9 +738,9 @@ def test_two_files_must_not_be_the_same(tmp_path: Path) -> None:
     assert Path(path).read_text() == '{"at": 100}\n'
 
 
-def shell(command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+def shell(command: str, folder: Path, program: str = "") -> subprocess.CompletedProcess[bytes]:
     """Run a line of shell in *folder*, with ORDER for the command and its usual flag."""
-    typed = command.replace("ORDER", f"{sys.executable} -m tidegate order")
+    typed = command.replace("ORDER", f"{program or HOST.program()} order")
     where = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(["bash", "-c", typed], cwd=folder, capture_output=True, timeout=60, env=where)
 
@@ -777,7 +778,7 @@ def test_dropped_records_may_go_where_the_events_go(flags: str, tmp_path: Path) 
 def test_a_stream_that_is_closed_is_told(stream: str, code: bytes, tmp_path: Path) -> None:
     """As a service may start it: no traceback."""
     written(tmp_path, '{"at": 100}\n')
-    told = shell(f"ORDER {'log.ndjson' if '>' in stream else '-'} --timestamp-by at {stream}", tmp_path)
+    told = shell(f"ORDER {'log.ndjson' if '>' in stream else '-'} --timestamp-by at {stream}", tmp_path, f"{sys.executable} -m tidegate")
     assert (code in told.stderr, b"Traceback" in told.stderr) == (True, False)
 
 
