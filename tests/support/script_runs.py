@@ -7,6 +7,7 @@ of time is finished. Retained rows are saved and restored between slices, as a b
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from support.query_runs import END_US, event_table, slices
 from query.engine.program import Program
 from query.engine.retention import Retention
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
+from query.plan.nodes import Plan
 from query.reference.tables import ReferenceTable
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -54,9 +56,23 @@ def program_of(
     **settings: Any,
 ) -> Program:
     """Compile a script; its only output may be left out, and is then called ``out``."""
-    into = None if "INTO" in sql.upper() else "out"
-    plans = bind_outputs(parse_script(sql, "q.sql"), [*inputs, *(table.schema for table in references)], into=into, **settings)
+    plans = _plans_of(sql, [*inputs, *(table.schema for table in references)], settings)
     return Program(plans, payloads, references={table.schema.name: table for table in references}, join_pairs_max=join_pairs_max)
+
+
+_bound: dict[str, dict[str, tuple[Plan, ...]]] = {}
+
+
+def _plans_of(sql: str, schemas: Sequence[InputSchema], settings: Mapping[str, Any]) -> tuple[Plan, ...]:
+    """Bind a script once for all examples of a test: plans never change, and binding takes longer than running a few rows."""
+    test = os.environ["PYTEST_CURRENT_TEST"]  # another one may change what a name stands for
+    if test not in _bound:
+        _bound.clear()
+    plans, asked = _bound.setdefault(test, {}), repr((sql, schemas, sorted(settings.items())))
+    if asked not in plans:
+        into = None if "INTO" in sql.upper() else "out"
+        plans[asked] = bind_outputs(parse_script(sql, "q.sql"), schemas, into=into, **settings)
+    return plans[asked]
 
 
 def answers_of(

@@ -431,7 +431,8 @@ def test_any_cut_and_any_start_gives_what_the_model_gives(events: list[Event], c
     assert answers.values() == expected(MODELS, events).get(0, [])
     assert answers.times() == [event.system_us for event in events]
     # What lies before the look-back need not be read.
-    read = [event for event in events if event.system_us >= start_us - program_of(sql, [InputSchema("a")]).plans[0].lookback_us]
+    from_us = start_us - program_of(sql, [InputSchema("a")]).plans[0].lookback_us
+    read = [event for event in events if event.system_us >= from_us]
     begun = answers_of(sql, {"a": read}, cuts, start_us=start_us)
     assert begun.results["out"].get(0, []) == [row for row in answers.results["out"].get(0, []) if row[0] >= start_us]
 
