@@ -36,6 +36,8 @@ _COMMENT = "begin a comment with --, or write it between /* and */"
 _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cf", "Cc"})
 # Tokens that cannot be the name of an output.
 _NO_OUTPUTS = {TokenType.FROM, TokenType.WHERE, TokenType.SEMICOLON, TokenType.L_PAREN, TokenType.NUMBER, TokenType.STRING}
+# Tokens after which UNION joins SELECTs; before them, names too.
+_PAST_FROM = {TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING}
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 # Tokens that end PARTITION BY of an input.
 _NO_KEYS = {TokenType.SELECT, TokenType.FROM, TokenType.R_PAREN, TokenType.SEMICOLON}
@@ -48,7 +50,7 @@ _PAST_A_LIST = {
 
 def refuse_common_mistakes(tokens: Sequence[Token], source: Source) -> None:
     """Raise QueryError, with a fix, if the script contains a common mistake."""
-    partitions_input = False
+    partitions_input = is_past_from = False
     for token, following in zip_longest(tokens, tokens[1:]):
         # INTO after PARTITION BY of an input takes a number, any other INTO a name.
         partitions_input = (partitions_input or token.token_type is TokenType.PARTITION_BY) and token.token_type not in _NO_KEYS
@@ -71,8 +73,9 @@ def refuse_common_mistakes(tokens: Sequence[Token], source: Source) -> None:
         if token.token_type is TokenType.UNION and following is not None and following.token_type is TokenType.DISTINCT:
             fix = "write UNION, which keeps duplicates; a window that is grouped by all columns has each row once"
             raise source.not_yet(token.start, "UNION DISTINCT is", fix=fix, example="GROUP BY origin, TumblingWindow(hour, 1)")
-        if token.token_type is TokenType.UNION and following is not None and following.token_type in _NAMES:
-            fix, example = "write a SELECT on each side", f"SELECT * FROM a UNION SELECT * FROM {following.text}"
+        is_past_from = (is_past_from or token.token_type in _PAST_FROM) and token.token_type is not TokenType.SELECT
+        if is_past_from and token.token_type is TokenType.UNION and following is not None and following.token_type in _NAMES:
+            fix, example = "write a SELECT on each side", f"SELECT * FROM a WHERE delay > 15 UNION SELECT * FROM {following.text}"
             raise source.error("SYNTAX", following.start, f"UNION joins SELECTs, and {following.text} is a name", fix=fix, example=example)
         if token.text in _INSTEAD:
             raise source.error("SYNTAX", token.start, f"there is no operator {token.text}", fix=_INSTEAD[token.text])

@@ -1,8 +1,9 @@
 """
 The dialect: T-SQL as Stream Analytics writes it, parsed by sqlglot.
 
-It differs from sqlglot's T-SQL in five ways. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` defines event time and the substream key.
+It differs from sqlglot's T-SQL in six ways. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` defines event time and the substream key.
 ``FROM input PARTITION BY key [INTO n]`` says how Stream Analytics spreads its work; both clauses may stand in either order.
+``FROM a UNION b`` has all rows of both.
 ``& | ^`` stand on one level with ``+ -``, as in T-SQL itself.
 ``f(x) OVER (PARTITION BY key, ... LIMIT DURATION(unit, n) WHEN condition)`` defines the earlier events that a function reads; its clauses
 may stand in any order. Every function keeps its spelling, so that errors show the script's own words;
@@ -28,6 +29,7 @@ OVER = "over"  # argument of a table node: the list of expressions of TIMESTAMP 
 PARTITION_BY = "partition_by"  # argument of a table node: the list of expressions of PARTITION BY
 LIMIT = "limit"  # argument of an OVER node: the function call DURATION(unit, n)
 WHEN = "when"  # argument of an OVER node: the condition of WHEN
+_NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 
 
 def refuse_compiled() -> None:
@@ -88,7 +90,20 @@ class AsaParser(TSQLParser):
                 self._parse_input_clauses(table)
             for join in self._parse_joins():
                 table.append("joins", join)
-        return table
+        return self._parse_union_of_names(table) if isinstance(table, exp.Table) else table
+
+    def _parse_union_of_names(self, table: exp.Table) -> exp.Expr:
+        """Parse what may follow a table, `UNION b`: all rows of both, as Stream Analytics has it for steps partitioned anew."""
+        if not (self._curr and self._curr.token_type is TokenType.UNION and self._next and self._next.token_type in _NAMES):
+            return table
+        self._advance()
+        sides = [self._all_rows_of(table), self._all_rows_of(self._require(self._parse_table(), "UNION needs a name"))]
+        return self.expression(exp.Subquery(this=exp.Union(this=sides[0], expression=sides[1], distinct=False)), self._prev)
+
+    def _all_rows_of(self, rows: exp.Expr | None) -> exp.Expr:
+        if isinstance(rows, exp.Subquery):
+            return rows.this  # type: ignore[no-any-return]
+        return self.expression(exp.Select(expressions=[exp.Star()], from_=exp.From(this=rows)), self._prev)
 
     def _parse_input_clauses(self, table: exp.Table) -> bool:
         """Parse TIMESTAMP BY and PARTITION BY, in either order, into *table*; return False if there is neither."""
