@@ -3,7 +3,8 @@ How fast a result topic gets into a store, beside the store's own bulk load of t
 
 Each figure is a ratio within one run: the rows of ``tidegate sink`` a second, read from Kafka, typed and written with their progress in
 batches, divided by those of the load alone, whose rows lie ready in memory in the form that the store reads. For PostgreSQL the load is
-one COPY into the table (append); COPY into a temporary table and INSERT ... ON CONFLICT DO UPDATE, batch by batch (upsert).
+one COPY into the table (append); COPY into a temporary table and INSERT ... ON CONFLICT DO UPDATE, batch by batch (upsert). For Delta Lake
+it is delta-rs appending batch by batch. CPU is that of this process and of PostgreSQL's, without the brokers'.
 
 Law: after each run the table has exactly the rows of the topic.
 """
@@ -26,6 +27,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+from deltalake import DeltaTable, write_deltalake
 from psycopg import sql
 
 from ordering.model.events import Released
@@ -106,19 +108,16 @@ def ready_texts(rows: int) -> list[memoryview]:
     return texts
 
 
-def load_plain(connection: psycopg.Connection[Any], texts: list[memoryview]) -> float:
+def load_plain(connection: psycopg.Connection[Any], texts: list[memoryview]) -> None:
     """COPY all rows into a new table at once."""
     connection.execute(f"CREATE TABLE plain ({_MADE})".encode())
     connection.commit()
-    began_s = time.perf_counter()
     with connection.cursor() as cursor, cursor.copy("COPY plain FROM STDIN (FORMAT csv)") as copy:
         for text in texts:
             copy.write(text)
-    connection.commit()
-    return time.perf_counter() - began_s
 
 
-def load_merged(connection: psycopg.Connection[Any], texts: list[memoryview]) -> float:
+def load_merged(connection: psycopg.Connection[Any], texts: list[memoryview]) -> None:
     """COPY each batch into a temporary table, and insert or update from there."""
     connection.execute(f"CREATE TABLE merged ({_MADE}, PRIMARY KEY (number))".encode())
     connection.execute("CREATE TEMP TABLE batch ON COMMIT DELETE ROWS AS SELECT * FROM merged WITH NO DATA")
@@ -126,47 +125,84 @@ def load_merged(connection: psycopg.Connection[Any], texts: list[memoryview]) ->
     names = [name for name, _ in COLUMNS if name != "number"]
     changes = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in names)
     merge = sql.SQL("INSERT INTO merged SELECT * FROM batch ON CONFLICT (number) DO UPDATE SET {}").format(changes)
-    began_s = time.perf_counter()
     for text in texts:
         with connection.cursor() as cursor, cursor.copy("COPY batch FROM STDIN (FORMAT csv)") as copy:
             copy.write(text)
         connection.execute(merge)
         connection.commit()
-    return time.perf_counter() - began_s
+
+
+def load_delta(path: str, tables: list[pa.Table]) -> None:
+    """Append each batch to a new table by delta-rs."""
+    for table in tables:
+        write_deltalake(path, table, mode="append")
+
+
+def spent_s(server: PostgresServer) -> float:
+    """Return the CPU seconds of this process and of the server's, without those of connections that are still open."""
+    # Those of a connection count once the server has seen it end.
+    time.sleep(0.5)
+    times = psutil.Process(server.process.pid).cpu_times()
+    return time.process_time() + times.user + times.system + times.children_user + times.children_system
 
 
 def measure(rows: int, folder: Path) -> dict[str, Any]:
-    """Measure both modes on servers of their own."""
+    """Measure each store; PostgreSQL on a server of its own."""
     figures: dict[str, Any] = {"rows": rows, "cores": os.cpu_count()}
     texts = ready_texts(rows)
-    loads: dict[str, Callable[[psycopg.Connection[Any], list[memoryview]], float]] = {"append": load_plain, "upsert": load_merged}
-    with EmbeddedStack(folder / "stack") as stack:
-        fill(stack.bootstrap, "rides", rows)
-        server = PostgresServer()
-        try:
-            for mode, load in loads.items():
-                store = {"url": server.url(), "table": mode, "mode": mode, **({"primary_key": ["number"]} if mode == "upsert" else {})}
-                outputs = {"rides": {"topic": "rides", "postgres": store}}
+    tables = [make_typed_table(rows_of(start, min(_BATCH, rows - start)), COLUMNS) for start in range(0, rows, _BATCH)]
+    server = PostgresServer()
+
+    def into_server(load: Callable[[psycopg.Connection[Any], list[memoryview]], None]) -> None:
+        with psycopg.connect(server.url()) as connection:
+            load(connection, texts)
+
+    loads: dict[str, tuple[dict[str, Any], Callable[[], None]]] = {
+        "append": ({"postgres": {"url": server.url(), "table": "append"}}, lambda: into_server(load_plain)),
+        "upsert": (
+            {"postgres": {"url": server.url(), "table": "upsert", "mode": "upsert", "primary_key": ["number"]}},
+            lambda: into_server(load_merged),
+        ),
+        "delta": ({"delta": {"path": str(folder / "delta")}}, lambda: load_delta(str(folder / "alone"), tables)),
+    }
+    try:
+        with EmbeddedStack(folder / "stack") as stack:
+            fill(stack.bootstrap, "rides", rows)
+            for mode, (store, load) in loads.items():
+                outputs = {"rides": {"topic": "rides", **store}}
                 settings = Settings(kafka={"bootstrap": stack.bootstrap}, redis={"url": stack.redis_url}, outputs=outputs)  # type: ignore[arg-type]
+                before_s = spent_s(server)
                 sink_s, memory = copied(settings, "rides")
-                with psycopg.connect(server.url()) as connection:
-                    load_s = load(connection, texts)
-                    plain = {"append": "plain", "upsert": "merged"}[mode]
-                    for left, right in ((mode, plain), (plain, mode)):
-                        differing = connection.execute(
-                            f"SELECT count(*) FROM (TABLE {left} EXCEPT ALL TABLE {right}) x".encode()
-                        ).fetchone()
-                        assert differing == (0,), f"{mode}: the table has other rows than the load"
+                sink_cpu_s, began_s = spent_s(server) - before_s, time.perf_counter()
+                load()
+                load_s, load_cpu_s = time.perf_counter() - began_s, spent_s(server) - before_s - sink_cpu_s
+                check_same(mode, server, folder, rows)
                 figures[mode] = {
                     "sink_rows_per_s": round(rows / sink_s),
                     "load_rows_per_s": round(rows / load_s),
                     "ratio": round(load_s / sink_s, 2),
+                    "cpu_us_a_row": [round(cpu_s / rows * 1e6, 2) for cpu_s in (sink_cpu_s, load_cpu_s)],
+                    "cpu_ratio": round(load_cpu_s / sink_cpu_s, 2),
                     "memory_mib": [octets >> 20 for octets in memory],
                 }
-        finally:
-            server.stop()
-        stack.stop(wipe=True)
+            stack.stop(wipe=True)
+    finally:
+        server.stop()
     return figures
+
+
+def check_same(mode: str, server: PostgresServer, folder: Path, rows: int) -> None:
+    """Check that the sink's table has the rows of the load."""
+    if mode == "delta":
+        found = [DeltaTable(str(folder / name)).to_pyarrow_table().sort_by("number") for name in ("delta", "alone")]
+        assert len(found[0]) == rows
+        assert found[0].equals(found[1]), "delta: the table has other rows than the load"
+        return
+    plain = {"append": "plain", "upsert": "merged"}[mode]
+    with psycopg.connect(server.url()) as connection:
+        for left, right in ((mode, plain), (plain, mode)):
+            differing = connection.execute(f"SELECT count(*) FROM (TABLE {left} EXCEPT ALL TABLE {right}) x".encode()).fetchone()
+            assert differing == (0,), f"{mode}: the table has other rows than the load"
 
 
 def main() -> None:
