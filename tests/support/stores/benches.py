@@ -129,7 +129,12 @@ class DeltaOnS3Bench(DeltaBench):
         return DeltaSettings.model_validate({**place, "partition_by": ("partition",)})
 
     def table(self, target: str, port: int | None = None) -> str:
-        options = ", ".join(f'{name} = "{value}"' for name, value in self._options().items())
+        given = self._options()
+        for name in given.keys() & CREDENTIALS.keys():
+            # A secret may not stand in a configuration itself.
+            (self._folder / name).write_text(given[name])
+            given[name] = f"file:{self._folder / name}"
+        options = ", ".join(f'{name} = "{value}"' for name, value in given.items())
         path = f's3://{self._bucket}/{target}"\npartition_by = ["partition"]'
         return f'[outputs.results.delta]\npath = "{path}\nstorage_options = {{ {options} }}\n'
 
