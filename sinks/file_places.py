@@ -1,8 +1,9 @@
 """
-The places that hold result files: a folder, or a prefix of an object store.
+The places that hold result files: a folder, a prefix of an object store, or a folder of HDFS.
 
 Law: a file appears whole or not at all, and replaces the one of its name. In a folder it is written beside, synced and renamed; an object
-store shows an object once its upload is complete. The same file written twice, by however many writers, is there once.
+store shows an object once its upload is complete; :mod:`sinks.webhdfs` tells of HDFS. The same file written twice, by however many writers,
+is there once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -53,7 +54,7 @@ class FilePlace(Protocol):
 
 
 def is_url(place: str) -> bool:
-    """Return whether files go to an object store rather than to a folder."""
+    """Return whether files go to a store rather than to a folder of this machine."""
     return "://" in place
 
 
@@ -63,7 +64,11 @@ def absolute_place(place: str) -> str:
 
 
 def open_place(place: str) -> FilePlace:
-    """Return the folder, made when missing at the first write, or the object store of a URL. Raises SinkError (TG-SINK-FILE)."""
+    """Return the folder, made when missing at the first write, or the store of a URL. Raises SinkError (TG-SINK-FILE)."""
+    if urlsplit(place).scheme in ("webhdfs", "swebhdfs"):
+        from sinks.webhdfs import WebHdfs  # it needs this module
+
+        return WebHdfs(place)
     return ObjectStore(place) if is_url(place) else Folder(Path(place))
 
 
@@ -112,21 +117,7 @@ class ObjectStore:
             raise _refused(self._url, error) from error
 
     def write(self, name: str, content: bytes) -> None:
-        where = self.where(name)
-
-        def warn(call: RetryCallState) -> None:
-            error = call.outcome.exception() if call.outcome is not None else None
-            waited_s = round(call.seconds_since_start or 0)
-            _log.warning("the object store does not take a file: waiting", file=where, waited_s=waited_s, error=str(error))
-
-        calls = Retrying(retry=retry_if_exception(may_pass), wait=_PAUSES, before_sleep=warn, reraise=True)
-        try:
-            calls(self._upload, name, content)
-        except OSError as error:
-            raise _refused(where, error) from error
-        if calls.statistics["attempt_number"] > 1:
-            waited_s = round(time.monotonic() - calls.statistics["start_time"])
-            _log.info("the object store takes files again", file=where, waited_s=waited_s)
+        put_until_taken(self.where(name), lambda: self._upload(name, content), may_pass)
 
     def read(self, name: str) -> bytes:
         with self._files.open_input_stream(f"{self._prefix}/{name}") as stream:
@@ -157,6 +148,27 @@ class ObjectStore:
         stream = self._files.open_output_stream(f"{self._prefix}/{name}")
         stream.write(content)
         stream.close()
+
+
+def put_until_taken(where: str, put: Callable[[], None], may_pass: Callable[[BaseException], bool]) -> None:
+    """
+    Call *put* until it succeeds, for as long as the errors of the store *may_pass*; the log says since when it waits. Raises SinkError
+    (TG-SINK-FILE): the store does not take the file.
+    """
+
+    def warn(call: RetryCallState) -> None:
+        error = call.outcome.exception() if call.outcome is not None else None
+        waited_s = round(call.seconds_since_start or 0)
+        _log.warning("the store does not take a file: waiting", file=where, waited_s=waited_s, error=str(error))
+
+    calls = Retrying(retry=retry_if_exception(may_pass), wait=_PAUSES, before_sleep=warn, reraise=True)
+    try:
+        calls(put)
+    except OSError as error:
+        raise _refused(where, error) from error
+    if calls.statistics["attempt_number"] > 1:
+        waited_s = round(time.monotonic() - calls.statistics["start_time"])
+        _log.info("the store takes files again", file=where, waited_s=waited_s)
 
 
 def may_pass(error: BaseException) -> bool:

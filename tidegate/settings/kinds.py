@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr
@@ -22,7 +23,8 @@ from tidegate.secret_masking import MASK, mask_setting, remember, scrub
 _SIZE = re.compile(r"(\d+)\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)?")
 _SIZE_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-OBJECT_STORE_SCHEMES = ("s3", "gs", "abfs", "abfss")
+_OBJECT_STORES = ("s3", "gs", "abfs", "abfss")
+_HDFS = ("webhdfs", "swebhdfs")
 _ADDRESS = re.compile(r"[^\s,:/@]+(:\d{1,5})?|\[[0-9a-fA-F:]+\](:\d{1,5})?")
 
 
@@ -151,15 +153,15 @@ def _parse_redis_url(value: object) -> SecretStr:
     return HiddenSecret(text)
 
 
-def _parse_place(value: object) -> str:
+def _parse_place(value: object, schemes: tuple[str, ...]) -> str:
     text = value if isinstance(value, str) else ""
     scheme, separator, rest = text.partition("://")
     user, _, _ = rest.partition("/")[0].rpartition("@")
     if ":" in user:
         remember(user.partition(":")[2])
         raise NotAllowed("a URL without a password: its credentials come from the environment, as the store's own tools take them")
-    if not text or (separator and scheme not in OBJECT_STORE_SCHEMES):
-        raise NotAllowed(f"a path, or a URL that begins with {', '.join(f'{scheme}://' for scheme in OBJECT_STORE_SCHEMES)}")
+    if not text or (separator and scheme not in schemes):
+        raise NotAllowed(f"a path, or a URL that begins with {', '.join(f'{scheme}://' for scheme in schemes)}")
     return text
 
 
@@ -256,7 +258,8 @@ Secret = Annotated[
 Properties = Annotated[
     dict[str, SecretStr], BeforeValidator(_parse_properties), PlainSerializer(masked_properties), Kind("table of properties")
 ]
-FilesPlace = Annotated[str, BeforeValidator(_parse_place), Kind("folder or URL")]
+FilesPlace = Annotated[str, BeforeValidator(partial(_parse_place, schemes=_OBJECT_STORES + _HDFS)), Kind("folder or URL")]
+ObjectPlace = Annotated[str, BeforeValidator(partial(_parse_place, schemes=_OBJECT_STORES)), Kind("folder or URL")]
 FieldPath = Annotated[str, BeforeValidator(_parse_field_path), Kind("field path")]
 FieldPaths = Annotated[str, BeforeValidator(_parse_field_paths), Kind("field path, or a list of them")]
 HeaderNames = Annotated[

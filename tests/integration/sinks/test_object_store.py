@@ -1,4 +1,7 @@
-"""Result files on an object store: the same names and bytes as in a folder, whatever is killed or cut, and verified there."""
+"""
+Result files on an object store: the same names and bytes as in a folder, whatever is killed or cut; those of a killed query, on an object
+store and in HDFS, verified there.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyarrow import fs
 from structlog.testing import capture_logs
 from support.cutting_proxy import CuttingProxy
+from support.hdfs_server import USER, HdfsServer
 from support.object_server import CREDENTIALS, ObjectServer, run_object_server
 from support.stack import keyed_input
 from support.stack.drawn_logs import draw
@@ -142,8 +146,8 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.
     returning.join()
     assert store.read("late") == b"late"
     server.stop()
-    assert logs[0]["event"] == "the object store does not take a file: waiting"
-    assert was_refused or (logs[-1]["event"] == "the object store takes files again" and logs[-1]["waited_s"] >= 1)
+    assert logs[0]["event"] == "the store does not take a file: waiting"
+    assert was_refused or (logs[-1]["event"] == "the store takes files again" and logs[-1]["waited_s"] >= 1)
 
 
 @pytest.mark.parametrize(("url", "reason"), [("s3://absent/results", "bucket"), ("s3://Not_A_Bucket!", "cannot")])
@@ -176,26 +180,39 @@ GROUP BY k, TumblingWindow(second, 10)
 """
 
 
-def test_a_killed_query_publishes_each_file_once(server: ObjectServer, bucket: str, stack: Stack, tmp_path: Path) -> None:
-    """Levels 1 and 2: after kills the objects are the files of an undisturbed job; verify says so, and finds one changed byte."""
-    topic, url = create(stack.bootstrap, fresh("objects"), 2), server.url(f"{bucket}/counts")
+@pytest.fixture(params=["objects", "hdfs"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The URL of an empty place, and what its clients take from the environment."""
+    if request.param == "objects":
+        url = request.getfixturevalue("server").url(f"{request.getfixturevalue('bucket')}/counts")
+        yield url, CREDENTIALS
+        return
+    (folder := tmp_path / "hdfs").mkdir()
+    with closing(HdfsServer(folder)) as hdfs, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HADOOP_USER_NAME", USER)
+        yield hdfs.url("lake/counts"), {"HADOOP_USER_NAME": USER}
+
+
+def test_a_killed_query_publishes_each_file_once(store: tuple[str, dict[str, str]], stack: Stack, tmp_path: Path) -> None:
+    """Levels 1 and 2: after kills the files are those of an undisturbed job in a folder; verify says so, and finds one changed byte."""
+    topic, (url, credentials) = create(stack.bootstrap, fresh("objects"), 2), store
     produce(stack.bootstrap, topic, draw(5, 8_000, 2, bad=0.01))
     with workspace(tmp_path, stack, TABLES.format(topic=topic, url=url)) as space:
         space.start("ingest", "events", "--until-end").finish()
         query = space.script("counts.sql", QUERY)
         small = settings_of(query__max_events_per_batch=800)
         for _ in range(3):
-            killed = space.start("query", query, "--into", "counts", *small, **CREDENTIALS)
+            killed = space.start("query", query, "--into", "counts", *small, **credentials)
             killed.until(partial(_has_batch, killed), "a batch")
             killed.kill()
-        space.start("query", query, "--into", "counts", **CREDENTIALS).finish()
+        space.start("query", query, "--into", "counts", **credentials).finish()
         space.start("query", query, "--into", "same").finish()
         assert contents(url) == contents(str(tmp_path / "same"))
         assert len(contents(url)) > 3
         verify = ("verify", "counts", "--query", f"counts={query}")
-        assert space.start(*verify, **CREDENTIALS).finish()["equal"]
+        assert space.start(*verify, **credentials).finish()["equal"]
         _change_one_byte(url)
-        job = space.start(*verify, **CREDENTIALS)
+        job = space.start(*verify, **credentials)
         assert job.wait() != 0
         assert not job.last["equal"]
         assert url.partition("?")[0] in json.dumps(job.last)
@@ -206,7 +223,5 @@ def _has_batch(job: Job) -> bool:
 
 
 def _change_one_byte(url: str) -> None:
-    files, prefix = fs.FileSystem.from_uri(url)
     name, content = sorted(contents(url).items())[1]
-    with files.open_output_stream(f"{prefix}/{name}") as stream:
-        stream.write(content.replace(b'"n":', b'"N":', 1))
+    open_place(url).write(name, content.replace(b'"n":', b'"N":', 1))

@@ -448,9 +448,22 @@ def test_a_url_for_checkpoints_is_refused(url: str) -> None:
 
 def test_result_files_go_to_folders_and_object_stores() -> None:
     """What no writer knows is refused, and so is a password, wherever it stands; it is not shown."""
-    for place in ("out/rides", "s3://lake/rides?region=eu-central-1", "gs://lake/x", "abfs://box@account.dfs.core.windows.net/x"):
+    for place in (
+        "out/rides",
+        "s3://lake/rides?region=eu-central-1",
+        "gs://lake/x",
+        "abfs://box@account.dfs.core.windows.net/x",
+        "webhdfs://name:9870/x",
+    ):
         assert read(f'[outputs.rides]\nfiles = "{place}"\n').output("rides").files == place
-    for place in ("hdfs://name:8020/a", "ftp://host/a", "s3a://lake/rides", "s3://me:canary@lake/rides", ""):
+    for place in (
+        "hdfs://name:8020/a",
+        "webhdfs://me:canary@name:9870/a",
+        "ftp://host/a",
+        "s3a://lake/rides",
+        "s3://me:canary@lake/rides",
+        "",
+    ):
         (problem,) = refusals("", env={"TIDEGATE_OUTPUTS__RIDES__FILES": place})
         assert problem.code == "TG-SETTING-VALUE"
         assert "canary" not in str(problem)

@@ -50,7 +50,7 @@ class OutputSettings(Table):
     )
     files: Annotated[FilesPlace | None, Kind("folder or URL; default: none")] = Field(
         default=None,
-        description="Where result files go: a folder, made when missing, or s3://, gs:// or abfs:// with bucket and prefix.",
+        description="Where result files go: a folder, made when missing; s3://, gs:// or abfs:// with bucket and prefix; webhdfs://.",
     )
     file_format: Literal["ndjson", "parquet", "parquet_json"] = Field(
         default="ndjson",

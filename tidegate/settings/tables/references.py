@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from ordering.errors import TickRangeError
 from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
-from tidegate.settings.kinds import Duration, FilesPlace, Kind
+from tidegate.settings.kinds import Duration, Kind, ObjectPlace
 from tidegate.settings.tables.base import Contradiction, FieldType, Table
 from tidegate.settings.tables.payload_formats import Delimiter
 from tidegate.settings.tables.postgres_server import PostgresServer
@@ -42,12 +42,12 @@ class ReferenceSettings(Table):
     """[references.NAME]: one table of reference data and its versions."""
 
     name: str = Field(default="", alias="__name__", exclude=True)
-    path: Annotated[FilesPlace | None, Kind("path or URL; default: none")] = Field(
+    path: Annotated[ObjectPlace | None, Kind("path or URL; default: none")] = Field(
         default=None,
         description="File with the records, also by s3://, gs:// or abfs://; with {date} (YYYY-MM-DD, YYYY/MM/DD or YYYYMMDD) and {time} "
         "(HH, HH-mm or HH-mm-ss) in it a version for each file that is there, valid from the instant in its name on.",
     )
-    effective: Annotated[dict[str, FilesPlace], Kind("table of times and paths; default: none")] = Field(
+    effective: Annotated[dict[str, ObjectPlace], Kind("table of times and paths; default: none")] = Field(
         default_factory=dict, description="Instead of path: the file of each version by the instant from which on it is valid."
     )
     format: Literal["auto", "csv", "ndjson", "parquet"] = Field(
