@@ -378,8 +378,8 @@ def test_wrong_passwords_end_a_start_at_once(locked: Locked, tmp_path: Path) -> 
     with locked_workspace(tmp_path, locked, topic) as space:
         wrong = {"TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD": "canary-wrong"}
         jobs = {
-            "TG-KAFKA-AUTH": space.start_alone("ingest", "events", **{**secrets_of(locked), **wrong}),
-            "TG-REDIS-AUTH": space.start_alone("ingest", "events", **secrets_of(locked), TIDEGATE_REDIS__PASSWORD="canary-wrong"),
+            "TG-KAFKA-AUTH": space.start("ingest", "events", **{**secrets_of(locked), **wrong}),
+            "TG-REDIS-AUTH": space.start("ingest", "events", **secrets_of(locked), TIDEGATE_REDIS__PASSWORD="canary-wrong"),
         }
         for code, job in jobs.items():
             assert error_code(job) == code
