@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +21,10 @@ from typer.testing import CliRunner
 from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers, encode_cti
 from ordering.ticks import format_tick
 from tidegate.cli.compare import compare
+from tidegate.compare.sides import make_side
+from tidegate.compare.topics import PartitionDigester, PartitionSummary, walk_partition
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.ranges import RangeReader
 from tidegate.observe.console import report_errors
 
 if TYPE_CHECKING:
@@ -246,6 +251,33 @@ def test_of_a_topic_whose_beginning_is_gone_only_what_is_surely_whole_is_compare
     assert pair.compare(f"{pair.topic}.ordered", cut, "--from", early, exit_code=3)["error"] == "TG-RETENTION"
     found = pair.compare(f"{pair.topic}.ordered", cut, "--from", late, "--complete")
     assert found["equal"] == sum(time >= times[-len(times) // 4] for time in times)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_that_another_has_read_count_as_if_they_were_read_here(pair: Pair, seed: int) -> None:
+    """Handed over late, with gaps, twice, and beyond the end: the summary of a partition is that of a walk of its own."""
+    dice, properties = random.Random(seed), {"bootstrap.servers": pair.stack.bootstrap}
+    admin = Admin(properties)
+    whole = make_side("A", admin, properties, admin.require(f"{pair.topic}.again"), None)
+    side = replace(whole, ends=tuple(dice.randint(end // 2, end) for end in whole.ends))
+    for partition in range(PARTITIONS):
+        digester = PartitionDigester(side, partition, None)
+        with RangeReader(properties, side.topic, partition, headers=True) as reader:
+            for piece in reader.read(dice.choice([0, 300]), whole.ends[partition], 500):
+                for _ in range(dice.choice([0, 1, 1, 2])):
+                    digester.add_records(piece)
+        found, wanted = digester.finish(lambda _: None), walk_partition(side, partition, None, lambda _: None)
+        assert summary_of(found) == summary_of(wanted)
+        assert found.records == side.ends[partition]
+
+
+def summary_of(found: PartitionSummary) -> Any:
+    """Return what a comparison uses of a partition."""
+    channels = {
+        number: (each.digest.count, each.digest.blocks, each.digest.block_starts, each.digest.rest_digest(), each.check.ctis, each.check.c)
+        for number, each in found.channels.items()
+    }
+    return channels, found.roster, found.records, found.duplicates, found.torn, found.unmet
 
 
 def test_what_cannot_be_compared_is_refused_with_a_reason(pair: Pair) -> None:
