@@ -41,6 +41,8 @@ from tidegate.spark.range_rows import read_row
 from tidegate.spark.state_store import StateStore
 
 CHUNK_EVENTS = 100_000
+# So many bytes are read between two looks at what is final: what leaves makes room, in memory and in the processor's caches, for more.
+_UNSETTLED_BYTES = 2**25
 # The buckets of one task keep so many batches' bytes for each other; of a batch that turns out larger each reads the rest itself.
 _SHARED = 2
 
@@ -134,13 +136,17 @@ class BucketRun:
     def run(self, ranges: list[QueryRange]) -> str:
         if ranges[0].references:
             self._bucket.update_references(_known_references(self._plan, ranges[0].references))
-        unsettled_bytes = 0
+        unsettled_bytes = unfinished_bytes = 0
         for piece_bytes in self._accept_pieces(ranges):
             self._bytes += piece_bytes
             unsettled_bytes += piece_bytes
-            if unsettled_bytes >= self._plan.bytes_per_task:
+            unfinished_bytes += piece_bytes
+            if unfinished_bytes >= self._plan.bytes_per_task:
                 # Records were larger than planned for: what is final leaves before more is read, so memory has a bound whatever comes.
                 self._finish(self._bucket.settle())
+                unsettled_bytes = unfinished_bytes = 0
+            elif unsettled_bytes >= _UNSETTLED_BYTES:
+                self._write_settled(self._bucket.settle())
                 unsettled_bytes = 0
         self._finish(self._bucket.settle(), is_end=ranges[0].is_final)
         for writer, cti in zip(self._writers, self._bucket.next_ctis(), strict=True):
