@@ -1,8 +1,11 @@
 """
-The memory allocator of the workers: jemalloc if the machine has it.
+The memory allocator of the workers: jemalloc if the machine has it. Arrow and numpy use it too.
 
 One thread allocates a record and another (librdkafka's) frees it, four allocations an event. The C library then locks and sweeps its free
 lists for each. jemalloc saves a third of the job's CPU; the C library without its lists of small pieces a sixth (docs/performance.md).
+
+A column of a batch has tens of megabytes. Arrow's own allocator and numpy would ask for huge pages, which the kernel clears each time; the
+C library would return a column to the kernel and get it again: half of a query's CPU was the kernel's.
 
 Law: results do not depend on the allocator, a user's preloaded or tuned one stays, and a missing jemalloc is no error.
 """
@@ -15,16 +18,19 @@ from collections.abc import Mapping
 _ALLOCATORS = "jemalloc", "tcmalloc", "mimalloc"
 # As many heaps as a worker has busy threads: one for each thread of librdkafka would cost memory.
 _JEMALLOC = "narenas:4"
-# Largest piece kept in fast lists, which frees by other threads must sweep: none.
-_C_LIBRARY = "glibc.malloc.mxfast=0"
+# Largest piece kept in fast lists, which frees by other threads must sweep: none. Columns stay with the process, up to 256 MiB.
+_KEPT_BYTES = 2**28
+_C_LIBRARY = f"glibc.malloc.mxfast=0:glibc.malloc.mmap_threshold={_KEPT_BYTES}:glibc.malloc.trim_threshold={_KEPT_BYTES}"
+_COLUMNS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "NUMPY_MADVISE_HUGEPAGE": "0"}
 
 
 def allocator_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to add to a worker's *environment* for the best allocator available."""
+    columns = {name: environment.get(name, value) for name, value in _COLUMNS.items()}
     before = environment.get("LD_PRELOAD", "")
     if any(name in before for name in _ALLOCATORS):
-        return {}
+        return columns
     # A name without a folder: each machine looks it up when a worker starts.
     if library := ctypes.util.find_library("jemalloc"):
-        return {"LD_PRELOAD": f"{before} {library}".strip(), "MALLOC_CONF": environment.get("MALLOC_CONF", _JEMALLOC)}
-    return {"GLIBC_TUNABLES": environment.get("GLIBC_TUNABLES", _C_LIBRARY)}
+        return {**columns, "LD_PRELOAD": f"{before} {library}".strip(), "MALLOC_CONF": environment.get("MALLOC_CONF", _JEMALLOC)}
+    return {**columns, "GLIBC_TUNABLES": environment.get("GLIBC_TUNABLES", _C_LIBRARY)}
