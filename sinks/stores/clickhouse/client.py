@@ -30,6 +30,14 @@ _ROW_CODES = {6, 27, 38, 41, 69, 70, 72, 117, 131, 321, 349, 376, 395, 407, 469,
 _USER_CODES = {16, 36, 44, 46, 47, 48, 50, 56, 60, 62, 80, 81, 115, 164, 192, 193, 194, 344, 392, 452, 497, 516}
 _CODE = re.compile(r"Code: (\d+)\. (?:DB::Exception: )?")
 _VERSION = re.compile(r" \(version [^)]*\)$")
+# What the profile of a user may have otherwise: results that are cut off or old, and sums over nothing that are NULL or missing.
+_WHOLE = {
+    "wait_end_of_query": "1",
+    "use_query_cache": "0",
+    **{f"{what}_overflow_mode": "throw" for what in ("timeout", "read", "set", "result")},
+    "empty_result_for_aggregation_by_empty_set": "0",
+    "aggregate_functions_null_for_empty": "0",
+}
 # What an insert needs to be one block, so that it stands as a whole in each partition of the table, once for its token.
 _INSERT = {
     "async_insert": "0",
@@ -96,7 +104,7 @@ class ClickHouseClient:
 
     @contextlib.contextmanager
     def _post(self, statement: str, body: bytes, parameters: Mapping[str, str]) -> Iterator[httpx2.Response]:
-        with self._line.post(body, self._headers, {"query": statement, "wait_end_of_query": "1", **parameters}) as response:
+        with self._line.post(body, self._headers, {"query": statement, **_WHOLE, **parameters}) as response:
             if response.status_code != 200:
                 answer = read_answer(response)
                 self._raise(answer)
