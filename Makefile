@@ -1,6 +1,6 @@
 # One door for everything: 'make help' lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-deep simulate faults planted fuzz lint format bench bench-kernel bench-payloads bank nexmark pictures lock clean
+.PHONY: help install demo check style types quick-tests test test-deep simulate faults planted fuzz lint format bench bench-kernel bench-payloads bank nexmark pictures lock clean
 
 BIN := .venv/bin
 SEEDS ?= 0-9999
@@ -28,7 +28,11 @@ $(NATIVE): tidegate/kafka/native.c $(wildcard tidegate/json_columns/*.[ch] tideg
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark; POSTGRES=URL fills tables too
 	@$(BIN)/python examples/flights/demo.py $(if $(POSTGRES),--postgres $(POSTGRES))
 
-check: install lint  ## style, types and all tests that need no service (3 minutes)
+# mypy takes one core for twenty seconds when it has no cache: the tests run beside it.
+check: style  ## style, types and all tests that need no service (3 minutes)
+	@$(MAKE) --no-print-directory -j 2 types quick-tests
+
+quick-tests: install
 	@$(PYTEST) -m "not integration and not heavy" --hypothesis-profile=check $(ARGS)
 
 test: install  ## all that a change must pass (10 minutes); services in containers if Docker answers, else the embedded ones
@@ -55,9 +59,13 @@ planted: install  ## plant bugs in the model, one per rule, and see that a test 
 fuzz: install  ## fuzz the decoders, scripts and the wire format, the parts in C under sanitizers; MINUTES=10
 	@nice -n 19 $(BIN)/python tests/fuzz/run.py --minutes $(or $(MINUTES),10) $(ARGS)
 
-lint: install  ## check style, formatting and types
+lint: style types  ## check style, formatting and types
+
+style: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: install
 	$(BIN)/mypy --strict $(PACKAGES)
 
 format: install  ## put imports and formatting right
