@@ -10,8 +10,9 @@ that is computed from it, which hands its records to the comparison of the topic
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,6 +26,7 @@ from query.start.recount import Recount, plan_recount
 from query.start.survey import survey_topics
 from sinks.file_places import absolute_place
 from tidegate.checkpoint.output_start import Start
+from tidegate.compare.digest import ChannelDigest
 from tidegate.compare.records import Side
 from tidegate.compare.sides import complete_from_us, make_side
 from tidegate.kafka.admin import Admin, Topic
@@ -32,7 +34,7 @@ from tidegate.kafka.records import ALL_HEADERS
 from tidegate.settings.load import Settings
 from tidegate.verify.destinations import Destinations
 from tidegate.verify.file_rows import FilesCheck, list_files
-from tidegate.verify.ordered import OnRecords, OrderedCheck, OrderedVerifier, StandingTopic
+from tidegate.verify.ordered import ChannelId, OnRecords, OrderedCheck, OrderedVerifier, StandingTopic
 from tidegate.verify.recompute import OnRead, Recomputation
 from tidegate.verify.table_rows import TableCheck
 from tidegate.verify.topic_rows import TopicPartition
@@ -146,22 +148,38 @@ def verify(request: Request, name: str, *, is_input: bool) -> list[Stage]:
 
 def _run(stages: Sequence[Stage], on_records: OnRecords) -> None:
     """Compare all stages: raw topics are ordered by another thread meanwhile, as most of the work is done outside of Python's lock."""
+    replays: list[Future[dict[ChannelId, ChannelDigest]]] = []
+    has_failed = threading.Event()
+
+    def on_read(count: int) -> None:
+        # An error on one side ends the other too: what it still had to read would be read in vain.
+        for replay in replays:
+            if replay.done():
+                replay.result()
+        if has_failed.is_set():
+            raise CancelledError
+        on_records(count)
+
     ordered = [(stage, stage.verifier) for stage in stages if isinstance(stage, OrderedStage) and stage.verifier is not None]
-    standing = {stage.topic: StandingTopic(verifier.side, verifier.until_us, on_records) for stage, verifier in ordered}
+    standing = {stage.topic: StandingTopic(verifier.side, verifier.until_us, on_read) for stage, verifier in ordered}
     framed, unread = {stage.topic: verifier.side.framed for stage, verifier in ordered}, dict(standing)
     comparisons = []
     for stage in stages:
         if isinstance(stage, QueryStage):
             topics = {feed.topic for feed in stage.recount.plan.feeds if framed.get(feed.topic) == feed.payloads.headers} & unread.keys()
-            comparisons.append(partial(_compare, stage, on_records, {topic: unread.pop(topic).add_records for topic in topics}))
+            comparisons.append(partial(_compare, stage, on_read, {topic: unread.pop(topic).add_records for topic in topics}))
     with ThreadPoolExecutor(max_workers=1) as pool:
-        replays = [pool.submit(verifier.digest_replays, on_records) for _, verifier in ordered]
-        summaries = {topic: walk.finish() for topic, walk in unread.items()}
-        # In this thread, which has opened the tables.
-        for compare in comparisons:
-            compare()
-        for (each, verifier), replay in zip(ordered, replays, strict=True):
-            each.check = verifier.compare(replay.result(), summaries.get(each.topic) or standing[each.topic].finish())
+        replays += [pool.submit(verifier.digest_replays, on_read) for _, verifier in ordered]
+        try:
+            summaries = {topic: walk.finish() for topic, walk in unread.items()}
+            # In this thread, which has opened the tables.
+            for compare in comparisons:
+                compare()
+            for (each, verifier), replay in zip(ordered, replays, strict=True):
+                each.check = verifier.compare(replay.result(), summaries.get(each.topic) or standing[each.topic].finish())
+        except BaseException:
+            has_failed.set()
+            raise
 
 
 @dataclass(frozen=True, slots=True)
