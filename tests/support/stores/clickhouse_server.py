@@ -3,7 +3,7 @@ The HTTP interface of ClickHouse, as far as it is used here, before ClickHouse's
 
 The engine is that of the server, as the package chdb brings it: it parses statements, knows tables, types, tokens and constraints, writes
 the files, and words the errors. Only the door is ours, written from the description of the interface: parameters of the URL are the
-statement and settings, the body is what ``input()`` reads, user and password come in headers. It answers one request after the other.
+statement and settings, the body is what ``input()`` reads, user and password come in headers. A session is a connection here.
 Run as ``python clickhouse_server.py PORT FOLDER USER PASSWORD``.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from chdb.session import Session
+import chdb
 
 # Parameters that are no settings of the engine.
 _OF_THE_DOOR = {"query", "session_id", "wait_end_of_query"}
@@ -37,35 +37,45 @@ _WRONG_PASSWORD = (
 )
 
 
-class Engine:
-    """The engine with its files in a folder."""
+class Line:
+    """A connection to the engine, of one client; statements of several run at the same time."""
 
     def __init__(self, folder: Path) -> None:
-        self._session, self._lock = Session(str(folder / "data")), threading.Lock()
-        self._body = folder / "body"
+        self._connection, self._body = chdb.connect(str(folder / "data")), folder / f"body{threading.get_ident()}"
 
     def run(self, statement: str, settings: dict[str, str], body: bytes) -> bytes:
         """Return what a statement gives. Raises RuntimeError with the engine's words."""
-        with self._lock:
-            if found := _INPUT.search(statement):
-                # The engine alone has no connection whose body it could read.
-                self._body.write_bytes(body)
-                file = f"file('{self._body}', '{found['format']}', {found['structure']})"
-                statement = f"{statement[: found.start()]}{file}{found['rest']}"
-            try:
-                for name, value in settings.items():
-                    self._session.query(f"SET {name} = '{value}'")
-                return bytes(self._session.query(statement, "TabSeparated").bytes())
-            finally:
-                for name in settings:
-                    self._session.query(f"SET {name} = DEFAULT")
+        if found := _INPUT.search(statement):
+            # The engine alone has no connection whose body it could read.
+            self._body.write_bytes(body)
+            file = f"file('{self._body}', '{found['format']}', {found['structure']})"
+            statement = f"{statement[: found.start()]}{file}{found['rest']}"
+        try:
+            for name, value in settings.items():
+                self._connection.query(f"SET {name} = '{value}'")
+            return bytes(self._connection.query(statement, "TabSeparated").bytes())
+        finally:
+            for name in settings:
+                self._connection.query(f"SET {name} = DEFAULT")
+
+    def close(self) -> None:
+        self._connection.close()
+        self._body.unlink(missing_ok=True)
 
 
-def make_handler(engine: Engine, user: str, password: str) -> type[BaseHTTPRequestHandler]:
+def make_handler(folder: Path, user: str, password: str) -> type[BaseHTTPRequestHandler]:
     """Return what answers requests."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            self._line = Line(folder)
+
+        def finish(self) -> None:
+            self._line.close()
+            super().finish()
 
         def do_POST(self) -> None:
             length = int(self.headers["content-length"] or 0)
@@ -77,7 +87,7 @@ def make_handler(engine: Engine, user: str, password: str) -> type[BaseHTTPReque
             given = dict(parse_qsl(urlsplit(self.path).query))
             settings = {name: value for name, value in given.items() if name not in _OF_THE_DOOR}
             try:
-                self._answer(200, engine.run(given["query"], settings, body))
+                self._answer(200, self._line.run(given["query"], settings, body))
             except RuntimeError as error:
                 self._fail(str(error))
 
@@ -100,6 +110,6 @@ def make_handler(engine: Engine, user: str, password: str) -> type[BaseHTTPReque
 
 if __name__ == "__main__":
     port, place, *who = sys.argv[1:]
-    # The engine first: who reaches the port is answered.
-    handler = make_handler(Engine(Path(place)), *who)
-    ThreadingHTTPServer(("127.0.0.1", int(port)), handler).serve_forever()
+    # The engine first, and for as long as the process lives: who reaches the port is answered.
+    first = Line(Path(place))
+    ThreadingHTTPServer(("127.0.0.1", int(port)), make_handler(Path(place), *who)).serve_forever()

@@ -62,6 +62,6 @@ def test_a_server_killed_within_inserts(tmp_path: Path, record_property: Callabl
         positions[partition] = kit.write_on(store, partition, 1)
     store.close()
     assert len(failures) >= KILLS / 2, "it was met in the middle"
-    assert min(positions.values()) > KILLS
+    assert sum(positions.values()) > KILLS
     kit.check_stands(bench, "results", positions)
     bench.close()

@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,55 @@ def test_two_writers_at_the_same_moment(server: ClickHouseBench, table: str) -> 
         thread.join()
     standing = stores[0].progress([0])[0].position
     assert numbers(server, table) == list(range(standing))
+    for store in stores:
+        store.close()
+
+
+def test_of_notes_that_begin_at_one_place_one_counts(server: ClickHouseBench, table: str) -> None:
+    """At the same moment, and long after the server has forgotten the token of the first."""
+    stores = [store_of(server, table, COLUMNS[1:2]) for _ in range(2)]
+    for store in stores:
+        store.prepare()
+    target = stores[0]._ready
+    for partition in range(15):
+        batches = [replace(many(0, 10 + number), partition=partition) for number in range(2)]
+        notes = [BatchStatements(target, "rides", each) for each in batches]
+        threads = [
+            threading.Thread(target=store._client.insert, args=(each.note, each.note_token))
+            for store, each in zip(stores, notes, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    query = "SELECT count(), uniqExact(`partition`), max(version) FROM kit.{}_tidegate_progress"
+    assert server.execute(query.format(table)) == b"15\t15\t1\n"
+    noted = stores[0].progress([0])[0].end
+    other = BatchStatements(target, "rides", many(0, 50))
+    stores[1]._client.insert(other.note, f"a new token {next(_number)}")
+    assert stores[0].progress([0])[0].end == noted
+    assert server.execute(query.format(table)) == b"15\t15\t1\n"
+    for store in stores:
+        store.close()
+
+
+def test_of_inserts_that_overlap_the_server_keeps_one(server: ClickHouseBench, table: str) -> None:
+    """Both find that no row of the batch stands, and both add all of them: the token tells that they are the same."""
+    stores = [store_of(server, table, COLUMNS[1:2]) for _ in range(2)]
+    for store in stores:
+        store.prepare()
+    values = pa.array([b'{"fixes":%d}' % number for number in range(20_000)], pa.binary())
+    for start in range(0, 200_000, len(values)):
+        place = np.arange(start, start + len(values))
+        end = start + len(values)
+        whole = Batch("id", 0, start, end, end, Rows(place, place, place, pa.nulls(len(values), pa.binary()), values))
+        writers = [threading.Thread(target=store.write, args=(whole,)) for store in stores]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert stores[0].progress([0])[0].position == end
+    assert server.execute(f"SELECT count(), uniqExact(_seq), max(_seq) FROM kit.{table}") == b"200000\t200000\t199999\n"
     for store in stores:
         store.close()
 
