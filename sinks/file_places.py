@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import os
 import re
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from pyarrow import fs
-from tenacity import RetryCallState, Retrying, retry_if_exception, wait_chain, wait_fixed
 
 from sinks.base import SinkError
-from tidegate.observe.logs import get_logger
+from sinks.waiting_writes import put_until_taken, refusal_of
+from sinks.webhdfs import WebHdfs
 
 _RENAME_ATTEMPTS = 20
-_PAUSES = wait_chain(*(wait_fixed(pause_s) for pause_s in (1, 2, 5, 10)))
 # How the clients of object stores name an error that no waiting mends.
 _PERMANENT = re.compile(
     "ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|UNRECOGNIZED_CLIENT|PERMISSION_DENIED|UNAUTHENTICATED|NOT_FOUND"
@@ -33,8 +31,6 @@ _PERMANENT = re.compile(
 
 # Size and time of last change of a file, nanoseconds.
 Stamp = tuple[int, int]
-
-_log = get_logger("sink")
 
 
 class FilePlace(Protocol):
@@ -66,8 +62,6 @@ def absolute_place(place: str) -> str:
 def open_place(place: str) -> FilePlace:
     """Return the folder, made when missing at the first write, or the store of a URL. Raises SinkError (TG-SINK-FILE)."""
     if urlsplit(place).scheme in ("webhdfs", "swebhdfs"):
-        from sinks.webhdfs import WebHdfs  # it needs this module
-
         return WebHdfs(place)
     return ObjectStore(place) if is_url(place) else Folder(Path(place))
 
@@ -114,7 +108,7 @@ class ObjectStore:
         try:
             self._files, self._prefix = fs.FileSystem.from_uri(url)
         except (OSError, ValueError) as error:
-            raise _refused(self._url, error) from error
+            raise refusal_of(self._url, error) from error
 
     def write(self, name: str, content: bytes) -> None:
         put_until_taken(self.where(name), lambda: self._upload(name, content), may_pass)
@@ -150,36 +144,9 @@ class ObjectStore:
         stream.close()
 
 
-def put_until_taken(where: str, put: Callable[[], None], may_pass: Callable[[BaseException], bool]) -> None:
-    """
-    Call *put* until it succeeds, for as long as the errors of the store *may_pass*; the log says since when it waits. Raises SinkError
-    (TG-SINK-FILE): the store does not take the file.
-    """
-
-    def warn(call: RetryCallState) -> None:
-        error = call.outcome.exception() if call.outcome is not None else None
-        waited_s = round(call.seconds_since_start or 0)
-        _log.warning("the store does not take a file: waiting", file=where, waited_s=waited_s, error=str(error))
-
-    calls = Retrying(retry=retry_if_exception(may_pass), wait=_PAUSES, before_sleep=warn, reraise=True)
-    try:
-        calls(put)
-    except OSError as error:
-        raise _refused(where, error) from error
-    if calls.statistics["attempt_number"] > 1:
-        waited_s = round(time.monotonic() - calls.statistics["start_time"])
-        _log.info("the store takes files again", file=where, waited_s=waited_s)
-
-
 def may_pass(error: BaseException) -> bool:
     """Return whether an object store may take or give the file another time."""
     return isinstance(error, OSError) and not _PERMANENT.search(str(error))
-
-
-def _refused(where: str, error: Exception) -> SinkError:
-    scheme = urlsplit(where).scheme
-    fix = f"check the URL and the rights of these credentials; {scheme}:// takes them from the environment of the job and its workers"
-    return SinkError(f"{where} cannot be written: {error}", code="TG-SINK-FILE", where=where, fix=fix)
 
 
 def _write_file(target: Path, content: bytes) -> None:

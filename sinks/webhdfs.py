@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 
-from sinks.file_places import put_until_taken
+from sinks.waiting_writes import put_until_taken
 
 _TIMEOUT_S = 30.0
 # Errors of HDFS that no waiting mends, by their names there.

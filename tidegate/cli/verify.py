@@ -88,16 +88,18 @@ def verify(
         return
     stages = _verify_with_progress(request, name, is_input=is_input)
     explanations = explain_stages(stages, admin)
-    told = as_dict(name, stages, explanations)
+    verification = as_dict(name, stages, explanations)
     if format is Format.JSON:
-        print_json(told)
+        print_json(verification)
     else:
         print_lines(as_lines(name, stages, explanations))
-    if not told["equal"]:
+    if not verification["equal"]:
         raise typer.Exit(1)
     if sign_with is not None:
         file = attestation or Path(f"{name}.attestation.json")
-        file.write_text(sign(make_statement(told, stages[-1].since_us, until_us, time.time_ns() // 1_000), sign_with), encoding="utf-8")
+        file.write_text(
+            sign(make_statement(verification, stages[-1].since_us, until_us, time.time_ns() // 1_000), sign_with), encoding="utf-8"
+        )
         if format is Format.TEXT:
             print_lines([f"attested: {file}"])
 
@@ -120,20 +122,20 @@ def _verify_sample(request: Request, name: str, count: int, seed: int, format: F
     extent = find_extent(request.admin, kafka, topic, range(request.admin.require(topic).partitions))
     first_us, last_us = extent or (0, 0)
     first_us, last_us = max(first_us, request.since_us or 0), min(last_us, request.until_us or last_us)
-    differs, told = False, []
+    differs, spans = False, []
     for since_us, until_us in draw_spans(first_us, last_us, count, seed):
         stages = _verify_with_progress(replace(request, since_us=since_us, until_us=until_us), name, is_input=is_input)
         explanations = explain_stages(stages, request.admin)
         result = as_dict(name, stages, explanations)
         differs |= not result["equal"]
-        told.append({"since": format_tick(since_us), "until": format_tick(until_us), **result})
+        spans.append({"since": format_tick(since_us), "until": format_tick(until_us), **result})
         if format is Format.TEXT:
             print_lines([f"from {format_tick(since_us)} to {format_tick(until_us)}:", *as_lines(name, stages, explanations)])
     if format is Format.JSON:
-        print_json({"equal": not differs, "target": name, "seed": seed, "spans": told})
+        print_json({"equal": not differs, "target": name, "seed": seed, "spans": spans})
     else:
         verdict = "different" if differs else "equal"
-        print_lines([f"{len(told)} spans of {format_tick(first_us)} to {format_tick(last_us)}, drawn with --seed {seed}: {verdict}"])
+        print_lines([f"{len(spans)} spans of {format_tick(first_us)} to {format_tick(last_us)}, drawn with --seed {seed}: {verdict}"])
     if differs:
         raise typer.Exit(1)
 

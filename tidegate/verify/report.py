@@ -327,14 +327,14 @@ def _verdict(target: str, stages: Sequence[Stage]) -> str:
     return f"equal: {target} follows from the raw topics{since}, byte for byte"
 
 
-def make_statement(told: Mapping[str, Any], since_us: int | None, until_us: int | None, at_us: int) -> dict[str, Any]:
-    """Return what an attestation says of a verification that found everything equal, *told* as by :func:`as_dict`."""
-    target = told["stages"][-1]
+def make_statement(verification: Mapping[str, Any], since_us: int | None, until_us: int | None, at_us: int) -> dict[str, Any]:
+    """Return what an attestation says of a verification that found everything equal, *verification* as by :func:`as_dict`."""
+    target = verification["stages"][-1]
     kept = ("kind", "name", "topic", "topic_id", "topic_ids", "reads", "start", "events", "settings", "vouched_from", "notes")
-    stages = [{name: stage[name] for name in kept if name in stage} for stage in told["stages"]]
+    stages = [{name: stage[name] for name in kept if name in stage} for stage in verification["stages"]]
     named = ("kind", "name", "rows", "from", "until", "partitions", "sha256")
     return {
-        "target": told["target"],
+        "target": verification["target"],
         "at": format_tick(at_us),
         "since": None if since_us is None else format_tick(since_us),
         "until": None if until_us is None else format_tick(until_us),
@@ -345,5 +345,5 @@ def make_statement(told: Mapping[str, Any], since_us: int | None, until_us: int 
             if each["kind"] in ("topic", "files") or each["can_be_attested"]
         ],
         "stages": stages,
-        "versions": told["versions"],
+        "versions": verification["versions"],
     }
