@@ -42,6 +42,8 @@ tidegate.spark
 tidegate.checkpoint
 
 sinks  sinks.base  sinks.parquet_columns
+sinks.waiting_writes
+sinks.webhdfs
 sinks.console  sinks.file_places  sinks.plain_topic  sinks.stores
 sinks.files
 sinks.registry  sinks.copying  sinks.extending

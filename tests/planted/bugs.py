@@ -18,7 +18,7 @@ BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING, *D
 
 
 def table() -> str:
-    """Return all bugs as the Markdown table of ``docs/testing.md``."""
+    """Return all bugs as the Markdown table of ``docs/planted-bugs.md``."""
     rows = ["| rule | spec | planted bug | caught by |", "|---|---|---|---|"]
     for bug in sorted(BUGS, key=lambda each: each.spec):
         file, test = bug.test.removeprefix("tests/").removeprefix("ordering/").split("::")
