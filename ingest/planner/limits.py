@@ -18,8 +18,8 @@ from tidegate.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
 
 _FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-# A job more than _FAR_BEHIND batches behind reads up to _LONGER times as much in a batch.
-_FAR_BEHIND = 10
+# A job more than _FAR_BEHIND batches behind, which it waits for anyway, reads up to _LONGER times as much in a batch.
+_FAR_BEHIND = 4
 _LONGER = 4
 # Events that are worth a range of their own; a range has fewer only if no more exist, or to keep all tasks busy.
 _RANGE_EVENTS = 40_000
