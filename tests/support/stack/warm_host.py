@@ -252,7 +252,8 @@ class Host:
             _kill_group(pid)
 
     def _end(self) -> NoReturn:
-        for pid in [*self._children, self._keeper]:
+        # Without a JVM there is no keeper: signals to process 0 go to the whole group, pytest and whoever has started it among them.
+        for pid in [*self._children, *([self._keeper] if self._keeper else [])]:
             _kill_group(pid)
         os._exit(0)
 
