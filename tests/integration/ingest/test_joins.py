@@ -109,7 +109,7 @@ def test_partitions_and_topics_join_while_the_job_runs_dies_and_rests(stack: Sta
     growing = Growing(stack)
     growing.send(0.2)
     with workspace(tmp_path, stack, TABLES.format(topic=growing.topic)) as space:
-        job = space.start("ingest", "events")
+        job = space.start("ingest", "events").once_started()
         job.until(lambda: job.batches > 0, "what was there from the start")
         query = space.start("query", space.script("counts.sql", COUNTS), "--into", "counts")
         growing.widen(growing.topic, 3)

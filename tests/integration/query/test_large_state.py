@@ -45,7 +45,7 @@ def test_a_large_state_is_stored_and_restored(stack: Stack, tmp_path: Path) -> N
     topic = create(stack.bootstrap, fresh("notes"), 1)
     produce(stack.bootstrap, topic, [Raw(0, None, event(number), START_MS + 1 + number) for number in range(EVENTS)])
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-        ingest = space.start("ingest", "notes")
+        ingest = space.start("ingest", "notes").once_started()
         query = space.start_alone("query", space.script("found.sql", SCRIPT))
         query.until(lambda: query.last.get("events", 0) >= EVENTS - 1, "all but the last one are read")
         query.kill()

@@ -166,7 +166,7 @@ def test_what_retention_has_deleted_is_refused_unless_nobody_needs_it(scene: Sce
     """
     space, bootstrap = scene.space, scene.space.stack.bootstrap
     count = scene.produce(0, 1)
-    ingest = space.start("ingest", "events")
+    ingest = space.start("ingest", "events").once_started()
     ingest.until(lambda: ingest.last.get("events_in") == count, "all is ordered")
     ingest.stop()
     whole = space.start("query", "counts.sql", "--into", "whole")
@@ -208,7 +208,7 @@ def test_reference_data_comes_while_a_killed_job_runs(scene: Scene) -> None:
     (space.folder / "versions").mkdir()
     write(space, START_US - 3600 * SECOND_US, "first")
     count = scene.produce(0, 0.4)
-    ingest = space.start("ingest", "events")
+    ingest = space.start("ingest", "events").once_started()
     ingest.until(lambda: ingest.last.get("events_in") == count, "the first part is ordered")
     job = space.start("query", "looked_up.sql", "--into", "found")
     job.until(lambda: caught_up(job), "the first part is looked up")
@@ -271,7 +271,7 @@ def test_each_kind_of_change_is_refused_or_goes_on_as_the_manual_says(scene: Sce
     """
     space, bootstrap = scene.space, scene.space.stack.bootstrap
     count = scene.produce(0, 0.5)
-    ingest = space.start("ingest", "events")
+    ingest = space.start("ingest", "events").once_started()
     ingest.until(lambda: ingest.last.get("events_in") == count, "the first half is ordered")
     job = space.start("query", "counts.sql", "--into", "whole")
     job.until(lambda: caught_up(job), "it is counted")

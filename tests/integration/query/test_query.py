@@ -124,7 +124,7 @@ def chain(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ch
     produce(stack.bootstrap, topic, next(pieces))
     with workspace(tmp_path_factory.mktemp("query"), stack, TABLES.format(topic=topic)) as space:
         counts, means, totals = (space.script(f"{name}.sql", text) for name, text in (("c", COUNTS), ("m", MEANS), ("t", TOTALS)))
-        ingest = space.start("ingest", "events")
+        ingest = space.start("ingest", "events").once_started()
         ingest.until(lambda: exists(stack.bootstrap, f"{topic}.ordered"), "the ordered topic")
         killed, merged = space.start_alone("query", counts, "--into", "counts"), space.start("query", means, "--into", "means")
         _kill_in_the_middle(stack, topic, killed, pieces)

@@ -96,7 +96,7 @@ def finished(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     tables = "".join(INPUT.format(name=name, topic=topic) for name in sides) + OUTPUTS.format(topic=topic)
     with workspace(tmp_path_factory.mktemp("exchange"), stack, tables) as space:
         scripts = {name: space.script(f"{name}.sql", text) for name, text in (("classes", CLASSES), ("both", BOTH), ("minutes", MINUTES))}
-        ingest = space.start("ingest", "left", "right")
+        ingest = space.start("ingest", "left", "right").once_started(inputs=2)
         for name in sides:
             ingest.until(lambda name=name: exists(stack.bootstrap, f"{topic}.{name}.ordered"), "the ordered topics")  # type: ignore[misc]
         classes = space.start("query", scripts["classes"], "--into", "classes")

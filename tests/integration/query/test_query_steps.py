@@ -141,7 +141,7 @@ def finished(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         produce(stack.bootstrap, f"{topic}.{name}", raws[: EVENTS // 2])
     with workspace(tmp_path_factory.mktemp("steps"), stack, TABLES.format(topic=topic)) as space:
         script = space.script("steps.sql", SCRIPT)
-        ingest = space.start("ingest", "left", "right")
+        ingest = space.start("ingest", "left", "right").once_started(inputs=2)
         for name in sides:
             ingest.until(lambda name=name: exists(stack.bootstrap, f"{topic}.{name}.ordered"), "the ordered topics")  # type: ignore[misc]
         query = space.start("query", script)

@@ -71,7 +71,7 @@ def test_a_replay_finds_what_was_found(server: ObjectServer, stack: Stack, tmp_p
     with workspace(tmp_path / "job", stack, TABLES.format(topic=topic, url=url)) as space:
         space.script("found.sql", SCRIPT)
         produce(stack.bootstrap, topic, raws[: EVENTS // 3])
-        ingest = space.start("ingest", "events")
+        ingest = space.start("ingest", "events").once_started()
         job = space.start("query", "found.sql", "--into", "found", **CREDENTIALS)
         job.until(lambda: job.batches > 0, "a batch")
         second_us = (START_US + last_us) // 2 // SECOND_US * SECOND_US

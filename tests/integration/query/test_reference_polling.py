@@ -93,7 +93,7 @@ def test_a_replay_finds_what_was_found(server: PostgresServer, space: Workspace)
 
 def test_a_running_job_takes_up_what_is_new(server: PostgresServer, space: Workspace) -> None:
     """A row that begins in a moment is in a version of its own, and counts once its time has come."""
-    ingest = space.start("ingest", "events")
+    ingest = space.start("ingest", "events").once_started()
     query = space.start("query", "priced.sql", "--into", "priced", *settings_of(logging__format="json"))
     query.until(lambda: query.batches > 0, "a batch")
     before = len(query.logged("reference data taken up"))

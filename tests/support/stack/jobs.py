@@ -93,6 +93,11 @@ class Job:
         lines = [json.loads(line) for line in self.errors.splitlines() if line.startswith("{")]
         return [line for line in lines if line.get("event") == event]
 
+    def once_started(self, inputs: int = 1) -> Job:
+        """Return itself when an ingest has made the topics of its *inputs*: a query that is started now finds them."""
+        self.until(lambda: len(self.logged("ingest starts")) >= inputs, "its start")
+        return self
+
     @property
     def last(self) -> dict[str, Any]:
         """The last object it printed."""
