@@ -1,11 +1,12 @@
 """
-The memory allocator of the workers: jemalloc if the machine has it. Arrow and numpy use it too.
+The memory allocator of the workers: jemalloc if the machine has it, else the C library, from which Arrow's columns come then too.
 
 One thread allocates a record and another (librdkafka's) frees it, four allocations an event. The C library then locks and sweeps its free
 lists for each. jemalloc saves a third of the job's CPU; the C library without its lists of small pieces a sixth (docs/performance.md).
 
-A column of a batch has tens of megabytes. Arrow's own allocator and numpy would ask for huge pages, which the kernel clears each time; the
-C library would return a column to the kernel and get it again: half of a query's CPU was the kernel's.
+A column of a batch has tens of megabytes. Beside the C library Arrow's own allocator and numpy would ask for huge pages, which the kernel
+clears each time, and the C library would return a column to the kernel and get it again: half of a worker's CPU was the kernel's. jemalloc
+returns large pieces at once, so beside it Arrow keeps its own.
 
 Law: results do not depend on the allocator, a user's preloaded or tuned one stays, and a missing jemalloc is no error.
 """
@@ -26,11 +27,11 @@ _COLUMNS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "NUMPY_MADVISE_HUGEPAGE": "0"
 
 def allocator_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to add to a worker's *environment* for the best allocator available."""
-    columns = {name: environment.get(name, value) for name, value in _COLUMNS.items()}
     before = environment.get("LD_PRELOAD", "")
     if any(name in before for name in _ALLOCATORS):
-        return columns
+        return {}
     # A name without a folder: each machine looks it up when a worker starts.
     if library := ctypes.util.find_library("jemalloc"):
-        return {**columns, "LD_PRELOAD": f"{before} {library}".strip(), "MALLOC_CONF": environment.get("MALLOC_CONF", _JEMALLOC)}
+        return {"LD_PRELOAD": f"{before} {library}".strip(), "MALLOC_CONF": environment.get("MALLOC_CONF", _JEMALLOC)}
+    columns = {name: environment.get(name, value) for name, value in _COLUMNS.items()}
     return {**columns, "GLIBC_TUNABLES": environment.get("GLIBC_TUNABLES", _C_LIBRARY)}
