@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from sinks.base import SinkError
 from sinks.waiting_writes import put_until_taken, refusal_of
-from sinks.webhdfs import WebHdfs
+from tidegate.settings.kinds import HDFS_SCHEMES
 
 _RENAME_ATTEMPTS = 20
 # How the clients of object stores name an error that no waiting mends.
@@ -61,7 +61,10 @@ def absolute_place(place: str) -> str:
 
 def open_place(place: str) -> FilePlace:
     """Return the folder, made when missing at the first write, or the store of a URL. Raises SinkError (TG-SINK-FILE)."""
-    if urlsplit(place).scheme in ("webhdfs", "swebhdfs"):
+    if urlsplit(place).scheme in HDFS_SCHEMES:
+        # Its HTTP client takes time to load, which jobs without such a place do not pay at their start.
+        from sinks.webhdfs import WebHdfs
+
         return WebHdfs(place)
     return ObjectStore(place) if is_url(place) else Folder(Path(place))
 

@@ -24,7 +24,7 @@ _SIZE = re.compile(r"(\d+)\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)?")
 _SIZE_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _OBJECT_STORES = ("s3", "gs", "abfs", "abfss")
-_HDFS = ("webhdfs", "swebhdfs")
+HDFS_SCHEMES = ("webhdfs", "swebhdfs")
 _ADDRESS = re.compile(r"[^\s,:/@]+(:\d{1,5})?|\[[0-9a-fA-F:]+\](:\d{1,5})?")
 
 
@@ -258,7 +258,7 @@ Secret = Annotated[
 Properties = Annotated[
     dict[str, SecretStr], BeforeValidator(_parse_properties), PlainSerializer(masked_properties), Kind("table of properties")
 ]
-FilesPlace = Annotated[str, BeforeValidator(partial(_parse_place, schemes=_OBJECT_STORES + _HDFS)), Kind("folder or URL")]
+FilesPlace = Annotated[str, BeforeValidator(partial(_parse_place, schemes=_OBJECT_STORES + HDFS_SCHEMES)), Kind("folder or URL")]
 ObjectPlace = Annotated[str, BeforeValidator(partial(_parse_place, schemes=_OBJECT_STORES)), Kind("folder or URL")]
 FieldPath = Annotated[str, BeforeValidator(_parse_field_path), Kind("field path")]
 FieldPaths = Annotated[str, BeforeValidator(_parse_field_paths), Kind("field path, or a list of them")]

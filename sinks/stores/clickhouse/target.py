@@ -46,7 +46,7 @@ class TableColumn(NamedTuple):
     @property
     def sent_as(self) -> str:
         """The type of the values that are sent."""
-        return f"Nullable({MADE_AS.get(self.kind, 'String')})"
+        return _made_type(self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class _Finder:
         )
 
     def _as_made(self) -> tuple[TableColumn, ...]:
-        return tuple(TableColumn(name, kind, f"Nullable({MADE_AS.get(kind, 'String')})") for name, kind in self._columns)
+        return tuple(TableColumn(name, kind, _made_type(kind)) for name, kind in self._columns)
 
     def _check_not_lost(self) -> None:
         ((written,),) = self._client.ask(f"SELECT max(position) FROM {self._progress}")
@@ -194,7 +194,7 @@ class _Finder:
     def _check_column(self, name: str, kind: str, there: str, default: str) -> None:
         if default in ("MATERIALIZED", "ALIAS"):
             raise self._error(f"computes its column {name}, which is to be written", "give one of them another name")
-        taken, made, asked = _TAKEN_BY.get(kind, _TEXT), f"Nullable({MADE_AS.get(kind, 'String')})", f"the query's is {kind}"
+        taken, made, asked = _TAKEN_BY.get(kind, _TEXT), _made_type(kind), f"the query's is {kind}"
         if name in _PLACE:
             taken, made, asked = plain_type(_PLACE[name]), _PLACE[name], "it says which result a row is"
         if not re.fullmatch(taken, plain_type(there)):
@@ -213,6 +213,10 @@ def plain_type(kind: str) -> str:
     while found := re.fullmatch(r"(?:Nullable|LowCardinality)\((.*)\)", kind):
         kind = found[1]
     return kind
+
+
+def _made_type(kind: str) -> str:
+    return f"Nullable({MADE_AS.get(kind, 'String')})"
 
 
 def _merge_tree_settings() -> str:

@@ -14,6 +14,7 @@ from unicodedata import category, name
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tidegate.expressions.syntax.dialect import NAMES
 from tidegate.expressions.syntax.errors import Source
 
 _INSTEAD = {
@@ -38,7 +39,6 @@ _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cf", "Cc"})
 _NO_OUTPUTS = {TokenType.FROM, TokenType.WHERE, TokenType.SEMICOLON, TokenType.L_PAREN, TokenType.NUMBER, TokenType.STRING}
 # Tokens after which UNION joins SELECTs; before them, names too.
 _PAST_FROM = {TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING}
-_NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 # Tokens that end PARTITION BY of an input.
 _NO_KEYS = {TokenType.SELECT, TokenType.FROM, TokenType.R_PAREN, TokenType.SEMICOLON}
 # Tokens that cannot begin an item of a list.
@@ -74,7 +74,7 @@ def refuse_common_mistakes(tokens: Sequence[Token], source: Source) -> None:
             fix = "write UNION, which keeps duplicates; a window that is grouped by all columns has each row once"
             raise source.not_yet(token.start, "UNION DISTINCT is", fix=fix, example="GROUP BY origin, TumblingWindow(hour, 1)")
         is_past_from = (is_past_from or token.token_type in _PAST_FROM) and token.token_type is not TokenType.SELECT
-        if is_past_from and token.token_type is TokenType.UNION and following is not None and following.token_type in _NAMES:
+        if is_past_from and token.token_type is TokenType.UNION and following is not None and following.token_type in NAMES:
             fix, example = "write a SELECT on each side", f"SELECT * FROM a WHERE delay > 15 UNION SELECT * FROM {following.text}"
             raise source.error("SYNTAX", following.start, f"UNION joins SELECTs, and {following.text} is a name", fix=fix, example=example)
         if token.text in _INSTEAD:

@@ -29,7 +29,7 @@ OVER = "over"  # argument of a table node: the list of expressions of TIMESTAMP 
 PARTITION_BY = "partition_by"  # argument of a table node: the list of expressions of PARTITION BY
 LIMIT = "limit"  # argument of an OVER node: the function call DURATION(unit, n)
 WHEN = "when"  # argument of an OVER node: the condition of WHEN
-_NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
+NAMES = {TokenType.VAR, TokenType.IDENTIFIER}  # tokens that are names
 
 
 def refuse_compiled() -> None:
@@ -94,7 +94,7 @@ class AsaParser(TSQLParser):
 
     def _parse_union_of_names(self, table: exp.Table) -> exp.Expr:
         """Parse what may follow a table, `UNION b`: all rows of both, as Stream Analytics has it for steps partitioned anew."""
-        if not (self._curr and self._curr.token_type is TokenType.UNION and self._next and self._next.token_type in _NAMES):
+        if not (self._curr and self._curr.token_type is TokenType.UNION and self._next and self._next.token_type in NAMES):
             return table
         self._advance()
         sides = [self._all_rows_of(table), self._all_rows_of(self._require(self._parse_table(), "UNION needs a name"))]
