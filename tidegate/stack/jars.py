@@ -45,22 +45,28 @@ class Pin:
     artifact: str
     version: str
     sha256: str
+    # Tells jars of one version apart.
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+        return f"{'-'.join(filter(None, [self.artifact, self.version, self.classifier]))}.jar"
 
 
 def kafka_pins() -> list[Pin]:
     """Return the jars of the embedded Kafka."""
-    lines = Path(__file__).with_name("kafka_jars.sha256").read_text().splitlines()
-    return [_pin(line) for line in lines if line and not line.startswith("#")]
+    return read_pins(Path(__file__).with_name("kafka_jars.sha256"))
+
+
+def read_pins(file: Path) -> list[Pin]:
+    """Return the pins that *file* has, one a line: ``SHA-256 GROUP:ARTIFACT:VERSION`` or ``...:VERSION:CLASSIFIER``."""
+    return [_pin(line) for line in file.read_text().splitlines() if line and not line.startswith("#")]
 
 
 def _pin(line: str) -> Pin:
     sha256, coordinates = line.split()
-    group, artifact, version = coordinates.split(":")
-    return Pin(group, artifact, version, sha256)
+    group, artifact, version, *classifier = coordinates.split(":")
+    return Pin(group, artifact, version, sha256, *classifier)
 
 
 def cache_folder() -> Path:
@@ -147,7 +153,7 @@ def _fetch(pins: Sequence[Pin], scratch: Path) -> Path:
     settings, modules, jars = scratch / "ivysettings.xml", scratch / "ivy.xml", scratch / "jars"
     settings.write_text(_ivy_settings(scratch / "cache"))
     modules.write_text(_ivy_modules(pins))
-    pattern = f"{jars}/[artifact]-[revision].[ext]"
+    pattern = f"{jars}/[artifact].[ext]"
     command = [str(find_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", str(_ivy_jar())]
     command += ["-settings", str(settings), "-ivy", str(modules), "-confs", "default", "-retrieve", pattern]
     # One retry: a repository's mirror may fail once.
@@ -171,17 +177,23 @@ def _ivy_settings(cache: Path) -> str:
     # Without POMs and Ivy's own checksums it is four times as fast; the pins already fix every version and checksum.
     mirror = os.environ.get("TIDEGATE_MAVEN_REPOSITORY")
     root = f" root={quoteattr(mirror)}" if mirror else ""
+    pattern = "[organisation]/[module]/[revision]/[artifact].[ext]"
     return (
         '<ivysettings><settings defaultResolver="public"/><property name="ivy.checksums" value=""/>'
         f"<caches defaultCacheDir={quoteattr(str(cache))}/>"
-        f'<resolvers><ibiblio name="public" m2compatible="true" usepoms="false"{root}/></resolvers></ivysettings>'
+        f'<resolvers><ibiblio name="public" m2compatible="true" usepoms="false" pattern="{pattern}"{root}/></resolvers></ivysettings>'
     )
 
 
 def _ivy_modules(pins: Sequence[Pin]) -> str:
+    # One dependency for all jars of a version, each by the name of its file: Ivy has no classifiers of its own.
+    modules: dict[tuple[str, str, str], str] = {}
+    for pin in pins:
+        key = (pin.group, pin.artifact, pin.version)
+        modules[key] = modules.get(key, "") + f'<artifact name="{pin.file_name.removesuffix(".jar")}" type="jar"/>'
     dependencies = "".join(
-        f'<dependency org="{pin.group}" name="{pin.artifact}" rev="{pin.version}" transitive="false" conf="default->default"/>'
-        for pin in pins
+        f'<dependency org="{group}" name="{name}" rev="{version}" transitive="false" conf="default->default">{artifacts}</dependency>'
+        for (group, name, version), artifacts in modules.items()
     )
     return (
         '<ivy-module version="2.0"><info organisation="tidegate" module="kafka"/>'

@@ -10,16 +10,16 @@ from support.stack.jobs import Workspace
 from support.stack.servers import SharedStack
 from support.stack.topics import fresh
 from support.stores import kit
-from support.stores.benches import BENCHES, EVERY_BENCH
+from support.stores.benches import BENCHES, JOB_BENCHES
 from support.stores.kit import Bench
 from support.stores.result_topic import ResultTopic
 
 COLUMNS = "\n".join(f'{name} = "{kind}"' for name, kind in kit.COLUMNS)
 
 
-@pytest.fixture(scope="module", params=EVERY_BENCH)
+@pytest.fixture(scope="module", params=JOB_BENCHES)
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Each store, with its server."""
+    """Each store, with its server; some of them only with ``make test-deep``."""
     made = BENCHES[request.param](tmp_path_factory.mktemp("store"))
     yield made
     made.close()

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.cutting_proxy import CuttingProxy
 from support.stack.jobs import Workspace
 from support.stores import kit
-from support.stores.benches import BENCHES
 from support.stores.kit import Bench
 from support.stores.result_topic import ResultTopic
 
@@ -28,15 +26,6 @@ SMALL = 'batch_rows = 100\nflush_interval = "50ms"'
 RESULTS = 3_000
 RUN = ("sink", "results", "--until-end")
 TURNS = 4
-# Each of the others commits as one of these does.
-_ALWAYS = {"clickhouse", "delta", "http", "iceberg sqlite", "postgres append", "postgres upsert", "redis hash", "redis stream"}
-
-
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=() if name in _ALWAYS else pytest.mark.deep) for name in BENCHES])
-def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Each store, with its server; some of them only with ``make test-deep``."""
-    with closing(BENCHES[request.param](tmp_path_factory.mktemp("store"))) as made:
-        yield made
 
 
 def fill(topic: ResultTopic) -> dict[int, int]:

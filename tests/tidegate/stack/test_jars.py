@@ -11,17 +11,17 @@ import pytest
 
 from tidegate.stack.jars import Pin, StackError, kafka_pins, resolve
 
-CONTENTS = {"sea": b"the bytes of sea", "gate": b"the bytes of gate"}
-PINS = [Pin("org.example", name, "1.0", hashlib.sha256(content).hexdigest()) for name, content in CONTENTS.items()]
+CONTENTS = {("sea", ""): b"the bytes of sea", ("sea", "tests"): b"its tests", ("gate", ""): b"the bytes of gate"}
+PINS = [Pin("org.example", name, "1.0", hashlib.sha256(content).hexdigest(), more) for (name, more), content in CONTENTS.items()]
 
 
 @pytest.fixture(autouse=True)
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Maven repository with two tiny jars, in a folder."""
+    """A Maven repository with three tiny jars, two of them of one version, in a folder."""
     root = tmp_path / "repository"
-    for name, content in CONTENTS.items():
-        jar = root / "org" / "example" / name / "1.0" / f"{name}-1.0.jar"
-        jar.parent.mkdir(parents=True)
+    for pin, content in zip(PINS, CONTENTS.values(), strict=True):
+        jar = root / "org" / "example" / pin.artifact / "1.0" / pin.file_name
+        jar.parent.mkdir(parents=True, exist_ok=True)
         jar.write_bytes(content)
     monkeypatch.setenv("TIDEGATE_MAVEN_REPOSITORY", root.as_uri())
     return root
@@ -30,7 +30,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_jars_are_fetched_once_and_found_again(tmp_path: Path, repository: Path) -> None:
     """The second call needs no repository any more."""
     folder = resolve(PINS, tmp_path / "jars")
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {f"{name}-1.0.jar": content for name, content in CONTENTS.items()}
+    found = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert found == {f"{'-'.join(filter(None, [name, '1.0', more]))}.jar": content for (name, more), content in CONTENTS.items()}
     repository.rename(tmp_path / "gone")
     assert resolve(PINS, tmp_path / "jars") == folder
 
@@ -70,7 +71,7 @@ def test_two_processes_may_resolve_at_once(tmp_path: Path) -> None:
         "import sys, pathlib; from tidegate.stack.jars import Pin, resolve; "
         "resolve([Pin(*pin.split(',')) for pin in sys.argv[2:]], pathlib.Path(sys.argv[1]))"
     )
-    pins = [f"{pin.group},{pin.artifact},{pin.version},{pin.sha256}" for pin in PINS]
+    pins = [f"{pin.group},{pin.artifact},{pin.version},{pin.sha256},{pin.classifier}" for pin in PINS]
     rivals = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "jars"), *pins]) for _ in range(2)]
     assert [rival.wait(60) for rival in rivals] == [0, 0]
     assert len(list((tmp_path / "jars").iterdir())) == len(PINS)
