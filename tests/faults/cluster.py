@@ -1,5 +1,5 @@
 """
-A standalone Spark cluster on loopback: a master and two workers of one core each, from the jars that PySpark carries.
+A standalone Spark cluster on loopback: a master and workers of one core each, from the jars that PySpark carries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORKERS = 2
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, project: Path) -> Iterator[str]:
+def cluster(folder: Path, project: Path, workers: int = WORKERS) -> Iterator[str]:
     """Start a cluster whose workers find *project*'s packages; give its address, and stop it in the end."""
     folder.mkdir(parents=True, exist_ok=True)
     servers: list[subprocess.Popen[bytes]] = []
@@ -29,7 +29,7 @@ def cluster(folder: Path, project: Path) -> Iterator[str]:
         master = folder / "master.log"
         servers.append(_start("master.Master", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"], master, folder, project))
         address = _told(master, _ADDRESS, servers[0])
-        for number in range(WORKERS):
+        for number in range(workers):
             log = folder / f"worker-{number}.log"
             flags = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
             servers.append(_start("worker.Worker", [*flags, address], log, folder, project))

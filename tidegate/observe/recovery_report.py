@@ -23,6 +23,7 @@ from ordering.ticks import SECOND_US, format_duration, format_tick
 from tidegate.secret_masking import scrub
 
 POLL_EVERY_S = 2.0  # how often the driver asks the brokers for the ends
+SILENT_AFTER_S = 5.0  # how long a question may be open before the job says that it waits
 _RATE_WINDOW_S = 30.0  # the time over which a rate is measured
 _RATE_SPAN_MIN_S = 0.5  # a rate over a shorter time is not reported
 _REPLAY_RECORDS_MIN = 10_000  # a replay of fewer records says nothing about the next one
@@ -236,12 +237,13 @@ class Poller(Generic[Answer]):
     If *ask* raises :class:`~ordering.errors.RefusedError`, that is an answer and ends the polling; after other failures it asks again.
     """
 
-    def __init__(self, ask: Callable[[], Answer], every_s: float = POLL_EVERY_S) -> None:
-        self._ask, self._every_s = ask, every_s
+    def __init__(self, ask: Callable[[], Answer], every_s: float = POLL_EVERY_S, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._ask, self._every_s, self._clock_s = ask, every_s, clock_s
         self._answers: deque[Answer] = deque(maxlen=1)
         self._refusal: RefusedError | None = None
-        # Why the last question got no answer; empty if it got one.
-        self.unanswered = ""
+        self._failure = ""
+        # Since when the last question is open, monotonic seconds; None if it has an answer or has failed.
+        self._open_since_s: float | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="lookout", daemon=True)
 
@@ -258,14 +260,26 @@ class Poller(Generic[Answer]):
             raise self._refusal
         return self._answers.pop() if self._answers else None
 
+    @property
+    def unanswered(self) -> str:
+        """Why the last question has no answer; empty if it has one, or was asked a moment ago."""
+        open_since_s = self._open_since_s
+        # A client gives up later: a broker that accepts connections and is silent is to be reported before.
+        if not self._failure and open_since_s is not None and self._clock_s() - open_since_s > SILENT_AFTER_S:
+            return f"no answer for {SILENT_AFTER_S:g} s"
+        return self._failure
+
     def _poll(self) -> None:
         while not self._end.wait(self._every_s):
+            self._open_since_s = self._clock_s()
             try:
                 self._answers.append(self._ask())
-                self.unanswered = ""
+                self._failure = ""
             except RefusedError as refusal:
                 self._refusal = refusal
                 return
             except (KafkaException, TidegateError) as error:
                 # A broker that does not answer changes nothing but what is shown: the job itself waits for it too.
-                self.unanswered = error.what if isinstance(error, TidegateError) else scrub(str(error))
+                self._failure = error.what if isinstance(error, TidegateError) else scrub(str(error))
+            finally:
+                self._open_since_s = None

@@ -1,4 +1,7 @@
-"""A broker that is gone for a while loses its partitions and wins them back: whoever asks and reads learns of it and goes on."""
+"""
+A broker that is gone for a while loses its partitions and wins them back: whoever asks and reads learns of it and goes on, and a job
+says meanwhile what it waits for.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from support.stack.jobs import workspace
+from support.stack.keyed_input import TABLES
 from support.stack.topics import create
 
 from ordering.errors import TidegateError
@@ -24,11 +29,19 @@ PAUSE_S = 15.0
 """Longer than the controller waits for a broker's heartbeat (broker.session.timeout.ms, 9 s)."""
 SOON_S = 30.0
 """librdkafka looks for leaders every five minutes by default."""
+SAID_WITHIN_S = 10.0
+"""How long a running job may be without Kafka before it says so."""
 
 
 def test_a_broker_that_lost_its_partitions_is_read_on(tmp_path: Path) -> None:
-    """While records are written all the time, ends are told and ranges read soon after, by the same clients as before."""
-    with EmbeddedStack(tmp_path) as stack:
+    """
+    While records are written all the time, ends are told and ranges read soon after, by the same clients as before; a job that
+    runs says in time that it waits for Kafka, and later that it does no longer.
+    """
+    table = TABLES.format(topic="idle")
+    with EmbeddedStack(tmp_path / "stack") as stack, workspace(tmp_path / "job", stack, table) as space:
+        create(stack.bootstrap, "idle", 1)
+        job = space.start("ingest", "events").once_started()
         topic = create(stack.bootstrap, "lost", 2)
         over, reading = threading.Event(), Reading(stack.bootstrap, topic)
         # Where nothing comes any more, a reader waits for ever.
@@ -38,10 +51,14 @@ def test_a_broker_that_lost_its_partitions_is_read_on(tmp_path: Path) -> None:
         try:
             assert reading.reaches(100)
             assert stack.kafka_pid is not None
+            paused_s = time.monotonic()
             os.kill(stack.kafka_pid, signal.SIGSTOP)
-            time.sleep(PAUSE_S)
+            job.until(lambda: "waiting for Kafka" in job.errors, "it says so in its log", PAUSE_S)
+            assert time.monotonic() - paused_s < SAID_WITHIN_S
+            time.sleep(max(PAUSE_S - (time.monotonic() - paused_s), 0))
             os.kill(stack.kafka_pid, signal.SIGCONT)
             assert reading.reaches(reading.read + 200)
+            job.until(lambda: "waits for Kafka no longer" in job.errors, "it says that it goes on", SOON_S)
         finally:
             over.set()
             writing.join()

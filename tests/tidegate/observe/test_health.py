@@ -84,7 +84,7 @@ def test_what_a_job_waits_for_is_logged_once_and_published(tmp_path: Path) -> No
         watch = RecoveryWatch(recovery, ask, publisher, structlog.get_logger(), {"Spark": lambda: workers[0]})
         seen, lines = [], []
         while workers:
-            watch._poller.unanswered = answers.pop(0)
+            watch._poller._failure = answers.pop(0)
             lines.append(watch.poll())
             seen.append((watch.state, watch.waits_for))
             workers.pop(0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 from confluent_kafka import KafkaException
 
 from ordering.errors import RefusedError, UnreachableError
-from tidegate.observe.recovery_report import CatchUp, Poller, Recovery, RecoveryKind, Replay, duration_in_words
+from tidegate.observe.recovery_report import SILENT_AFTER_S, CatchUp, Poller, Recovery, RecoveryKind, Replay, duration_in_words
 
 ONE, OTHER = ("raw", 0), ("raw", 1)
 
@@ -135,6 +136,27 @@ def test_a_lookout_asks_again_after_failures_and_ends_with_a_refusal() -> None:
         with pytest.raises(RefusedError, match="gone"):
             lookout.newest_answer()
     assert answers == []
+
+
+def test_a_question_that_stays_open_is_reported_before_the_client_gives_up() -> None:
+    """A broker that accepts connections and is silent leaves a trace; its answer ends it."""
+    clock, asked, answered = Clock(), threading.Event(), threading.Event()
+
+    def look() -> int:
+        asked.set()
+        answered.wait(60)
+        return 7
+
+    with Poller(look, 0.02, clock) as lookout:
+        assert asked.wait(60)
+        texts = [lookout.unanswered]
+        for _ in range(2):
+            clock.now_s += SILENT_AFTER_S / 2 + 0.1
+            texts.append(lookout.unanswered)
+        assert texts == ["", "", "no answer for 5 s"]
+        answered.set()
+        assert [until(lookout), until(lookout)] == [7, 7]
+        assert lookout.unanswered == ""
 
 
 def test_how_fast_a_replay_was_is_known_from_its_first_batch_until_it_has_caught_up() -> None:
