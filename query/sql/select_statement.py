@@ -7,7 +7,6 @@ All expressions are bound over the names of the relations first. They determine 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +26,7 @@ from query.sql.operator_calls import OperatorCallBinder
 from query.sql.partition_by import PartitionKeys
 from query.sql.scopes import Relation, ScopeNames, of_relation
 from query.sql.select_list import SelectListBinder
+from query.sql.top import STEP, TOP_EXAMPLE, has_top, rewrite_top, without_top
 from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
@@ -38,13 +38,12 @@ from tidegate.expressions.tree import Aggregate, Call, Expr, Payload, Slot, Wind
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
 _CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "LIMIT", "order": "ORDER BY", "laterals": "APPLY"}
-_FIRST_ROWS = "a stream has no end: take the first ones of each window", "CollectTop(5) OVER (ORDER BY delay DESC)"
+_FIRST_ROWS = "a stream has no end: take the first ones of each window", TOP_EXAMPLE
 # The fix for an unsupported clause, and an example.
 _INSTEAD = {
-    "TOP": _FIRST_ROWS,
     "LIMIT": _FIRST_ROWS,
     "FETCH": _FIRST_ROWS,
-    "ORDER BY": ("leave it out: rows come in the order of time; sort those of a window", "CollectTop(5) OVER (ORDER BY delay DESC)"),
+    "ORDER BY": ("leave it out: rows come in the order of time; take the first ones of a window by TOP", TOP_EXAMPLE),
     "DISTINCT": ("group by the columns, in a window", WINDOW_EXAMPLE),
 }
 
@@ -89,6 +88,10 @@ class SelectBinder:
     # SELECT
 
     def _select(self, select: exp.Select) -> Rows:
+        if has_top(select, self.source):
+            rows = self._select(without_top(select))
+            over_rows = replace(self, steps={**self.steps, STEP.lower(): (STEP, rows)})
+            return over_rows.bind(rewrite_top(select, rows, self.source))
         self._refuse_other_clauses(select)
         joins = joins_of(select, self.source)
         tables = self._tables(select, joins)
@@ -164,8 +167,6 @@ class SelectBinder:
     def _clause(self, name: str, value: object, offset: int) -> str:
         if isinstance(value, exp.Fetch):
             return "FETCH"
-        if name == "limit" and re.search(r"\bTOP[\s(]*$", self.source.text[: max(offset, 0)], re.IGNORECASE):
-            return "TOP"
         return _CLAUSE_NAMES.get(name, name.strip("_").upper())
 
     # FROM

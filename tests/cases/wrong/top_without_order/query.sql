@@ -1,1 +1,1 @@
-SELECT TopOne() AS best INTO out FROM a TIMESTAMP BY at GROUP BY TumblingWindow(second, 10)
+SELECT TOP 3 k, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(second, 10)

@@ -367,3 +367,22 @@ def test_a_variance_is_the_float_nearest_to_the_true_one(values: list[Any], samp
     (found,) = variances(column, np.array([0]), np.array([len(values) - 1]), sample=sample).to_pylist()
     numbers = [value for value in values if value is not None]
     assert found == variance(numbers, len(numbers) - int(sample))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from("abcd"), st.integers(-3, 3)), max_size=40), st.integers(1, 3))
+def test_top_chooses_from_the_rows_of_each_window(drawn: list[tuple[int, str, int]], count: int) -> None:
+    """Level 3: they are the rows that come without TOP, chosen and in order as a naive sort of each window has them."""
+    select = "k, COUNT(*) AS n, SUM(v) * 0.5 AS half, MAX(v) > 0 AS rising, System.Timestamp() AS t"
+    source = "FROM a GROUP BY k, HoppingWindow(second, 4, 2)"
+    events = {"a": [Event(0, (at + 1) * SECOND, {"k": k, "v": v}) for at, k, v in sorted(drawn)]}
+    rows = answers_of(f"SELECT {select} {source}", events).values()
+    by_window: dict[str, list[str]] = {}
+    for row in rows:
+        by_window.setdefault(json.loads(row)["t"], []).append(row)
+
+    def place(row: str) -> tuple[float, str]:
+        return -json.loads(row)["half"], json.loads(row)["k"]
+
+    wanted = [row for window in by_window.values() for row in sorted(window, key=place)[:count]]
+    assert answers_of(f"SELECT TOP {count} {select} {source} ORDER BY half DESC, k", events).values() == wanted
