@@ -98,8 +98,8 @@ def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_p
         job = space.start_alone("ingest", "events", *flags)
         job.until(lambda: asked(stack, f"{topic}.ordered") and read_by(port) >= len(first), "the first half")
         before, told = fetched(port), shown(stack, space.folder)
-        while sum("substream" in row for row in told) < PARTITIONS and len(rest) > EVENTS // 4:
-            # The answer comes with a batch that begins after the question.
+        while not is_shown(told) and len(rest) > EVENTS // 4:
+            # The answer comes with a batch that begins after the question, the state of the job when its first batch has ended.
             produce(stack.bootstrap, topic, rest[:20])
             rest, told = rest[20:], shown(stack, space.folder)
         job.kill()
@@ -149,6 +149,11 @@ def shown(stack: Stack, folder: Path) -> list[dict[str, Any]]:
     result = CliRunner().invoke(app, ["events", "--config", config, "--once", "--substreams", "--format", "json"], env=at(stack))
     assert result.exit_code == 0, result.output
     return list(json.loads(result.stdout)["rows"])
+
+
+def is_shown(rows: list[dict[str, Any]]) -> bool:
+    """Whether the job has told of substreams and its first batch has ended."""
+    return sum("substream" in row for row in rows) >= PARTITIONS and all(row.get("state") != "starting" for row in rows)
 
 
 def check_shown(rows: list[dict[str, Any]], topic: str) -> None:
