@@ -20,6 +20,7 @@ from sinks.stores.base import Batch, Progress, StoreContext
 from sinks.stores.iceberg.failures import translate_errors
 from sinks.stores.iceberg.progress import TableProgress, read_progress
 from sinks.stores.iceberg.reading import IcebergReader
+from sinks.stores.iceberg.rest_line import give_up_waiting
 from sinks.stores.iceberg.target import check_new, find_missing, make_layout
 from sinks.stores.object_store_errors import repeat_lost
 from sinks.stores.table_columns import fit_rows
@@ -75,6 +76,7 @@ class IcebergStore:
             self._catalog, self._is_ready = None, False
 
     def _load_catalog(self, **more: str) -> Catalog:
+        give_up_waiting()
         return load_catalog(self._settings.catalog_name, **{**reveal_properties(self._settings.catalog), **more})
 
     def _connect(self) -> Catalog:

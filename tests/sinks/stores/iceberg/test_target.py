@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from support.iceberg_reader import read_metadata, read_rows
 
 from ordering.errors import UnreachableError
 from sinks.stores.base import Batch, Progress, Rows, RowsRefused, Store, StoreContext, StoreError, Stream
+from sinks.stores.iceberg import rest_line
 from sinks.stores.iceberg import store as module
 from sinks.stores.registry import make_store
 from tidegate.settings.load import load
@@ -268,6 +270,15 @@ def test_a_table_that_was_replaced_is_filled_again(tmp_path: Path) -> None:
     assert store.progress([0]) == {}
     store.write(batch(0, {"Car": "a"}, {"Car": "b"}))
     assert sorted(row["Car"] for row in rows_in(tmp_path)) == ["a", "b"]
+
+
+def test_a_rest_catalog_that_falls_silent_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes the connection and says nothing: an error that the job repeats, and tells."""
+    monkeypatch.setattr(rest_line, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        catalog = {"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        with pytest.raises(UnreachableError, match="timed out"):
+            store_of(tmp_path, catalog=catalog).prepare()
 
 
 def test_secrets_of_the_catalog_come_from_the_environment_and_are_not_shown(tmp_path: Path) -> None:
