@@ -18,7 +18,7 @@ from tidegate.expressions.syntax.errors import Source, offset_of
 STEP = "TOP"
 """The name under which the rewritten SELECT reads the rows of the one without TOP."""
 TOP_EXAMPLE = "SELECT TOP 5 k, COUNT(*) AS n FROM i GROUP BY k, TumblingWindow(minute, 1) ORDER BY n DESC"
-# Values of these kinds are the same as members of a record and as columns; of others nothing needs to be said.
+# A member of a record has no static type. CAST gives members of these types that of their column again, for tables and files with types.
 _CAST = (Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR)
 
 
@@ -30,7 +30,7 @@ def has_top(select: exp.Select, source: Source) -> bool:
     options = limit.args.get("limit_options")
     if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
         raise source.not_yet(limit, "TOP with PERCENT or WITH TIES is", fix="give a number of rows", example=TOP_EXAMPLE)
-    if not isinstance(limit.expression, exp.Literal) or not limit.expression.this.isdecimal() or int(limit.expression.this) < 1:
+    if not isinstance(limit.expression, exp.Literal) or not limit.expression.this.isdecimal() or not 0 < int(limit.expression.this) < 2**63:
         raise source.error("TYPE", limit, "TOP takes a number of rows", fix="write a whole number from 1 on", example=TOP_EXAMPLE)
     if not select.args.get("group"):
         message = "TOP needs a window: the first rows of a stream depend on where a run starts"
@@ -68,8 +68,8 @@ def rewrite_top(select: exp.Select, rows: Rows, source: Source) -> exp.Expr:
     instants = f"(SELECT {collected} FROM [{STEP}] GROUP BY System.Timestamp()) AS t"
     rewritten = parse_one(f"SELECT {', '.join(columns)} FROM {instants} CROSS APPLY GetArrayElements(t.top_rows) AS e", read=Asa)
     for node in rewritten.walk():
-        # Offsets into a text that the author did not write.
-        node.meta.pop("start", None)
+        # Errors name the author's TOP, not a place in this text.
+        node.meta["start"] = offset_of(select.args["limit"])
     return rewritten
 
 
