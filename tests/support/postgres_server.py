@@ -52,17 +52,10 @@ class PostgresServer:
         self.process = subprocess.Popen(command, user=self._user, cwd="/", stdout=log, stderr=log, env=_environment())
         log.close()
         until_s = time.monotonic() + _START_S
-        while not self._answers():
+        while not postgres_answers(self.url()):
             assert self.process.poll() is None, f"PostgreSQL has ended: {(self._folder / 'postgres.log').read_text()[-2000:]}"
             assert time.monotonic() < until_s, "PostgreSQL does not answer"
             time.sleep(0.1)
-
-    def _answers(self) -> bool:
-        try:
-            psycopg.connect(self.url(), connect_timeout=2).close()
-        except psycopg.OperationalError:
-            return False
-        return True
 
     def kill(self) -> None:
         """End the server as a power cut would end its processes; what is committed is on disk."""
@@ -95,6 +88,15 @@ class PostgresServer:
                 (self.data / "postmaster.pid").unlink(missing_ok=True)
                 return
             time.sleep(0.05)
+
+
+def postgres_answers(url: str) -> bool:
+    """Tell whether a PostgreSQL takes connections there."""
+    try:
+        psycopg.connect(url, connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def _user() -> str | None:

@@ -1,9 +1,9 @@
 """
-Kafka and Redis in containers, each on a loopback port chosen before it starts and kept over a restart.
+Kafka, Redis and PostgreSQL in containers, each on a loopback port chosen before it starts and kept over a restart.
 
 ``deploy/kafka.sh`` is copied into the Kafka container and started there, so the same test runs on ``apache/kafka`` and
-on any image with Java and Kafka's jars in ``/opt/kafka/libs``. ``TIDEGATE_KAFKA_IMAGE`` and ``TIDEGATE_REDIS_IMAGE``
-name other images than the default ones.
+on any image with Java and Kafka's jars in ``/opt/kafka/libs``. ``TIDEGATE_KAFKA_IMAGE``, ``TIDEGATE_REDIS_IMAGE`` and
+``TIDEGATE_POSTGRES_IMAGE`` name other images than the default ones.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound
+from support.postgres_server import postgres_answers
 from support.repository import ROOT
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
@@ -24,6 +25,7 @@ from tidegate.stack.servers import kafka_answers, redis_answers
 
 KAFKA_IMAGE = os.environ.get("TIDEGATE_KAFKA_IMAGE", "apache/kafka:4.3.1")
 REDIS_IMAGE = os.environ.get("TIDEGATE_REDIS_IMAGE", "redis:8")
+POSTGRES_IMAGE = os.environ.get("TIDEGATE_POSTGRES_IMAGE", "postgres:18")
 START_TIMEOUT_S = 90.0
 _PORT_S = 30.0
 _SCRIPT = ROOT / "deploy" / "kafka.sh"
@@ -44,11 +46,11 @@ def engine_answers() -> bool:
         return False
 
 
-def missing_images() -> list[str]:
-    """Return those of the two images that the engine neither has nor can pull."""
+def missing_images(images: Iterable[str]) -> list[str]:
+    """Return those of the images that the engine neither has nor can pull."""
     client = docker.from_env()
     try:
-        return [image for image in (KAFKA_IMAGE, REDIS_IMAGE) if not _has(client, image)]
+        return [image for image in images if not _has(client, image)]
     finally:
         client.close()
 
@@ -133,6 +135,38 @@ class ContainerStack:
         """Bring Redis back at the same address."""
         _resume(self._redis)
         wait_for(self._redis.answers, "Redis", self._redis)
+
+
+class PostgresContainer:
+    """A PostgreSQL with the face of :class:`support.postgres_server.PostgresServer`, and its data as long as the container is there."""
+
+    def __init__(self) -> None:
+        self.port = fixed_port()
+        self._container = DockerContainer(POSTGRES_IMAGE)
+        self._container.ports["5432/tcp"] = ("127.0.0.1", self.port)
+        # To the image of PostgreSQL's own project; ours lets everybody in.
+        self._container.with_env("POSTGRES_HOST_AUTH_METHOD", "trust")
+        self._container.start()
+        self._wait()
+
+    def start(self) -> None:
+        """Bring it back at the same address."""
+        _resume(self._container)
+        self._wait()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        _halt(self._container, 0)
+
+    def stop(self) -> None:
+        """Remove it with its data."""
+        self._container.stop(force=True, delete_volume=True)
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def _wait(self) -> None:
+        wait_for(lambda: postgres_answers(self.url()), "PostgreSQL", self._container)
 
 
 def _resume(container: DockerContainer) -> None:

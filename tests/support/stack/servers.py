@@ -1,5 +1,6 @@
 """
-The servers of the integration tests: containers if a Docker engine answers and has the images, else the embedded stack.
+The servers of the integration tests: containers if a Docker engine answers and has the images, else the embedded stack, and a PostgreSQL as
+it is installed.
 
 ``TIDEGATE_TEST_STACK=containers`` or ``embedded`` forces one of them; containers forced without an engine or an image are a
 failure, never a skip.
@@ -18,11 +19,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import pytest
+from support.postgres_server import PostgresServer
 
 from tidegate.stack.embedded import EmbeddedStack
+
+if TYPE_CHECKING:
+    from support.stack.containers import PostgresContainer
 
 _NAP_S = 0.2
 started_on: list[str] = []
@@ -69,24 +74,38 @@ class SharedStack:
 @contextlib.contextmanager
 def own_servers(folder: Path) -> Iterator[Stack]:
     """Start a Kafka and a Redis of one's own, *folder* is theirs; stop them at the end."""
-    wish = os.environ.get("TIDEGATE_TEST_STACK", "")
-    if wish not in ("", "containers", "embedded"):
-        pytest.fail(f"TIDEGATE_TEST_STACK={wish!r}: write containers or embedded", pytrace=False)
-    obstacle = "TIDEGATE_TEST_STACK=embedded" if wish == "embedded" else _obstacle()
-    if wish == "containers" and obstacle:
-        pytest.fail(f"TIDEGATE_TEST_STACK=containers, but {obstacle}", pytrace=False)
+    obstacle = _obstacle("KAFKA_IMAGE", "REDIS_IMAGE")
     with _embedded(folder, obstacle) if obstacle else _containers() as running:
         yield running
 
 
-def _obstacle() -> str:
-    """Say what stands against containers; empty if nothing does."""
+def open_postgres() -> PostgresServer | PostgresContainer:
+    """Start a PostgreSQL of one's own, in a container if it can be; the summary says where it was."""
+    if obstacle := _obstacle("POSTGRES_IMAGE"):
+        started_on.append(f"PostgreSQL as it is installed, in no container ({obstacle})")
+        return PostgresServer()
     from support.stack import containers
 
-    if not containers.engine_answers():
-        return "no Docker engine answers"
-    missing = containers.missing_images()
-    return f"the engine cannot get {' nor '.join(missing)}" if missing else ""
+    started_on.append(f"PostgreSQL in a container ({containers.POSTGRES_IMAGE})")
+    return containers.PostgresContainer()
+
+
+def _obstacle(*images: str) -> str:
+    """Say what stands against containers of these images; empty if nothing does. Fails the test if it must have containers."""
+    wish = os.environ.get("TIDEGATE_TEST_STACK", "")
+    if wish not in ("", "containers", "embedded"):
+        pytest.fail(f"TIDEGATE_TEST_STACK={wish!r}: write containers or embedded", pytrace=False)
+    if wish == "embedded":
+        return "TIDEGATE_TEST_STACK=embedded"
+    from support.stack import containers
+
+    obstacle = "no Docker engine answers"
+    if containers.engine_answers():
+        missing = containers.missing_images(getattr(containers, name) for name in images)
+        obstacle = f"the engine cannot get {' nor '.join(missing)}" if missing else ""
+    if wish and obstacle:
+        pytest.fail(f"TIDEGATE_TEST_STACK=containers, but {obstacle}", pytrace=False)
+    return obstacle
 
 
 @contextlib.contextmanager

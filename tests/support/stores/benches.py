@@ -24,6 +24,7 @@ from support.installing import installed_here
 from support.object_server import CREDENTIALS, REGION, ObjectServer
 from support.postgres_server import PostgresServer
 from support.repository import ROOT
+from support.stack.servers import open_postgres
 from support.stores.kit import COLUMNS, KEY, Bench, value_of
 from support.valkey_server import Server
 
@@ -40,12 +41,12 @@ from tidegate.stack.embedded import free_port
 
 
 class PostgresBench:
-    """PostgreSQL in one of its modes."""
+    """PostgreSQL in one of its modes; the first in a container, if there is an engine."""
 
     refuses = "more"
 
     def __init__(self, mode: str) -> None:
-        self.server = PostgresServer()
+        self.server = open_postgres() if mode == "append" else PostgresServer()
         self._keyed = {} if mode == "append" else {"primary_key": KEY}
         self._mode = mode
 
