@@ -13,6 +13,30 @@ from ordering.errors import SettingError
 from tidegate.secret_masking import scrub
 
 _CHOICES_LISTED = 10  # most allowed words that an advice lists
+# What other systems call a setting.
+_COUNTERPARTS = {
+    "timestamp_by": "event_time event_time_field event_timestamp time time_field time_column timestamp timestamp_field timestamp_column ts",
+    "over": "key key_by key_field partition_by group_by substream substreams",
+    "late": "lateness allowed_lateness max_lateness late_arrival grace grace_period",
+    "early": "early_arrival",
+    "reorder": "out_of_order out_of_orderness max_out_of_orderness watermark watermark_delay delay slack",
+    "output_partitions": "partitions num_partitions",
+    "max_events_per_batch": "batch_size max_offsets_per_trigger max_poll_records max_records",
+    "fields": "schema columns",
+    "format": "value_format payload_format encoding deserializer serialization",
+    "headers": "header include_headers",
+    "topic": "name kafka_topic source_topic output_topic result_topic",
+    "bootstrap": "bootstrap_servers servers brokers broker_list host hosts url",
+    "client": "properties options config",
+    "url": "host hosts address uri dsn connection connection_string",
+    "checkpoint_dir": "checkpoint checkpoints checkpoint_location checkpoint_folder checkpoint_path state_dir",
+    "shuffle_partitions": "parallelism cores tasks",
+    "trigger": "trigger_interval batch_interval processing_time",
+    "files": "folder path file directory",
+    "primary_key": "key keys key_columns unique_key",
+    "batch_rows": "batch_size max_batch_size",
+    "mode": "insert_mode write_mode save_mode",
+}
 
 
 class SettingsReport(SettingError):
@@ -47,8 +71,15 @@ def nearest_word(word: str, allowed: Iterable[str]) -> str | None:
 
 
 def choice_fix(word: str, allowed: Iterable[str]) -> str:
-    """Return the advice for a misspelled *word*: the nearest spelling, if any, and all allowed words; of many only the nearest three."""
+    """
+    Return the advice for a misspelled *word*: the nearest spelling, if any, and all allowed words; of many only the nearest three.
+    For a word of another system it is the setting of that meaning.
+    """
     choices = sorted(allowed)
+    spelled = word.lower().replace("-", "_").replace(".", "_")
+    counterpart = next((setting for setting, words in _COUNTERPARTS.items() if setting in choices and spelled in words.split()), None)
+    if counterpart:
+        return f"write {counterpart}, which docs/settings.md describes"
     if len(choices) > _CHOICES_LISTED:
         first, second, third = difflib.get_close_matches(word.lower().replace("-", "_"), choices, n=3, cutoff=0)
         return f"did you mean {first}, {second} or {third}? docs/settings.md lists all {len(choices)}"

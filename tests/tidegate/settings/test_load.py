@@ -22,7 +22,7 @@ from tidegate.cli.config import as_toml
 from tidegate.settings.kinds import format_size, parse_size
 from tidegate.settings.load import Settings, load
 from tidegate.settings.manual import describe_settings
-from tidegate.settings.problems import SettingsReport
+from tidegate.settings.problems import _COUNTERPARTS, SettingsReport
 from tidegate.settings.sources import locate_keys, parse_assignments
 
 FLIGHTS = """\
@@ -308,6 +308,30 @@ def test_of_many_settings_the_nearest_three_are_named() -> None:
     names, _, rest = problem.fix.removeprefix("did you mean ").partition("? ")
     assert len(names.replace(" or ", ", ").split(", ")) == 3
     assert rest.startswith("docs/settings.md lists all ")
+
+
+@pytest.mark.parametrize(
+    ("table", "counterpart", "setting"),
+    [
+        ("inputs.flights", "event_time", "timestamp_by"),
+        ("inputs.flights", "Partition-By", "over"),
+        ("inputs.flights", "batch_size", "max_events_per_batch"),
+        ("kafka", "bootstrap_servers", "bootstrap"),
+        ("spark", "checkpoint_location", "checkpoint_dir"),
+        ("redis", "host", "url"),
+    ],
+)
+def test_a_word_of_another_system_is_answered_by_the_setting_of_that_meaning(table: str, counterpart: str, setting: str) -> None:
+    """Spelling alone would lead elsewhere."""
+    (problem,) = refusals(f'[{table}]\n{counterpart} = "3"\n')
+    assert problem.code == "TG-SETTING-UNKNOWN"
+    assert problem.fix == f"write {setting}, which docs/settings.md describes"
+
+
+def test_counterparts_lead_to_settings_that_there_are() -> None:
+    """Each is a setting of some table."""
+    documented = (ROOT / "docs/settings.md").read_text()
+    assert [setting for setting in _COUNTERPARTS if f"| `{setting}` |" not in documented] == []
 
 
 def test_a_misspelled_input_in_a_variable_makes_no_new_input() -> None:
