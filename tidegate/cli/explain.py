@@ -36,8 +36,13 @@ def explain(
     from tidegate.observe.console import live_line, print_json
     from tidegate.observe.terminal import print_lines, standard_error
     from tidegate.payloads.formats import PayloadFormat
+    from tidegate.settings.load import load_assigned
 
-    settings, admin, journal = open_services(config, assign)
+    # First what is wrong without a server: one that is away is not to hide it.
+    parse_places(places)
+    settings = load_assigned(config, assign)
+    settings.input(name)
+    admin, journal = open_services(settings)
     plan = plan_for_journal(settings, name, admin)
     skips = SkipBook.of(plan, journal).read().in_force
     plan = replace(plan, payloads=PayloadFormat.of(settings.input(name), settings.schema_registry), skips=skips)
@@ -92,19 +97,20 @@ def _print_skipped(skips: tuple[Skip, ...], partition: Partition, offsets: list[
     return others
 
 
-def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[Partition, list[int]]:
+def parse_places(places: list[str], partitions: tuple[Partition, ...] = ()) -> dict[Partition, list[int]]:
     """
     Return the requested offsets of each input partition, in their order.
-    Raises SettingError if a place has another form, or names no partition of the input.
+    Raises SettingError if a place has another form, or names none of *partitions*, if they are known.
     """
     offsets_by_partition: dict[Partition, list[int]] = {}
     for place in places:
         match = _PLACE.fullmatch(place)
-        partition = (match["topic"], int(match["partition"])) if match else None
-        if match is None or partition not in partitions:
+        partition = (match["topic"], int(match["partition"])) if match else ("", -1)
+        if match is None or (partitions and partition not in partitions):
             what = f"{place} names no record of the input"
             fix = "write topic-partition@offset, as dead letters, logs and tidegate compare do"
-            raise SettingError(what, code="TG-SETTING-PLACE", where="PLACE", fix=fix, example=f"{partitions[0][0]}-{partitions[0][1]}@1234")
+            topic, number = partitions[0] if partitions else ("flights", 0)
+            raise SettingError(what, code="TG-SETTING-PLACE", where="PLACE", fix=fix, example=f"{topic}-{number}@1234")
         offsets_by_partition.setdefault(partition, []).append(int(match["offset"]))
     return offsets_by_partition
 

@@ -55,8 +55,11 @@ def journal(
 ) -> None:
     """Show the facts that the journal holds of an input, or rebuild it from the ordered topic."""
     from ingest.journal.rebuild import read_topic_facts, restore_facts, roster_members
+    from tidegate.settings.load import load_assigned
 
-    settings, admin, redis_journal = open_services(config, assign)
+    settings = load_assigned(config, assign)
+    settings.input(name)
+    admin, redis_journal = open_services(settings)
     plan = plan_for_journal(settings, name, admin)
     if action is Action.SHOW:
         print_facts(plan, redis_journal, format)
@@ -66,17 +69,14 @@ def journal(
     print_rebuilt(restore_facts(plan, redis_journal, facts, dry_run), dry_run, format)
 
 
-def open_services(config: Path | None, assign: list[str] | None) -> tuple[Settings, Admin, RedisJournal]:
-    """Return the settings, the brokers and the journal, after checking that both answer."""
+def open_services(settings: Settings) -> tuple[Admin, RedisJournal]:
+    """Return the brokers and the journal, after checking that both answer; from now on logs are as the settings say."""
     from ingest.journal.redis_journal import RedisJournal
     from tidegate.kafka.admin import Admin
     from tidegate.observe import logs
-    from tidegate.settings.load import load_assigned
 
-    settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)
-    admin = Admin.connect(settings.kafka)
-    return settings, admin, RedisJournal.open(settings.redis)
+    return Admin.connect(settings.kafka), RedisJournal.open(settings.redis)
 
 
 def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -110,15 +111,14 @@ def produce(
         )
     topic, reader = places[-1], _LineReader(key, timestamp_by, timestamp_format)
     settings = load_assigned(config, assign)
-    newest_ms = _check_topic(settings, topic, has_own_times=sample or timestamp_by is not None)
-    with standard_error().spinner(f"producing to {topic}"):
-        if sample:
-            lines = sample_lines(time.time_ns() // 1000)
-            # Produced again, the sample goes on: a second hour of the same time would be late.
-            count = _send(settings, topic, (line for line in lines if (line.timestamp_ms or 0) > newest_ms))
-        else:
-            with _open(places[0]) as file:
-                count = _send(settings, topic, reader.read(file))
+    _refuse_own_topic(settings, topic)
+    with nullcontext() if sample else _open(places[0]) as file:
+        newest_ms = _check_topic(settings, topic, has_own_times=sample or timestamp_by is not None)
+        made = sample_lines(time.time_ns() // 1000)
+        # Produced again, the sample goes on: a second hour of the same time would be late.
+        lines = reader.read(file) if file else (line for line in made if (line.timestamp_ms or 0) > newest_ms)
+        with standard_error().spinner(f"producing to {topic}"):
+            count = _send(settings, topic, lines)
     if format is Format.JSON:
         print_json({"topic": topic, "records": count, "without_key": reader.without_key, "without_timestamp": reader.without_time})
         return
@@ -187,15 +187,19 @@ def _open(path: str) -> BinaryIO:
         raise SettingError(f"{path} cannot be read: {error.strerror}", code="TG-SETTING-FLAG", where="FILE") from None
 
 
-def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> int:
-    """Return the newest timestamp in a raw topic, milliseconds; -1 if it is empty."""
+def _refuse_own_topic(settings: Settings, name: str) -> None:
     from ingest.planner.joining_partitions import own_topics
-    from tidegate.kafka.admin import MAX_TIMESTAMP, Admin
-    from tidegate.observe.terminal import Styled, standard_error
 
     if name in own_topics(settings):
         what = f"{name} is written by a stage of this configuration: records of others would break it"
         raise RefusedError(what, code="TG-PRODUCE-OWN", where=name, fix="name a raw topic")
+
+
+def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> int:
+    """Return the newest timestamp in a raw topic, milliseconds; -1 if it is empty."""
+    from tidegate.kafka.admin import MAX_TIMESTAMP, Admin
+    from tidegate.observe.terminal import Styled, standard_error
+
     admin = Admin.connect(settings.kafka)
     topic = admin.require(name, f"create it: tidegate topic create {name} --partitions 2")
     if has_own_times and topic.uses_log_append_time:

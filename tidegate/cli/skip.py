@@ -42,9 +42,14 @@ def skip(
     from ingest.journal.skip_book import SkipBook
     from tidegate.cli.explain import parse_places
     from tidegate.cli.journal import open_services, plan_for_journal
+    from tidegate.settings.load import load_assigned
 
-    settings, admin, journal = open_services(config, assign)
+    settings = load_assigned(config, assign)
+    # First what is wrong without a server: one that is away is not to hide it.
     _refuse_queries(settings, name, place or "")
+    settings.input(name)
+    parse_places([place] if place else [])
+    admin, journal = open_services(settings)
     plan = plan_for_journal(settings, name, admin)
     book = SkipBook.of(plan, journal)
     if place is None:

@@ -61,6 +61,7 @@ def verify(
     from tidegate.cli.journal import open_services
     from tidegate.observe.console import print_json
     from tidegate.observe.terminal import print_lines
+    from tidegate.settings.load import load_assigned
     from tidegate.verify.attestation import read_private_key, sign
     from tidegate.verify.because import explain_stages
     from tidegate.verify.report import as_dict, as_lines, make_statement
@@ -72,7 +73,7 @@ def verify(
     if sign_with is not None:
         # Before anything is computed: a key that cannot be read would waste the work.
         read_private_key(sign_with)
-    settings, admin, journal = open_services(config, assign)
+    settings = load_assigned(config, assign)
     since_us, until_us = _parse_time(since, "--since"), _parse_time(until, "--until")
     if since_us is not None and until_us is not None and since_us >= until_us:
         raise SettingError("--until is not after --since", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")
@@ -80,8 +81,9 @@ def verify(
         what, fix = "a sample is not attested", "leave --sample or --sign out; --since and --until attest a part"
         raise SettingError(what, code="TG-SETTING-CONFLICT", where="--sign", fix=fix)
     name, is_input = find_target(settings, target)
-    requested = parse_start(start, time.time_ns() // 1_000)
-    request = Request(settings, admin, journal, read_scripts(settings, queries or []), since_us, until_us, requested)
+    requested, scripts = parse_start(start, time.time_ns() // 1_000), read_scripts(settings, queries or [])
+    admin, journal = open_services(settings)
+    request = Request(settings, admin, journal, scripts, since_us, until_us, requested)
     if sample is not None:
         seed = time.time_ns() % 1_000_000 if seed is None else seed
         _verify_sample(request, name, sample, seed, format, is_input=is_input)

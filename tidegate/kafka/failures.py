@@ -27,6 +27,8 @@ _LOGIN_ERRORS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAIL
 # One side rejects the other's certificate. librdkafka reports the brokers' TLS alert as a broken connection, and sometimes its own refusal
 # too.
 _TLS_REFUSAL = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
+# How long an attempt took, and how often the same was seen: "(after 0ms in state CONNECT, 1 identical error(s) suppressed)".
+_LOG_SUFFIX = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)$")
 _HANDSHAKE_S = 2.0
 _KAFKA_PORT = 9092
 HOPELESS_CODES = frozenset({"TG-KAFKA-DENIED", "TG-KAFKA-AUTH", "TG-KAFKA-TLS"})
@@ -67,8 +69,8 @@ def kafka_failure(
 
 
 def error_text(error: KafkaError) -> str:
-    """Return librdkafka's text without secrets and without the name of its thread."""
-    text = scrub(error.str())
+    """Return librdkafka's text without secrets, the name of its thread, and what it counts for its own log."""
+    text = _LOG_SUFFIX.sub("", scrub(error.str()))
     return text.partition("/bootstrap: ")[2] or text
 
 
