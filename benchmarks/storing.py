@@ -4,7 +4,8 @@ How fast a result topic gets into a store, beside the store's own bulk load of t
 Each figure is a ratio within one run: the rows of ``tidegate sink`` a second, read from Kafka, typed and written with their progress in
 batches, divided by those of the load alone, whose rows lie ready in memory in the form that the store reads. For PostgreSQL the load is
 one COPY into the table (append); COPY into a temporary table and INSERT ... ON CONFLICT DO UPDATE, batch by batch (upsert). For Delta Lake
-it is delta-rs appending batch by batch. CPU is that of this process and of PostgreSQL's, without the brokers'.
+it is delta-rs appending batch by batch, for ClickHouse an INSERT of each batch from Arrow over HTTP, into a table that is on disk before it
+answers (its engine behind a door of ours). CPU is that of this process and of the store's server, without the brokers'.
 
 Law: after each run the table has exactly the rows of the topic.
 """
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import psutil
 import psycopg
@@ -34,6 +36,7 @@ from ordering.model.events import Released
 from sinks.copying.job import SinkJob, prepare
 from sinks.parquet_columns import Column
 from sinks.stores.base import Rows
+from sinks.stores.clickhouse.target import literal
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer
@@ -42,6 +45,7 @@ from tidegate.stack.embedded import EmbeddedStack
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.postgres_server import PostgresServer
+from support.stores.benches import ClickHouseBench
 
 COLUMNS: tuple[Column, ...] = (
     ("number", "bigint"),
@@ -138,12 +142,29 @@ def load_delta(path: str, tables: list[pa.Table]) -> None:
         write_deltalake(path, table, mode="append")
 
 
-def spent_s(server: PostgresServer) -> float:
-    """Return the CPU seconds of this process and of the server's, without those of connections that are still open."""
-    # Those of a connection count once the server has seen it end.
+def load_clickhouse(bench: ClickHouseBench, tables: list[pa.Table]) -> None:
+    """Insert each batch into a new table."""
+    kinds = ("Int64", "String", "DateTime64(6, 'UTC')", "Int64", "Float64", "Bool")
+    made = ", ".join(f"{name} Nullable({kind})" for (name, _), kind in zip(COLUMNS, kinds, strict=True))
+    settings = "fsync_after_insert = 1, fsync_part_directory = 1"
+    bench.execute(f"CREATE TABLE kit.alone ({made}) ENGINE = MergeTree ORDER BY tuple() SETTINGS {settings}")
+    insert = f"INSERT INTO kit.alone SELECT * FROM input({literal(made)}) FORMAT ArrowStream"
+    headers = {"X-ClickHouse-User": bench.USER, "X-ClickHouse-Key": bench.PASSWORD}
+    with httpx2.Client(headers=headers, timeout=60) as client:
+        for table in tables:
+            body = pa.BufferOutputStream()
+            with pa.ipc.new_stream(body, table.schema) as stream:
+                stream.write_table(table)
+            answer = client.post(bench.url(), params={"query": insert}, content=body.getvalue().to_pybytes())
+            assert answer.status_code == 200, answer.text
+
+
+def spent_s(*servers: int) -> float:
+    """Return the CPU seconds of this process and of the servers', without those of connections that are still open."""
+    # Those of a connection of PostgreSQL count once the server has seen it end.
     time.sleep(0.5)
-    times = psutil.Process(server.process.pid).cpu_times()
-    return time.process_time() + times.user + times.system + times.children_user + times.children_system
+    times = [psutil.Process(server).cpu_times() for server in servers]
+    return time.process_time() + sum(each.user + each.system + each.children_user + each.children_system for each in times)
 
 
 def measure(rows: int, folder: Path) -> dict[str, Any]:
@@ -151,7 +172,9 @@ def measure(rows: int, folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {"rows": rows, "cores": os.cpu_count()}
     texts = ready_texts(rows)
     tables = [make_typed_table(rows_of(start, min(_BATCH, rows - start)), COLUMNS) for start in range(0, rows, _BATCH)]
-    server = PostgresServer()
+    server, clickhouse = PostgresServer(), ClickHouseBench(folder)
+    servers = server.process.pid, clickhouse.process.pid
+    (folder / "stack").mkdir()
 
     def into_server(load: Callable[[psycopg.Connection[Any], list[memoryview]], None]) -> None:
         with psycopg.connect(server.url()) as connection:
@@ -164,6 +187,7 @@ def measure(rows: int, folder: Path) -> dict[str, Any]:
             lambda: into_server(load_merged),
         ),
         "delta": ({"delta": {"path": str(folder / "delta")}}, lambda: load_delta(str(folder / "alone"), tables)),
+        "clickhouse": ({"clickhouse": clickhouse.given("sink")}, lambda: load_clickhouse(clickhouse, tables)),
     }
     try:
         with EmbeddedStack(folder / "stack") as stack:
@@ -171,12 +195,12 @@ def measure(rows: int, folder: Path) -> dict[str, Any]:
             for mode, (store, load) in loads.items():
                 outputs = {"rides": {"topic": "rides", **store}}
                 settings = Settings(kafka={"bootstrap": stack.bootstrap}, redis={"url": stack.redis_url}, outputs=outputs)  # type: ignore[arg-type]
-                before_s = spent_s(server)
+                before_s = spent_s(*servers)
                 sink_s, memory = copied(settings, "rides")
-                sink_cpu_s, began_s = spent_s(server) - before_s, time.perf_counter()
+                sink_cpu_s, began_s = spent_s(*servers) - before_s, time.perf_counter()
                 load()
-                load_s, load_cpu_s = time.perf_counter() - began_s, spent_s(server) - before_s - sink_cpu_s
-                check_same(mode, server, folder, rows)
+                load_s, load_cpu_s = time.perf_counter() - began_s, spent_s(*servers) - before_s - sink_cpu_s
+                check_same(mode, server, clickhouse, folder, rows)
                 figures[mode] = {
                     "sink_rows_per_s": round(rows / sink_s),
                     "load_rows_per_s": round(rows / load_s),
@@ -188,11 +212,19 @@ def measure(rows: int, folder: Path) -> dict[str, Any]:
             stack.stop(wipe=True)
     finally:
         server.stop()
+        clickhouse.close()
     return figures
 
 
-def check_same(mode: str, server: PostgresServer, folder: Path, rows: int) -> None:
+def check_same(mode: str, server: PostgresServer, clickhouse: ClickHouseBench, folder: Path, rows: int) -> None:
     """Check that the sink's table has the rows of the load."""
+    if mode == "clickhouse":
+        names = ", ".join(name for name, _ in COLUMNS)
+        left, right = (f"SELECT {names} FROM kit.{table}" for table in ("sink", "alone"))
+        for query in (f"{left} EXCEPT {right}", f"{right} EXCEPT {left}"):
+            assert clickhouse.execute(f"SELECT count() FROM ({query})") == b"0\n", "clickhouse: the table has other rows than the load"
+        assert clickhouse.execute("SELECT count() FROM kit.sink") == b"%d\n" % rows
+        return
     if mode == "delta":
         found = [DeltaTable(str(folder / name)).to_pyarrow_table().sort_by("number") for name in ("delta", "alone")]
         assert len(found[0]) == rows

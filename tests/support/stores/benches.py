@@ -364,7 +364,7 @@ class ClickHouseBench:
         self.start()
 
     def settings(self, target: str, port: int | None = None, **given: Any) -> ClickHouseSettings:
-        return ClickHouseSettings.model_validate({"url": self.url(port), **self._given(target), "password": self.PASSWORD, **given})
+        return ClickHouseSettings.model_validate({**self.given(target, port), **given})
 
     def url(self, port: int | None = None) -> str:
         return f"http://127.0.0.1:{port or self._port}/"
@@ -373,11 +373,13 @@ class ClickHouseBench:
         return make_store("clickhouse", self.settings(target, port), StoreContext("results", stream, COLUMNS))
 
     def table(self, target: str, port: int | None = None) -> str:
-        given = {"url": self.url(port), **self._given(target), "password": f"file:{self._secret}"}
+        given = {**self.given(target, port), "password": f"file:{self._secret}"}
         return "[outputs.results.clickhouse]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items())
 
-    def _given(self, target: str) -> dict[str, str]:
-        return {"user": self.USER, "database": "kit", "table": target, "request_timeout": "10s"}
+    def given(self, target: str, port: int | None = None) -> dict[str, str]:
+        """Return the settings by their names, the password as it is."""
+        who = {"user": self.USER, "password": self.PASSWORD}
+        return {"url": self.url(port), **who, "database": "kit", "table": target, "request_timeout": "10s"}
 
     def execute(self, statement: str) -> bytes:
         """Run a statement as its user would; return what it gives."""
@@ -397,12 +399,12 @@ class ClickHouseBench:
         return self._port
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
 
     def start(self) -> None:
         program = Path(__file__).with_name("clickhouse_server.py")
-        self._process = start_listening([str(program), str(self._port), str(self._folder), self.USER, self.PASSWORD], self._port)
+        self.process = start_listening([str(program), str(self._port), str(self._folder), self.USER, self.PASSWORD], self._port)
 
     def close(self) -> None:
         self.kill()
