@@ -55,16 +55,20 @@ class _Probe:
         self._properties, self._topic, self._partition = {**properties, "group.id": "tidegate"}, topic, partition
         self._open: list[Consumer] = []
 
-    def reason_unreadable(self, offset: int) -> str | None:
-        for _ in range(_TRIES):
+    def reason_unreadable(self, offset: int, waits: int = 1) -> str | None:
+        """Return what the client says of broken bytes at *offset*; None if it can be read, or if nothing comes, waited for so many times."""
+        for tried in range(1, _TRIES + 1):
             consumer = Consumer(self._properties)
             self._open.append(consumer)
             consumer.assign([TopicPartition(self._topic, self._partition, offset)])
             message = consumer.poll(_ANSWER_TIMEOUT_S)
             if message is None:
-                return None
+                if tried >= waits:
+                    return None
+                continue
             error = message.error()
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
+            # An end elsewhere is that of the wrong offset to which the client went on.
+            if error is None or (error.code() == KafkaError._PARTITION_EOF and message.offset() == offset):
                 return None
             if is_unreadable(error):
                 return error_text(error)
@@ -72,7 +76,8 @@ class _Probe:
 
     def is_readable(self, offset: int) -> bool:
         """Return whether the bytes of an offset are not known to be broken; also if it is the end of the partition, or beyond."""
-        return self.reason_unreadable(offset) is None
+        # On a busy machine an answer may be late, and silence would make the range too short.
+        return self.reason_unreadable(offset, waits=3) is None
 
 
 def _main() -> None:
