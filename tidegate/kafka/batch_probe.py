@@ -56,7 +56,7 @@ class _Probe:
         self._open: list[Consumer] = []
 
     def reason_unreadable(self, offset: int, waits: int = 1) -> str | None:
-        """Return what the client says of broken bytes at *offset*; None if it can be read, or if nothing comes, waited for so many times."""
+        """Return what the client says of broken bytes at *offset*; None if they can be read, or nothing comes in so many *waits*."""
         for tried in range(1, _TRIES + 1):
             consumer = Consumer(self._properties)
             self._open.append(consumer)
