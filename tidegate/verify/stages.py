@@ -10,6 +10,7 @@ that is computed from it, which hands its records to the comparison of the topic
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -142,7 +143,12 @@ def verify(request: Request, name: str, *, is_input: bool) -> list[Stage]:
     planned: _Planned = {}
     _plan(replace(request, target=name), name, is_input, Part(request.since_us, request.until_us), planned)
     stages = [stage for stage, _ in planned.values()]
-    _run(stages, request.on_records)
+    # What is there by now stays to the end: the collector need not walk through it after every few pieces.
+    gc.freeze()
+    try:
+        _run(stages, request.on_records)
+    finally:
+        gc.unfreeze()
     return stages
 
 
