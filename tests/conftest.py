@@ -13,12 +13,15 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from support.durations import DURATIONS, read_durations, write_durations
 from support.repository import ROOT
+
+if TYPE_CHECKING:
+    from support.postgres_server import PostgresServer
 
 _BASE = settings(
     deadline=None,
@@ -53,6 +56,16 @@ def _logging_ends_with_its_test() -> Iterator[None]:
     yield
     root = logging.getLogger()
     root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL for the tests of one file."""
+    from support.postgres_server import PostgresServer
+
+    made = PostgresServer()
+    yield made
+    made.stop()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -22,16 +22,8 @@ INTO doubled FROM results
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """A PostgreSQL for this file."""
-    made = PostgresServer()
-    yield made
-    made.stop()
-
-
 @pytest.fixture
-def space(tmp_path: Path, stack: SharedStack, server: PostgresServer) -> Iterator[Workspace]:
+def space(tmp_path: Path, stack: SharedStack, postgres: PostgresServer) -> Iterator[Workspace]:
     """A folder with a query over results, whose own results go into a table."""
     topic, schema = fresh("results"), fresh("s").replace("-", "_")
     tables = f"""
@@ -44,7 +36,7 @@ query = "doubled.sql"
 sink_in_job = true
 
 [outputs.doubled.postgres]
-url = "{server.url()}"
+url = "{postgres.url()}"
 table = "{schema}.doubled"
 mode = "upsert"
 primary_key = ["number"]
@@ -57,10 +49,10 @@ primary_key = ["number"]
         yield made
 
 
-def test_a_query_fills_its_store_itself(server: PostgresServer, space: Workspace) -> None:
+def test_a_query_fills_its_store_itself(postgres: PostgresServer, space: Workspace) -> None:
     """With sink_in_job the rows are there when the query has ended, with the types of its columns."""
     space.start("query", "doubled.sql").finish()
-    with psycopg.connect(server.url()) as connection:
+    with psycopg.connect(postgres.url()) as connection:
         schema = space.schema  # type: ignore[attr-defined]
         rows = connection.execute(
             f'SELECT number, name, "Twice"::text::float8, at FROM {schema}.doubled ORDER BY number'.encode()
@@ -70,10 +62,10 @@ def test_a_query_fills_its_store_itself(server: PostgresServer, space: Workspace
     assert [row[2] for row in rows] == [value["speed"] * 2 for value in wanted]
 
 
-def test_lint_and_plan_compare_the_columns(server: PostgresServer, space: Workspace) -> None:
+def test_lint_and_plan_compare_the_columns(postgres: PostgresServer, space: Workspace) -> None:
     """A table that lacks a column or has another type is found before anything starts, with the statement that mends it."""
     schema = space.schema  # type: ignore[attr-defined]
-    with psycopg.connect(server.url()) as connection:
+    with psycopg.connect(postgres.url()) as connection:
         connection.execute(f"CREATE SCHEMA {schema}".encode())
         connection.execute(f"CREATE TABLE {schema}.doubled (number bigint PRIMARY KEY, name jsonb, at timestamptz)".encode())
     lint = space.start("lint", "doubled.sql", "--config", "tidegate.toml")

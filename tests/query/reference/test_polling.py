@@ -27,18 +27,10 @@ MANY = "SELECT now() - make_interval(secs => n) AS begins, NULL::date AS ends FR
 NOW = "2001-01-05T12:00:00.5Z"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """One server for this file."""
-    made = PostgresServer()
-    yield made
-    made.stop()
-
-
 @pytest.fixture
-def table(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+def table(postgres: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
     """An empty table of airports."""
-    with psycopg.connect(server.url(), autocommit=True) as connection:
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute(
             "DROP TABLE IF EXISTS airports; CREATE TABLE airports (code text, city text, begins timestamptz, ends timestamptz)"
         )
@@ -46,14 +38,14 @@ def table(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture
-def settings(server: PostgresServer, tmp_path: Path) -> ReferenceSettings:
+def settings(postgres: PostgresServer, tmp_path: Path) -> ReferenceSettings:
     """A reference table that asks that table."""
-    return make(server, tmp_path)
+    return make(postgres, tmp_path)
 
 
-def make(server: PostgresServer, folder: Path, **given: Any) -> ReferenceSettings:
+def make(postgres: PostgresServer, folder: Path, **given: Any) -> ReferenceSettings:
     """Return settings with files in *folder*."""
-    query = {"url": server.url(), "query": QUERY, "valid_from": "begins", "valid_until": "ends", "poll": "1h", **given}
+    query = {"url": postgres.url(), "query": QUERY, "valid_from": "begins", "valid_until": "ends", "poll": "1h", **given}
     return ReferenceSettings.model_validate(
         {"__name__": "airports", "path": f"{folder}/airports-{{date}}T{{time}}.ndjson", "postgres": query}
     )
@@ -112,7 +104,7 @@ def test_an_empty_table_is_a_version_too(table: psycopg.Connection[Any], setting
 
 
 def test_two_jobs_that_ask_at_the_same_time_do_not_overwrite_each_other(
-    table: psycopg.Connection[Any], server: PostgresServer, settings: ReferenceSettings
+    table: psycopg.Connection[Any], postgres: PostgresServer, settings: ReferenceSettings
 ) -> None:
     """Who comes second keeps what is there."""
     add(table, "ORD", "Chicago", None)
@@ -134,12 +126,12 @@ def test_two_jobs_that_ask_at_the_same_time_do_not_overwrite_each_other(
     ],
 )
 def test_a_wrong_query_is_refused(
-    table: psycopg.Connection[Any], server: PostgresServer, tmp_path: Path, given: dict[str, Any], words: str
+    table: psycopg.Connection[Any], postgres: PostgresServer, tmp_path: Path, given: dict[str, Any], words: str
 ) -> None:
     """With the server's words; nothing is written, neither there nor here."""
     add(table, "ORD", "Chicago", None)
     with pytest.raises(RefusedError) as caught:
-        poll(make(server, tmp_path, **given), time.time_ns() // 1_000)
+        poll(make(postgres, tmp_path, **given), time.time_ns() // 1_000)
     assert caught.value.code == "TG-REFERENCE-QUERY"
     assert words in caught.value.what
     assert list(tmp_path.iterdir()) == []
@@ -147,24 +139,24 @@ def test_a_wrong_query_is_refused(
 
 
 def test_a_server_that_is_away_stops_a_start_only_if_nothing_is_there(
-    table: psycopg.Connection[Any], server: PostgresServer, tmp_path: Path
+    table: psycopg.Connection[Any], postgres: PostgresServer, tmp_path: Path
 ) -> None:
     """Else the job goes on with what it has, and says so."""
     add(table, "ORD", "Chicago", None)
-    away = make(server, tmp_path, url="postgresql://postgres@127.0.0.1:1/postgres")
+    away = make(postgres, tmp_path, url="postgresql://postgres@127.0.0.1:1/postgres")
     with pytest.raises(UnreachableError):
         fill_empty({"airports": away}, ["airports"])
-    poll(make(server, tmp_path), parse_tick(NOW))
+    poll(make(postgres, tmp_path), parse_tick(NOW))
     fill_empty({"airports": away}, ["airports"])
     with capture_logs() as logs:
         poll_at_start(away)
     assert [line["code"] for line in logs] == ["TG-STORE-UNREACHABLE"]
 
 
-def test_a_running_job_finds_new_versions(table: psycopg.Connection[Any], server: PostgresServer, tmp_path: Path) -> None:
+def test_a_running_job_finds_new_versions(table: psycopg.Connection[Any], postgres: PostgresServer, tmp_path: Path) -> None:
     """Each poll asks; one that fails is logged once, and the next one asks again."""
     add(table, "ORD", "Chicago", None)
-    polling = Polling(make(server, tmp_path, poll="1s"))
+    polling = Polling(make(postgres, tmp_path, poll="1s"))
     with capture_logs() as logs:
         polling.start()
         until(lambda: len(list(tmp_path.iterdir())) == 1)

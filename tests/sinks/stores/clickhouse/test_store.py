@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from support.certificates import Authority
 from support.stores.benches import ClickHouseBench
+from support.stores.writers import batch, refusal_of
 from support.tls_proxy import TlsFront
 
 from ordering.errors import SettingError, UnreachableError
@@ -27,7 +28,7 @@ from tidegate.settings.load import Settings
 
 pytestmark = pytest.mark.heavy
 COLUMNS = (("car", "nvarchar(max)"), ("fixes", "bigint"), ("speed", "float"), ("at", "datetime"), ("is_odd", "bit"), ("more", "record"))
-STREAM = Stream("rides", "id", 4)
+STREAM = Stream("rides", "id-of-rides", 4)
 PLACE = "_topic_id String, _partition Int32, _seq Int64"
 MADE = "ENGINE = MergeTree ORDER BY _seq"
 WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"
@@ -55,14 +56,6 @@ def store_of(server: ClickHouseBench, table: str, columns: Any = COLUMNS, **sett
     return ClickHouseStore(StoreContext("rides", STREAM, columns), server.settings(table, **settings))
 
 
-def batch(start: int, *values: dict[str, Any], partition: int = 0) -> Batch:
-    """Return these results as the batch that begins at *start*."""
-    place = np.arange(start, start + len(values))
-    texts = pa.array([json.dumps(value).encode() for value in values], pa.binary())
-    rows = Rows(place, place, place, pa.nulls(len(values), pa.binary()), texts)
-    return Batch("id", partition, start, start + len(values), start + len(values), rows)
-
-
 def many(start: int, end: int, partition: int = 0) -> Batch:
     """Return the batch with ``start <= fixes < end``, five to a month."""
     values = (
@@ -84,17 +77,6 @@ def numbers(server: ClickHouseBench, table: str, partition: int = 0) -> list[int
     return [number for (number,) in rows_in(server, table, "_seq", f"WHERE _partition = {partition}")]
 
 
-def refusal_of(store: ClickHouseStore) -> StoreError:
-    """Return the error with which a check ends; preparing ends with the same."""
-    with pytest.raises(StoreError) as checked:
-        store.check()
-    with pytest.raises(StoreError) as prepared:
-        store.prepare()
-    store.close()
-    assert checked.value.as_dict() == prepared.value.as_dict()
-    return checked.value
-
-
 def test_a_table_is_made_with_the_types_of_the_query(server: ClickHouseBench, table: str) -> None:
     """Every type, NULL in each, names that need quotes; sorted by the result's place, or as asked."""
     columns = (*COLUMNS, ("My `x` \\ 'y'", "any"))
@@ -112,14 +94,14 @@ def test_a_table_is_made_with_the_types_of_the_query(server: ClickHouseBench, ta
         store.write(batch(0, {**result, "My `x` \\ 'y'": 7}, {}))
         store.close()
         found = rows_in(server, name)
-        assert [*result.values(), "7", "id", 0, 0] == [
+        assert [*result.values(), "7", "id-of-rides", 0, 0] == [
             *found[0][:3],
             found[0][3].replace(" ", "T") + "Z",
             found[0][4],
             json.loads(found[0][5]),
             *found[0][6:],
         ]
-        assert found[1] == [*[None] * 7, "id", 0, 1]
+        assert found[1] == [*[None] * 7, "id-of-rides", 0, 1]
         assert server.execute(f"SELECT sorting_key FROM system.tables WHERE name = '{name}'").decode().strip() == sorting
     types = server.execute(f"SELECT type FROM system.columns WHERE table = '{name}' LIMIT 6 FORMAT LineAsString")
     assert types.decode().splitlines() == [
@@ -147,9 +129,9 @@ def test_a_table_keeps_its_own_types_and_the_server_says_which_rows_do_not_fit(s
     assert numbers(server, table) == [], "the batch does not stand"
     assert server.execute("SELECT count() FROM system.tables WHERE name LIKE 'tidegate_check%'") == b"0\n"
     store.write(whole.without(found))
-    assert rows_in(server, table) == [["new", "b", 7, "2001-01-02 12:04:05.000006000", "id", 0, place] for place in (0, 7)]
+    assert rows_in(server, table) == [["new", "b", 7, "2001-01-02 12:04:05.000006000", "id-of-rides", 0, place] for place in (0, 7)]
     nothing = batch(8, {**good, "fixes": 300})
-    assert store.write(nothing.without({8})) == store.progress([0])[0] == Progress("id", 9, 9)
+    assert store.write(nothing.without({8})) == store.progress([0])[0] == Progress("id-of-rides", 9, 9)
     store.close()
 
 
@@ -219,7 +201,7 @@ def test_a_batch_is_one_block_however_large(server: ClickHouseBench, table: str)
     store.prepare()
     values = pa.array([b'{"fixes":%d}' % number for number in range(300_000)], pa.binary())
     place = np.arange(len(values))
-    store.write(Batch("id", 0, 0, len(values), len(values), Rows(place, place, place, pa.nulls(len(values), pa.binary()), values)))
+    store.write(Batch("id-of-rides", 0, 0, len(values), len(values), Rows(place, place, place, pa.nulls(len(values), pa.binary()), values)))
     assert server.execute(f"SELECT count(), sum(rows) FROM system.parts WHERE table = '{table}'") == b"1\t300000\n"
 
 
@@ -250,14 +232,14 @@ def test_a_batch_that_stands_in_part_is_completed_after_any_time(
     with pytest.raises(Killed):
         store.write(many(0, 20))
     monkeypatch.undo()
-    assert store.progress([0]) == {0: Progress("id", 0, 0, 20)}, "whoever goes on must repeat just this batch"
+    assert store.progress([0]) == {0: Progress("id-of-rides", 0, 0, 20)}, "whoever goes on must repeat just this batch"
     server.execute(f"ALTER TABLE kit.{table} DELETE WHERE fixes >= 5 AND fixes < 15 SETTINGS mutations_sync = 2")
     for number in range(120):
         server.execute(f"INSERT INTO kit.{table} (fixes, at, _seq) SETTINGS async_insert = 0 VALUES ({number}, '2000-01-01', -1)")
     assert store.write(many(0, 7)).end == 20, "another end is not taken"
     assert store.write(many(0, 20)).position == 20
     assert [number for number in numbers(server, table) if number >= 0] == list(range(20))
-    assert len(rows_in(server, table, "_seq", "WHERE _topic_id = 'id'")) == 20
+    assert len(rows_in(server, table, "_seq", "WHERE _topic_id = 'id-of-rides'")) == 20
     store.close()
 
 
@@ -276,7 +258,7 @@ def test_rows_that_were_deleted_before_their_progress_moved_are_not_passed(
         with pytest.raises(UnreachableError, match="DROP TABLE"):
             store.write(ten)
         store.close()
-    assert store.progress([0]) == {0: Progress("id", 0, 0, 10)}
+    assert store.progress([0]) == {0: Progress("id-of-rides", 0, 0, 10)}
     server.execute(f"DROP TABLE kit.{table}_tidegate_progress")
     store.close()
     assert store.write(ten).position == 10
@@ -303,8 +285,8 @@ def test_statements_that_come_late_change_nothing(server: ClickHouseBench, table
         rows = typed_columns(each.rows, held_up._context)
         for tried in (statements.note, statements.rows, statements.done):
             held_up._client.insert(tried, f"a new token {next(_number)}", rows if tried == statements.rows else None)
-            assert other.progress([0])[0] == Progress("id", 120, 120)
-        assert held_up.write(each) == Progress("id", 120, 120)
+            assert other.progress([0])[0] == Progress("id-of-rides", 120, 120)
+        assert held_up.write(each) == Progress("id-of-rides", 120, 120)
     assert numbers(server, table) == list(range(120))
     for store in stores:
         store.close()
@@ -319,7 +301,7 @@ def test_two_writers_at_the_same_moment(server: ClickHouseBench, table: str) -> 
     def write(store: ClickHouseStore, length: int) -> None:
         position = 0
         while position < 200:
-            known = store.progress([0]).get(0, Progress("id", 0, 0))
+            known = store.progress([0]).get(0, Progress("id-of-rides", 0, 0))
             position = store.write(many(known.position, known.end or known.position + length)).position
 
     threads = [threading.Thread(target=write, args=(store, 7 + number)) for number, store in enumerate(stores)]
@@ -370,7 +352,7 @@ def test_of_inserts_that_overlap_the_server_keeps_one(server: ClickHouseBench, t
     for start in range(0, 200_000, len(values)):
         place = np.arange(start, start + len(values))
         end = start + len(values)
-        whole = Batch("id", 0, start, end, end, Rows(place, place, place, pa.nulls(len(values), pa.binary()), values))
+        whole = Batch("id-of-rides", 0, start, end, end, Rows(place, place, place, pa.nulls(len(values), pa.binary()), values))
         writers = [threading.Thread(target=store.write, args=(whole,)) for store in stores]
         for writer in writers:
             writer.start()

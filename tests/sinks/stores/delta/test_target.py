@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from support.delta_reader import read_actions, read_rows
+from support.stores.writers import batch, pause_with, refusal_of, write_at_once
 
-from ordering.errors import SettingError, UnreachableError
-from sinks.stores.base import Batch, Progress, Rows, RowsRefused, Store, StoreContext, StoreError, Stream
+from ordering.errors import SettingError
+from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, StoreError, Stream
 from sinks.stores.delta import store as module
 from sinks.stores.registry import make_store
 from tidegate.settings.load import load
@@ -29,24 +26,6 @@ def store_of(path: Path, columns: Any = COLUMNS, topic: str = "rides", **setting
     """Return a store of the output ``rides``."""
     given = DeltaSettings.model_validate({"path": str(path), **settings})
     return make_store("delta", given, StoreContext("rides", Stream(topic, f"id-of-{topic}", 1), columns))
-
-
-def batch(start: int, *values: dict[str, Any], topic: str = "rides") -> Batch:
-    """Return these results as the batch that begins at *start*."""
-    place = np.arange(start, start + len(values))
-    texts = pa.array([json.dumps(value).encode() for value in values], pa.binary())
-    end = start + len(values)
-    return Batch(f"id-of-{topic}", 0, start, end, end, Rows(place, place, place, pa.nulls(len(values), pa.binary()), texts))
-
-
-def refusal_of(store: Store) -> StoreError:
-    """Return the error with which a check ends; preparing ends with the same."""
-    with pytest.raises(StoreError) as checked:
-        store.check()
-    with pytest.raises(StoreError) as prepared:
-        store.prepare()
-    assert checked.value.as_dict() == prepared.value.as_dict()
-    return checked.value
 
 
 def test_a_table_is_made_with_the_columns_of_the_query(tmp_path: Path) -> None:
@@ -142,13 +121,7 @@ def test_a_zombie_finds_the_batch_done(tmp_path: Path, monkeypatch: pytest.Monke
     """A writer stops between reading the progress and its commit, another one writes the batch and more: the first changes nothing."""
     zombie, other = store_of(tmp_path), store_of(tmp_path)
     zombie.prepare()
-    pauses = iter([lambda: other.write(batch(0, {"Car": "a"}, {"Car": "b"}))])
-
-    def pause(point: str) -> None:
-        if point == "rows sent":
-            next(pauses, lambda: None)()
-
-    monkeypatch.setattr(module, "pause_at", pause)
+    pause_with(monkeypatch, module, lambda: other.write(batch(0, {"Car": "a"}, {"Car": "b"})))
     assert zombie.write(batch(0, {"Car": "a"}))[:2] == ("id-of-rides", 2)
     assert sorted(row["Car"] for row in read_rows(tmp_path)) == ["a", "b"]
 
@@ -157,34 +130,14 @@ def test_changed_properties_make_a_writer_look_again(tmp_path: Path, monkeypatch
     """Somebody alters the table between reading the progress and the commit: the batch is written on what is there then."""
     store = store_of(tmp_path)
     store.prepare()
-    others: list[Callable[[], None]] = [lambda: DeltaTable(tmp_path).alter.set_table_properties({"delta.checkpointInterval": "7"})]
-
-    def pause(point: str) -> None:
-        if point == "rows sent" and others:
-            others.pop()()
-
-    monkeypatch.setattr(module, "pause_at", pause)
+    pause_with(monkeypatch, module, lambda: DeltaTable(tmp_path).alter.set_table_properties({"delta.checkpointInterval": "7"}))
     assert store.write(batch(0, {"Car": "a"})).position == 1
     assert [row["Car"] for row in read_rows(tmp_path)] == ["a"]
 
 
 def test_many_writers_make_one_table_and_write_each_row_once(tmp_path: Path) -> None:
     """Four of one topic and one of another begin at once on nothing: one table, each row once, each topic's progress its own."""
-
-    def run(topic: str) -> None:
-        store = store_of(tmp_path / "t", topic=topic)
-        position = 0
-        while position < 20:
-            try:
-                position = store.write(batch(position, {"Car": topic, "fixes": position}, topic=topic)).position
-            except UnreachableError:
-                store.close()
-
-    threads = [threading.Thread(target=run, args=(topic,)) for topic in ["rides"] * 4 + ["others"]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    write_at_once(lambda topic: store_of(tmp_path / "t", topic=topic), ["rides"] * 4 + ["others"], 20)
     found = sorted((row["Car"], row["fixes"]) for row in read_rows(tmp_path / "t"))
     assert found == [(topic, number) for topic in ("others", "rides") for number in range(20)]
     assert len({action["metaData"]["id"] for action in read_actions(tmp_path / "t") if "metaData" in action}) == 1

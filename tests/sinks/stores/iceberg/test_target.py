@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import sqlite3
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
@@ -20,9 +16,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 from support.iceberg_reader import read_metadata, read_rows
+from support.stores.writers import batch, pause_with, refusal_of, write_at_once
 
 from ordering.errors import UnreachableError
-from sinks.stores.base import Batch, Progress, Rows, RowsRefused, Store, StoreContext, StoreError, Stream
+from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, Stream
 from sinks.stores.iceberg import rest_line
 from sinks.stores.iceberg import store as module
 from sinks.stores.registry import make_store
@@ -42,14 +39,6 @@ def store_of(folder: Path, columns: Any = COLUMNS, topic: str = "rides", **setti
     """Return a store of the output ``rides``."""
     given = IcebergSettings.model_validate({"table": NAME, "catalog": catalog_of(folder), **settings})
     return make_store("iceberg", given, StoreContext("rides", Stream(topic, f"id-of-{topic}", 1), columns))
-
-
-def batch(start: int, *values: dict[str, Any], topic: str = "rides") -> Batch:
-    """Return these results as the batch that begins at *start*."""
-    place = np.arange(start, start + len(values))
-    texts = pa.array([json.dumps(value).encode() for value in values], pa.binary())
-    end = start + len(values)
-    return Batch(f"id-of-{topic}", 0, start, end, end, Rows(place, place, place, pa.nulls(len(values), pa.binary()), texts))
 
 
 def location(folder: Path) -> str:
@@ -75,27 +64,6 @@ def make_table(folder: Path) -> Table:
     catalog.create_namespace("lake")
     fields = NestedField(1, "Car", StringType(), required=True), NestedField(2, "fixes", LongType(), required=False)
     return catalog.create_table(NAME, Schema(*fields))
-
-
-def refusal_of(store: Store) -> StoreError:
-    """Return the error with which a check ends; preparing ends with the same."""
-    with pytest.raises(StoreError) as checked:
-        store.check()
-    with pytest.raises(StoreError) as prepared:
-        store.prepare()
-    assert checked.value.as_dict() == prepared.value.as_dict()
-    return checked.value
-
-
-def pause_with(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Have *act* happen once between a writer's reading of the progress and its commit."""
-    acts = [act]
-
-    def pause(point: str) -> None:
-        if point == "rows sent" and acts:
-            acts.pop()()
-
-    monkeypatch.setattr(module, "pause_at", pause)
 
 
 def test_a_table_is_made_with_the_columns_of_the_query(tmp_path: Path) -> None:
@@ -193,7 +161,7 @@ def test_a_zombie_finds_the_batch_done(tmp_path: Path, monkeypatch: pytest.Monke
     """A writer stops between reading the progress and its commit, another one writes the batch and more: the first changes nothing."""
     zombie, other = store_of(tmp_path), store_of(tmp_path)
     zombie.prepare()
-    pause_with(monkeypatch, lambda: other.write(batch(0, {"Car": "a"}, {"Car": "b"})))
+    pause_with(monkeypatch, module, lambda: other.write(batch(0, {"Car": "a"}, {"Car": "b"})))
     assert zombie.write(batch(0, {"Car": "a"}))[:2] == ("id-of-rides", 2)
     assert sorted(row["Car"] for row in rows_in(tmp_path)) == ["a", "b"]
 
@@ -202,28 +170,14 @@ def test_rows_of_other_programs_make_a_writer_look_again(tmp_path: Path, monkeyp
     """Somebody appends between reading the progress and the commit: the batch is written once, on what is there then."""
     store = store_of(tmp_path, COLUMNS[:1])
     store.prepare()
-    pause_with(monkeypatch, lambda: client_of(tmp_path).load_table(NAME).append(pa.table({"Car": ["foreign"]})))
+    pause_with(monkeypatch, module, lambda: client_of(tmp_path).load_table(NAME).append(pa.table({"Car": ["foreign"]})))
     assert store.write(batch(0, {"Car": "a"})).position == 1
     assert sorted(row["Car"] for row in rows_in(tmp_path)) == ["a", "foreign"]
 
 
 def test_many_writers_make_one_table_and_write_each_row_once(tmp_path: Path) -> None:
     """Two of one topic and one of another begin at once on nothing: one table, each row once, each topic's progress its own."""
-
-    def run(topic: str) -> None:
-        store = store_of(tmp_path, topic=topic)
-        position = 0
-        while position < 8:
-            try:
-                position = store.write(batch(position, {"Car": topic, "fixes": position}, topic=topic)).position
-            except UnreachableError:
-                store.close()
-
-    threads = [threading.Thread(target=run, args=(topic,)) for topic in ("rides", "rides", "others")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    write_at_once(lambda topic: store_of(tmp_path, topic=topic), ["rides", "rides", "others"], 8)
     found = sorted((row["Car"], row["fixes"]) for row in rows_in(tmp_path))
     assert found == [(topic, number) for topic in ("others", "rides") for number in range(8)]
 

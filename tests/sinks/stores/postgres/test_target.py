@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import psycopg
-import pyarrow as pa
 import pytest
 from support.postgres_server import PostgresServer
+from support.stores.writers import batch, refusal_of
 
 from ordering.errors import UnreachableError
-from sinks.stores.base import Batch, Rows, RowsRefused, Store, StoreContext, StoreError, Stream
+from sinks.stores.base import RowsRefused, Store, StoreContext, StoreError, Stream
 from sinks.stores.postgres.target import TableName, parse_name
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 
 pytestmark = pytest.mark.heavy
 COLUMNS = (("Car", "nvarchar(max)"), ("fixes", "bigint"), ("at", "datetime"), ("more", "record"))
-STREAM = Stream("rides", "id", 1)
+STREAM = Stream("rides", "id-of-rides", 1)
 UPSERT = {"mode": "upsert", "primary_key": ["Car"]}
 _number = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """One server for this file."""
-    made = PostgresServer()
-    yield made
-    made.stop()
-
-
 @pytest.fixture
-def database(server: PostgresServer) -> str:
+def database(postgres: PostgresServer) -> str:
     """The URL of an empty database."""
-    return server.make_database(f"d{next(_number)}")
+    return postgres.make_database(f"d{next(_number)}")
 
 
 def store_of(url: str, columns: Any = COLUMNS, **settings: Any) -> Store:
@@ -51,26 +40,6 @@ def execute(url: str, *statements: str) -> list[tuple[Any, ...]]:
         for statement in statements:
             cursor = connection.execute(statement.encode())
         return cursor.fetchall() if cursor.description else []
-
-
-def batch(start: int, *values: dict[str, Any]) -> Batch:
-    """Return these results as the batch that begins at *start*."""
-    place = np.arange(start, start + len(values))
-    texts = pa.array([json.dumps(value).encode() for value in values], pa.binary())
-    return Batch(
-        "id", 0, start, start + len(values), start + len(values), Rows(place, place, place, pa.nulls(len(values), pa.binary()), texts)
-    )
-
-
-def refusal_of(store: Store) -> StoreError:
-    """Return the error with which a check ends; preparing ends with the same."""
-    with pytest.raises(StoreError) as checked:
-        store.check()
-    with pytest.raises(StoreError) as prepared:
-        store.prepare()
-    store.close()
-    assert checked.value.as_dict() == prepared.value.as_dict()
-    return checked.value
 
 
 def test_names_are_read_as_sql_reads_them() -> None:
@@ -201,7 +170,7 @@ def test_a_stopped_writer_holds_nobody_up_for_ever(database: str) -> None:
     store.close()
 
 
-def test_wrong_users_and_rights_end_the_job(server: PostgresServer, database: str) -> None:
+def test_wrong_users_and_rights_end_the_job(postgres: PostgresServer, database: str) -> None:
     """Repeating does not help them; a server that is not there may come."""
     execute(database, "CREATE USER reader LOGIN", "CREATE TABLE rides (car text, fixes int, at date, more json)")
     denied = store_of(database.replace("postgres@", "reader@"))
@@ -210,6 +179,6 @@ def test_wrong_users_and_rights_end_the_job(server: PostgresServer, database: st
     assert (refused.value.code, "permission denied" in refused.value.what) == ("TG-STORE-REFUSED", True)
     denied.close()
     with pytest.raises(StoreError):
-        store_of(server.url("nowhere")).check()
+        store_of(postgres.url("nowhere")).check()
     with pytest.raises(UnreachableError):
         store_of("postgresql://postgres@127.0.0.1:1/x").check()

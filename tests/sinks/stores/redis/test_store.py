@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import redis
 from pydantic import ValidationError
 from support.repository import ROOT
+from support.stores.writers import batch
 from support.valkey_server import Server
 
 from ordering.errors import UnreachableError
-from sinks.stores.base import Batch, Progress, Rows, RowsRefused, Store, StoreContext, StoreError, Stream
+from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, StoreError, Stream
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
@@ -36,18 +34,10 @@ def client(server: Server) -> Iterator[redis.Redis]:
         yield made
 
 
-def store_of(server: Server, columns: Any = COLUMNS, topic_id: str = "id", **settings: Any) -> Store:
+def store_of(server: Server, columns: Any = COLUMNS, topic_id: str = "id-of-rides", **settings: Any) -> Store:
     """Return a store of the output ``rides``."""
     table = RedisStoreSettings.model_validate({"url": f"redis://127.0.0.1:{server.port}/0", "connect_timeout": "2s", **settings})
     return make_store("redis", table, StoreContext("rides", Stream("rides", topic_id, 1), columns))
-
-
-def batch(start: int, *values: dict[str, Any]) -> Batch:
-    """Return these results as the batch of partition 0 that begins at *start*."""
-    place = np.arange(start, start + len(values))
-    texts = pa.array([json.dumps(value).encode() for value in values], pa.binary())
-    end = start + len(values)
-    return Batch("id", 0, start, end, end, Rows(place, place, place, pa.nulls(len(values), pa.binary()), texts))
 
 
 def test_a_hash_is_the_last_result_of_its_key(server: Server, client: redis.Redis) -> None:
@@ -76,7 +66,7 @@ def test_a_stream_has_an_entry_for_each_result(server: Server, client: redis.Red
     store = store_of(server, kind="stream")
     first = batch(0, {"car": "a", "fixes": 1}, {"car": "a", "fixes": 1})
     for _ in range(3):
-        assert store.write(first) == Progress("id", 2, 2)
+        assert store.write(first) == Progress("id-of-rides", 2, 2)
     assert client.xrange("rides:0") == [(f"{number}-0", {"car": "a", "fixes": "1"}) for number in (1, 2)]
 
 
@@ -110,7 +100,7 @@ def test_exactly_the_rows_that_do_not_fit_are_refused(server: Server, client: re
     assert [refusal.position for refusal in refused.value.refusals] == [1, 3]
     assert refused.value.refusals[0].reason == "WRONGTYPE the key rides:b holds a string"
     assert client.keys() == ["rides:b"]
-    assert store.write(bad.without({1, 3})) == Progress("id", 4, 4)
+    assert store.write(bad.without({1, 3})) == Progress("id-of-rides", 4, 4)
     assert client.get("rides:b") == "mine"
     for value, reason in (
         ({"car": None}, "car, of primary_key, is NULL"),
@@ -129,7 +119,7 @@ def test_a_server_that_has_lost_everything_is_filled_again(server: Server, clien
     store = store_of(server, **BY_CAR)
     store.write(batch(0, {"car": "a"}, {"car": "b"}))
     client.flushall()
-    assert store.write(batch(2, {"car": "c"})) == Progress("id", 0, 0)
+    assert store.write(batch(2, {"car": "c"})) == Progress("id-of-rides", 0, 0)
     assert client.keys() == []
 
 
