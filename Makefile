@@ -5,12 +5,14 @@
 BIN := .venv/bin
 SEEDS ?= 0-9999
 KILLS ?= 200
-WORKERS ?= 3
+# On two cores: tests of stores and jobs wait more than they compute. Those of make check compute.
+WORKERS ?= 4
+quick-tests: WORKERS := 3
 PACKAGES := ordering ingest query sinks tidegate
 NATIVE := tidegate/kafka/_native.so
 # Tests of one file stay together, the longest files come first: tests/conftest.py. Where Python is told to write no bytecode, every
 # process of a run - hundreds of commands, jobs and workers - would compile anew all that it imports, and pytest all tests.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

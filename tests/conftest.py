@@ -30,12 +30,14 @@ _BASE = settings(
     # The same examples in every run, and none remembered from an earlier one.
     **({"derandomize": True, "database": None} if os.environ.get("CI") else {}),
 )
-for _name, _examples in (("check", 15), ("default", 25), ("deep", 900)):
+_CHECKED = 15
+for _name, _examples in (("check", _CHECKED), ("default", 25), ("deep", 900)):
     settings.register_profile(_name, _BASE, max_examples=_examples)
 settings.load_profile("default")
 
 _RUN = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
 _EXAMPLES = pytest.StashKey[list[tuple[str, int]]]()
+_OWN_SETTINGS = "_hypothesis_internal_use_settings"
 _OF_QUERIES = "test_law_of_kinds.py"
 _took_s: Counter[str] = Counter()
 _kills: list[int] = []
@@ -84,6 +86,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         deep = [item for item in items if item.get_closest_marker("deep")]
         config.hook.pytest_deselected(items=deep)
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    if settings.get_current_profile_name() == "check":
+        # The number that a test names itself is one for make test.
+        for item in items:
+            own = getattr(getattr(item, "obj", None), _OWN_SETTINGS, None)
+            if own is not None and own.max_examples > _CHECKED:
+                setattr(item.obj, _OWN_SETTINGS, settings(own, max_examples=_CHECKED))  # type: ignore[attr-defined]
     took_s = read_durations()
     items.sort(key=lambda item: -took_s.get(item.path.relative_to(ROOT).as_posix(), 0.0))
 

@@ -454,10 +454,9 @@ def trimmed(stack: Stack, tmp_path: Path) -> Iterator[Published]:
     tables = TABLES.format(topic=topic).replace('over = "k"', "")
     with workspace(tmp_path, stack, tables) as space:
         space.script("means.sql", MEANS)
-        produce(stack.bootstrap, topic, draw(5, EVENTS, PARTITIONS))
-        space.start(
-            "ingest", "events", "--until-end", *settings_of(inputs__events__max_events_per_batch=random.randrange(200, 800))
-        ).finish()
+        produce(stack.bootstrap, topic, draw(5, 8_000, PARTITIONS))
+        cut = settings_of(inputs__events__max_events_per_batch=random.randrange(600, 1_600))
+        space.start("ingest", "events", "--until-end", *cut).finish()
         space.start("query", "means.sql", "--into", "means").finish()
         yield Published(space, topic, "")
 
