@@ -209,6 +209,16 @@ class InstalledStore(StoreSettings):
         """Return the store, not connected yet. What it needs is best imported here: settings are read by many commands."""
 
 
+USERS_FIX = "give the user what it lacks, or correct the settings of this output"
+
+
+def store_error(party: str, words: str, where: str, *, is_users: bool) -> StoreError | UnreachableError:
+    """Return what the server or client *party* says as an error of the store *where*; *is_users*: only the user can mend it."""
+    if is_users:
+        return StoreError(f"{party} refuses: {words}", code="TG-STORE-REFUSED", where=where, fix=USERS_FIX)
+    return UnreachableError(f"{party} does not answer as it should: {words}", code="TG-STORE-UNREACHABLE", where=where)
+
+
 def find_refusals(rows: Rows, attempt: Callable[[Rows], str | None], limit: int = 1_000) -> list[Refusal]:
     """
     Return the rows that *attempt* refuses, at most *limit*, by halving. ``attempt(rows)`` returns the store's words if it does not take

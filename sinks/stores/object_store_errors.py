@@ -14,7 +14,7 @@ from typing import TypeVar
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ordering.errors import UnreachableError
-from sinks.stores.base import StoreError
+from sinks.stores.base import StoreError, store_error
 from tidegate.secret_masking import scrub
 
 # What object stores, file systems and catalogs say if only the user can mend it; there are no codes.
@@ -51,10 +51,7 @@ def words_of(error: BaseException) -> str:
 def translated(error: Exception, store: str, where: str, *, is_users: bool = False) -> StoreError | UnreachableError:
     """Return an error of the client of *store* as ours; *is_users*: only the user can mend it."""
     words = words_of(error) or type(error).__name__
-    if is_users or any(part in words.lower() for part in _USER_WORDS):
-        fix = "give the job what it lacks, or correct the settings of this output"
-        return StoreError(f"{store} refuses: {words}", code="TG-STORE-REFUSED", where=where, fix=fix)
-    return UnreachableError(f"the {store} table does not answer as it should: {words}", code="TG-STORE-UNREACHABLE", where=where)
+    return store_error(store, words, where, is_users=is_users or any(part in words.lower() for part in _USER_WORDS))
 
 
 def repeat_lost(attempt: Callable[[], T], lost: type[Exception], where: str, pause_s: float = 0) -> T:

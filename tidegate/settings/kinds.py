@@ -26,10 +26,6 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _OBJECT_STORES = ("s3", "gs", "abfs", "abfss")
 HDFS_SCHEMES = ("webhdfs", "swebhdfs")
 _ADDRESS = re.compile(r"[^\s,:/@]+(:\d{1,5})?|\[[0-9a-fA-F:]+\](:\d{1,5})?")
-
-
-# "*" stands for all headers where topics are compared.
-_RESERVED_HEADERS = {"tg", "tf", "*"}
 _HEADER_NAME_MAX, _HEADERS_MAX = 255, 64
 
 
@@ -208,7 +204,12 @@ def _parse_header_names(value: object) -> tuple[str, ...]:
         raise NotAllowed("a list of names of record headers")
     if any(not name or not name.isprintable() or len(name) > _HEADER_NAME_MAX for name in names):
         raise NotAllowed(f"names of record headers: printable, not empty, at most {_HEADER_NAME_MAX} characters")
-    if reserved := _RESERVED_HEADERS & set(names):
+    # Here, as they load numpy.
+    from ordering.protocol.facts import FACTS_HEADER_NAME
+    from ordering.protocol.wire import HEADER_NAME
+
+    # "*" stands for all headers where topics are compared.
+    if reserved := {HEADER_NAME, FACTS_HEADER_NAME, "*"} & set(names):
         raise NotAllowed(f"names of record headers; {', '.join(sorted(reserved))} is Tidegate's own")
     if len(set(names)) < len(names) or len(names) > _HEADERS_MAX:
         raise NotAllowed(f"different names of record headers, at most {_HEADERS_MAX}")

@@ -40,8 +40,6 @@ from tidegate.verify.recompute import OnRead, Recomputation
 from tidegate.verify.table_rows import TableCheck
 from tidegate.verify.topic_rows import TopicPartition
 
-# What names the table of a store, the first of these that it has.
-_NAMES = ("table", "path", "key_prefix")
 # How far past the first instant that may be recounted one is looked for.
 _STEP_MAX_US = 40 * DAY_US
 
@@ -126,7 +124,7 @@ def find_target(settings: Settings, target: str) -> tuple[str, bool]:
             return name, True
     place = absolute_place(target)
     for name, output in settings.outputs.items():
-        tables = {next((told for each in _NAMES if (told := getattr(store, each, None))), None) for store in output.stores.values()}
+        tables = {getattr(store, store.named_by, None) for store in output.stores.values()}
         if target in {name, output.topic, output.plain_topic, *tables} or (output.files and absolute_place(output.files) == place):
             return name, False
     known = ", ".join([*settings.inputs, *settings.outputs])

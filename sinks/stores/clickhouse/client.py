@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ordering.errors import UnreachableError
 from ordering.ticks import SECOND_US
-from sinks.stores.base import StoreError
+from sinks.stores.base import store_error
 from sinks.stores.http_line import Answer, HttpLine, read_answer
 from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
 
@@ -61,7 +61,7 @@ class ClickHouseClient:
 
     def __init__(self, settings: ClickHouseSettings) -> None:
         self._line = HttpLine(settings, "clickhouse", "ClickHouse")
-        self.name, self.close = self._line.name, self._line.close
+        self.name, self.close, self.error = self._line.name, self._line.close, self._line.error
         self._headers = {"x-clickhouse-user": settings.user, "content-type": "application/octet-stream"}
         if settings.password is not None:
             self._headers["x-clickhouse-key"] = settings.password.get_secret_value()
@@ -115,13 +115,12 @@ class ClickHouseClient:
         if code in _ROW_CODES:
             raise ValuesRefused(words)
         if code in _USER_CODES:
-            raise self._line.error(words, "give the user what it lacks, or correct the settings of this output")
+            raise self.error(words, "give the user what it lacks, or correct the settings of this output")
         if code is None:
             # It does not speak for itself: whoever answers stands before it.
             self._line.judge(answer, time.time())
-            raise self._line.error(answer.words, "set url to the HTTP interface of a ClickHouse server")
-        what = f"ClickHouse does not answer as it should: {words}"
-        raise UnreachableError(what, code="TG-STORE-UNREACHABLE", where=self.name)
+            raise self.error(answer.words, "set url to the HTTP interface of a ClickHouse server")
+        raise store_error("ClickHouse", words, self.name, is_users=False)
 
     @contextlib.contextmanager
     def _said_of_settings(self) -> Iterator[None]:
@@ -129,13 +128,10 @@ class ClickHouseClient:
         try:
             yield
         except ValuesRefused as error:
-            raise self._line.error(str(error), "correct the settings of this output, or the table") from None
+            raise self.error(str(error), "correct the settings of this output, or the table") from None
 
     def _cut_off(self, words: str) -> UnreachableError:
         return UnreachableError(f"the answer of ClickHouse was cut off: {words}", code="TG-STORE-UNREACHABLE", where=self.name)
-
-    def refuses(self, words: str, fix: str) -> StoreError:
-        return self._line.error(words, fix)
 
 
 def code_of(answer: Answer) -> int | None:

@@ -129,7 +129,7 @@ class ClickHouseStore:
         self._client.execute(f"DROP TABLE {name}", session)
         if not found:
             fix = "look at what depends on the table, such as its materialized views"
-            raise self._client.refuses(f"refused together, but not one by one: {words}", fix)
+            raise self._client.error(f"refused together, but not one by one: {words}", fix)
         return RowsRefused(found)
 
 

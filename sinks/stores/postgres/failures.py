@@ -11,8 +11,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from ordering.errors import UnreachableError
-from sinks.stores.base import StoreError
+from sinks.stores.base import store_error
 from tidegate.secret_masking import scrub
 
 # By the first two signs of SQLSTATE: data exceptions, constraints, what a trigger raised, a row too large for an index.
@@ -55,12 +54,6 @@ def translate_errors(where: str) -> Iterator[None]:
     except psycopg.Error as error:
         if is_about_rows(error):
             raise
-        raise _translated(error, where) from None
-
-
-def _translated(error: psycopg.Error, where: str) -> StoreError | UnreachableError:
-    words, state = words_of(error), error.sqlstate or ""
-    if state[:2] in _USER_CLASSES or (not state and any(part in words for part in _USER_WORDS)):
-        fix = "give the user what it lacks, or correct the settings of this output"
-        return StoreError(f"PostgreSQL refuses: {words}", code="TG-STORE-REFUSED", where=where, fix=fix)
-    return UnreachableError(f"PostgreSQL does not answer as it should: {words}", code="TG-STORE-UNREACHABLE", where=where)
+        words, state = words_of(error), error.sqlstate or ""
+        is_users = state[:2] in _USER_CLASSES or (not state and any(part in words for part in _USER_WORDS))
+        raise store_error("PostgreSQL", words, where, is_users=is_users) from None

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import redis
 
 from ordering.errors import RefusedError, SettingError, UnreachableError
-from sinks.stores.base import StoreError
+from sinks.stores.base import USERS_FIX, StoreError, store_error
 from tidegate.redis_client import is_denial
 from tidegate.secret_masking import scrub
 
@@ -20,7 +20,6 @@ from tidegate.secret_masking import scrub
 _USER_CODES = ("TG-REDIS-AUTH", "TG-REDIS-TLS")
 _USER_ERRORS = (redis.AuthenticationError, redis.exceptions.MovedError, redis.exceptions.ClusterCrossSlotError)
 _USER_WORDS = ("WRONGTYPE", "unknown command")
-_FIX = "give the user what it lacks, or correct the settings of this output"
 
 
 @contextmanager
@@ -33,10 +32,8 @@ def translate_errors(where: str) -> Iterator[None]:
             raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=error.fix) from None
         raise UnreachableError(error.what, code="TG-STORE-UNREACHABLE", where=where) from None
     except (RefusedError, SettingError) as error:
-        raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=_FIX) from None
+        raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=USERS_FIX) from None
     except (redis.RedisError, OSError) as error:
         words = scrub(" ".join(str(error).rpartition("of pipeline caused error: ")[2].split()))
         is_users = isinstance(error, _USER_ERRORS) or (isinstance(error, redis.RedisError) and is_denial(error))
-        if is_users or any(word in words for word in _USER_WORDS):
-            raise StoreError(f"Redis refuses: {words}", code="TG-STORE-REFUSED", where=where, fix=_FIX) from None
-        raise UnreachableError(f"Redis does not answer as it should: {words}", code="TG-STORE-UNREACHABLE", where=where) from None
+        raise store_error("Redis", words, where, is_users=is_users or any(word in words for word in _USER_WORDS)) from None

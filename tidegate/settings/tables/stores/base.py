@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,9 @@ from tidegate.settings.tables.base import Count, Table
 
 class StoreSettings(Table):
     """The settings that every store has."""
+
+    # The setting that names the store to tidegate verify.
+    named_by: ClassVar[str] = "table"
 
     batch_rows: Count = Field(default=50_000, description="Most results of a partition written at once.")
     flush_interval_us: Duration = Field(default=SECOND_US, description="A batch with fewer results is written after this time.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -28,6 +28,7 @@ def _refuse_unsafe(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
 class DeltaSettings(LakeSettings):
     """[outputs.NAME.delta]: results as rows of a Delta Lake table."""
 
+    named_by: ClassVar[str] = "path"
     path: Annotated[str, Kind("folder or URL")] = Field(
         min_length=1, description="Where the table is, such as s3://lake/rides; made when missing."
     )

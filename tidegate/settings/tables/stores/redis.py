@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,7 @@ from tidegate.settings.tables.stores.base import StoreSettings
 class RedisStoreSettings(StoreSettings, RedisConnection):
     """[outputs.NAME.redis]: results as keys of Redis or Valkey."""
 
+    named_by: ClassVar[str] = "key_prefix"
     url: RedisUrl = Field(description="Where Redis or Valkey answers; a password in it is never shown.")
     # The server does nothing else while it writes a batch.
     batch_rows: Count = Field(default=5_000, description="Most results of a partition written at once; the server is busy meanwhile.")
