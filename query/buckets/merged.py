@@ -91,9 +91,15 @@ class MergedBucket(Bucket):
 
 
 def _split_at(table: pa.Table, until_us: int) -> tuple[pa.Table, pa.Table]:
-    """Return the events below an instant and the others; if they are in order already, none is copied."""
-    below = table["system_us"].to_numpy() < until_us
+    """Return the events below an instant and the others; of a chunk in order of time, as those of one log are, none is copied."""
+    parts = [_split_chunk(chunk, until_us) for chunk in table.to_batches()]
+    below, above = zip(*parts, strict=True) if parts else ((), ())
+    return pa.Table.from_batches(below, table.schema), pa.Table.from_batches(above, table.schema)
+
+
+def _split_chunk(chunk: pa.RecordBatch, until_us: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    below = chunk["system_us"].to_numpy() < until_us
     count = int(np.count_nonzero(below))
     if below[:count].all():
-        return table.slice(0, count), table.slice(count)
-    return table.filter(pa.array(below)), table.filter(pa.array(~below))
+        return chunk.slice(0, count), chunk.slice(count)
+    return chunk.filter(pa.array(below)), chunk.filter(pa.array(~below))

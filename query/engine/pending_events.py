@@ -3,20 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes, take_rows_in_parts, text_bytes
 
+# Events are put in order and evaluated so many bytes at a time: what is computed of them needs several times their memory.
+PART_BYTES = 2**25
+
 
 def sort_by_time(events: pa.Table) -> Iterator[pa.Table]:
     """Yield events in the order (s, input partition, offset), in parts of limited size; events in order already are not copied."""
+    if (_steps(events) >= 0).all():
+        yield from split_by_bytes(events, PART_BYTES)
+        return
+    for part in _split_by_time(events):
+        system_us, partition_id, offset = (part[name].to_numpy() for name in ("system_us", "partition_id", "offset"))
+        yield from take_rows_in_parts(part, np.lexsort((offset, partition_id, system_us)), AT_ONCE_BYTES)
+
+
+def _steps(events: pa.Table) -> np.ndarray:
+    """Return a number for each event but the first: negative if it belongs before the event that it follows."""
     system_us, partition_id, offset = (events[name].to_numpy() for name in ("system_us", "partition_id", "offset"))
-    steps = np.sign(np.diff(system_us)) * 4 + np.sign(np.diff(partition_id)) * 2 + np.sign(np.diff(offset))
-    if (steps >= 0).all():
-        return split_by_bytes(events, AT_ONCE_BYTES)
-    return take_rows_in_parts(events, np.lexsort((offset, partition_id, system_us)), AT_ONCE_BYTES)
+    steps: np.ndarray = np.sign(np.diff(system_us)) * 4 + np.sign(np.diff(partition_id)) * 2 + np.sign(np.diff(offset))
+    return steps
+
+
+def _split_by_time(events: pa.Table) -> Iterator[pa.Table]:
+    """Yield events in parts that follow one another in time, of about ``PART_BYTES``; events of one instant stay together."""
+    if events.nbytes <= PART_BYTES:
+        yield events
+        return
+    instants = events["system_us"].to_numpy()
+    order = np.argsort(instants, kind="stable")
+    ends = np.cumsum(text_bytes(events)[order])
+    cuts = np.unique(instants[order[np.flatnonzero(np.diff(ends // PART_BYTES)) + 1]])
+    # Chunks come from single logs: each is in order of time nearly always, so a part has a slice of each.
+    chunks = [_in_time(pa.Table.from_batches([batch])) for batch in events.to_batches()]
+    bounds = [[0, *np.searchsorted(chunk["system_us"].to_numpy(), cuts).tolist(), chunk.num_rows] for chunk in chunks]
+    for first, last in pairwise(range(len(cuts) + 2)):
+        part = pa.concat_tables([chunk.slice(at[first], at[last] - at[first]) for chunk, at in zip(chunks, bounds, strict=True)])
+        if part.num_rows:
+            yield part
+
+
+def _in_time(chunk: pa.Table) -> pa.Table:
+    instants = chunk["system_us"].to_numpy()
+    return chunk if (np.diff(instants) >= 0).all() else chunk.take(pa.array(np.argsort(instants, kind="stable")))
 
 
 def find_pending_step_end(tables: Sequence[pa.Table], until_us: int) -> int:

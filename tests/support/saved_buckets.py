@@ -187,7 +187,7 @@ def merging_everything(fanout: int = 2, rows_max: int = retention.ROWS_MAX, byte
     """Merge, pack, compact and portion rows however few they are, or have few bytes, where otherwise only many are worth the work."""
     with (
         patch.multiple(retention, FANOUT=fanout, PACKED_FROM=0, ROWS_MAX=rows_max, BYTES_MAX=bytes_max),
-        patch.object(pending_events, "AT_ONCE_BYTES", bytes_max),
+        patch.multiple(pending_events, PART_BYTES=bytes_max, AT_ONCE_BYTES=bytes_max),
         patch.object(row_tables, "AT_ONCE_BYTES", bytes_max),
         patch.object(engine_program, "PASSED_BYTES", bytes_max),
         patch.multiple(compacting, COMPACTED_FROM=0, SAVING=0),

@@ -78,7 +78,7 @@ def test_steps_lead_to_the_end(rows: list[tuple[int, int, bytes, bytes | None]],
 def test_what_waits_is_worked_on_in_the_order_of_time(rows: list[tuple[int, int, bytes, bytes | None]], chunk: int, bytes_max: int) -> None:
     """(s, input partition, offset), in parts."""
     table = table_of(rows, chunk).drop_columns(["text"])
-    with patch.object(pending_events, "AT_ONCE_BYTES", bytes_max):
+    with patch.multiple(pending_events, PART_BYTES=bytes_max, AT_ONCE_BYTES=3 * bytes_max):
         found = [row for part in sort_by_time(table) for row in part.to_pylist()]
     assert found == sorted(table.to_pylist(), key=lambda row: (row["system_us"], row["partition_id"], row["offset"]))
 
