@@ -76,7 +76,7 @@ class Generation(Cadence):
 
     @property
     def is_per_batch(self) -> bool:
-        """Whether CTIs are written at the end of batches only."""
+        """Whether CTIs follow batches, and long parts of one, instead of events or time."""
         return self.every_events is None and self.every_us is None
 
 

@@ -37,6 +37,11 @@ class PendingCtis:
     def is_full(self) -> bool:
         return len(self._all) >= PENDING_MAX
 
+    @property
+    def lists_substreams(self) -> bool:
+        """Whether a CTI that replaces others has a list, which is shorter the later it is written."""
+        return any(cti.listed for cti in self._newest.values())
+
     def pop_all(self) -> list[Cti]:
         """Return the CTIs in the order in which they must be written, and forget them."""
         ctis = self._all or list(self._newest.values())

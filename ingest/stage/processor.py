@@ -53,6 +53,9 @@ from tidegate.spark.state_store import StateStore
 # Seconds that the last task of a job in this process waited for acknowledgements: part of its next report.
 _waited_s: dict[str, float] = {}
 
+# After so many bytes of events CTIs follow within a range: until then a reader holds them.
+_PROMISED_BYTES = 2**23
+
 _log = get_logger("ingest.stage")
 
 
@@ -164,7 +167,8 @@ class RangeWalk:
         self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write"), 0.0)
         self._seconds["acknowledge"] = _waited_s.pop(plan.checkpoint, 0.0)
         self._clock = time.perf_counter()
-        self._bytes = self._read = 0
+        # *_unpromised*: bytes of events written since the last CTIs.
+        self._bytes = self._read = self._unpromised = 0
         self._jumps: list[TimeJump] = []
         self._breaks = PolicyBreaks()
         # Only because of a skip may a walk differ from an earlier attempt.
@@ -268,6 +272,9 @@ class RangeWalk:
         step = self._model.step(self._state, batch)
         self._count(step.counts)
         self._breaks.add(step.counts, batch, self._model.policies, frontier_us)
+        if self._unpromised >= _PROMISED_BYTES and self._earlier is None and not self._pending.lists_substreams:
+            # While this piece was judged, most events of the pieces before it have been acknowledged.
+            self._write_pending()
         self._pending.add(step.ctis)
         self._spend("order")
         if self._earlier is not None:
@@ -275,11 +282,18 @@ class RangeWalk:
             self._compared.append(step.released)
             return
         self._writer.write_events(step.released)
+        self._unpromised += step.released.value.nbytes
         self._spend("write")
         pause_at("piece written")
         if self._pending.is_full:
-            write_ctis(self._producer, self._plan.settings.ordered_topic, self._outbox.attach(self._pending.pop_all(), is_last=False))
-            self._spend("acknowledge")
+            self._write_pending()
+
+    def _write_pending(self) -> None:
+        """Write the CTIs that wait, before the end of the range."""
+        self._spend("order")
+        write_ctis(self._producer, self._plan.settings.ordered_topic, self._outbox.attach(self._pending.pop_all(), is_last=False))
+        self._unpromised = 0
+        self._spend("acknowledge")
 
     def _note_jumps(self, batch: Batch) -> None:
         bound_us = self._plan.settings.watermark_jump_warn_us
