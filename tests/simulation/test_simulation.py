@@ -40,6 +40,7 @@ def test_no_seed_diverges(part: int) -> None:
     assert happened["driver crash"] > len(seeds) // 2
 
 
+@pytest.mark.heavy
 def test_no_seed_with_skips_diverges() -> None:
     """Level 1: a skip is as if its records had never been there; one that does not fit what was written is refused, with a way out."""
     happened: Counter[str] = Counter()

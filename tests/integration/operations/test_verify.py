@@ -527,7 +527,9 @@ idle_margin = "100ms"
 """
 
 
-@pytest.mark.parametrize(("arrival", "over"), [("ingest", 'over = "k"'), ("broker", ""), ("broker", 'over = "k"')])
+@pytest.mark.parametrize(
+    ("arrival", "over"), [("ingest", 'over = "k"'), ("broker", ""), pytest.param("broker", 'over = "k"', marks=pytest.mark.deep)]
+)
 def test_the_facts_of_the_journal_count(stack: Stack, tmp_path: Path, arrival: str, over: str) -> None:
     """
     Level 1 under stamps and idle estimates, however the job cut its batches: silence has lifted events that came afterwards. Once the

@@ -180,7 +180,8 @@ GROUP BY k, TumblingWindow(second, 10)
 """
 
 
-@pytest.fixture(params=["objects", "hdfs"])
+# Writers into HDFS are killed by test_hdfs.py too.
+@pytest.fixture(params=["objects", pytest.param("hdfs", marks=pytest.mark.deep)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """The URL of an empty place, and what its clients take from the environment."""
     if request.param == "objects":
