@@ -47,19 +47,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             pass
     gone = ProgressPublisher(made.settings(), "gone.ordered", input="gone", wall_ms=lambda: long_ago_ms)
     lives = ProgressPublisher(made.settings(), "lives.ordered", input="lives", recovery=RECOVERY.as_dict(), lag=5_000)
-    for each in (gone, lives):
-        each.__enter__()
-        each.publish([report])
-    lives.update_job(state="replaying", breaks={"in_words": "of the recent events 98 % are late", "fix": "raise late", "policy": "late"})
     both = ProgressPublisher(made.settings(), "t.first", query="first", outputs=["first", "second"], lag=7)
-    both.__enter__()
-    both.publish([{"bucket": number, "totals": {"results": 9, "results_too_large": 600}} for number in range(2)])
-    both.update_job(state="live")
     waits = ProgressPublisher(made.settings(), "waits.ordered", input="waits")
-    waits.__enter__()
-    waits.update_job(state="live", waits_for="waiting for Kafka: no broker answers")
-    time.sleep(1.5)
-    yield made
+    with gone, lives, both, waits:
+        for each in (gone, lives):
+            each.publish([report])
+        lives.update_job(
+            state="replaying", breaks={"in_words": "of the recent events 98 % are late", "fix": "raise late", "policy": "late"}
+        )
+        both.publish([{"bucket": number, "totals": {"results": 9, "results_too_large": 600}} for number in range(2)])
+        both.update_job(state="live")
+        waits.update_job(state="live", waits_for="waiting for Kafka: no broker answers")
+        time.sleep(1.5)
+        yield made
     made.kill()
 
 
