@@ -4,8 +4,8 @@ How much the next batch may read: at most so many events and bytes, and about as
 Law: a limit changes when results come, never what they are; some record is always allowed, so a job never stands still. The driver writes
 each batch's cost into the checkpoint's folder, and the planner adapts. While no cost is known, batches begin small and grow.
 
-A job that is far behind takes longer batches: nobody waits for one of them, and each has a fixed cost. With many partitions it then reads
-some at a time, in turns, since each range has a fixed cost too.
+A job that is far behind takes longer batches: nobody waits for one of them, since CTIs follow within them, and each has a fixed cost. With
+many partitions it then reads some at a time, in turns, since each range has a fixed cost too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
 # A job more than _FAR_BEHIND batches behind, which it waits for anyway, reads up to _LONGER times as much in a batch.
 _FAR_BEHIND = 4
-_LONGER = 4
+_LONGER = 10
 # Events that are worth a range of their own; a range has fewer only if no more exist, or to keep all tasks busy.
 _RANGE_EVENTS = 40_000
 

@@ -205,7 +205,7 @@ class InputSettings(Table):
     )
     target_batch_us: Duration = Field(
         default=SECOND_US,
-        description="How long a batch should take: it reads more or fewer events; far behind it may take four times as long, "
+        description="How long a batch should take: it reads more or fewer events; far behind it may take ten times as long, "
         "and reads some partitions at a time, in turns.",
     )
     held_bytes_max: Annotated[Size, Field(ge=0)] = Field(
