@@ -1,7 +1,7 @@
 """
 CTIs that wait until the events below them are acknowledged.
-Law: the CTIs written make every promise that was due. With one CTI a batch only a channel's newest is kept, with the lists of those it
-replaces, so it does not matter in which pieces the range was read. If CTIs follow events or time, each belongs to a record of the log,
+Law: the CTIs written make every promise that was due. If CTIs follow batches, only a channel's newest is kept, with the lists of those it
+replaces, until the range ends or much has been written without any. If they follow events or time, each belongs to a record of the log,
 and all are kept.
 """
 
