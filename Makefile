@@ -6,7 +6,7 @@ BIN := .venv/bin
 SEEDS ?= 0-9999
 KILLS ?= 200
 # On two cores: tests of stores and jobs wait more than they compute. Those of make check compute.
-WORKERS ?= 4
+WORKERS ?= 3
 quick-tests: WORKERS := 3
 PACKAGES := ordering ingest query sinks tidegate
 NATIVE := tidegate/kafka/_native.so

@@ -19,6 +19,7 @@ from ordering.errors import UnreachableError
 from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, StoreError, Stream
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.stack.embedded import free_port
 
 pytestmark = pytest.mark.heavy
 COLUMNS = (("car", "nvarchar(max)"), ("fixes", "bigint"), ("speed", "float"), ("more", "record"))
@@ -176,7 +177,8 @@ def test_a_user_without_the_rights_is_told_and_the_rights_shown_are_enough(serve
 
 def test_in_a_cluster_all_keys_share_a_slot(tmp_path: Path) -> None:
     """Without a hash tag it is refused; with one it works on the node that has the slot."""
-    node = Server(tmp_path, "--cluster-enabled", "yes")
+    # By default ten thousand above the other port: taken, or no port at all.
+    node = Server(tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     try:
         with redis.Redis(port=node.port, decode_responses=True) as client:
             with pytest.raises(StoreError, match="cluster"):
