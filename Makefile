@@ -5,9 +5,7 @@
 BIN := .venv/bin
 SEEDS ?= 0-9999
 KILLS ?= 200
-# On two cores: tests of stores and jobs wait more than they compute. Those of make check compute.
 WORKERS ?= 3
-quick-tests: WORKERS := 3
 PACKAGES := ordering ingest query sinks tidegate
 NATIVE := tidegate/kafka/_native.so
 # Tests of one file stay together, the longest files come first: tests/conftest.py. Where Python is told to write no bytecode, every
@@ -37,7 +35,7 @@ check: style  ## style, types and all tests that need no service (3 minutes)
 quick-tests: install
 	@$(PYTEST) -m "not integration and not heavy" --hypothesis-profile=check $(ARGS)
 
-test: install  ## all that a change must pass (10 minutes); services in containers if Docker answers, else the embedded ones
+test: install  ## all that a change must pass (18 minutes on 2 cores); services in containers if Docker answers, else the embedded ones
 	@$(PYTEST) $(ARGS)
 
 test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, faults and large states (two hours)
