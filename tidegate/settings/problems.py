@@ -71,15 +71,8 @@ def nearest_word(word: str, allowed: Iterable[str]) -> str | None:
 
 
 def choice_fix(word: str, allowed: Iterable[str]) -> str:
-    """
-    Return the advice for a misspelled *word*: the nearest spelling, if any, and all allowed words; of many only the nearest three.
-    For a word of another system it is the setting of that meaning.
-    """
+    """Return the advice for a misspelled *word*: the nearest spelling, if any, and all allowed words; of many only the nearest three."""
     choices = sorted(allowed)
-    spelled = word.lower().replace("-", "_").replace(".", "_")
-    counterpart = next((setting for setting, words in _COUNTERPARTS.items() if setting in choices and spelled in words.split()), None)
-    if counterpart:
-        return f"write {counterpart}, which docs/settings.md describes"
     if len(choices) > _CHOICES_LISTED:
         first, second, third = difflib.get_close_matches(word.lower().replace("-", "_"), choices, n=3, cutoff=0)
         return f"did you mean {first}, {second} or {third}? docs/settings.md lists all {len(choices)}"
@@ -89,8 +82,11 @@ def choice_fix(word: str, allowed: Iterable[str]) -> str:
 
 
 def unknown_setting(key: str, value: str, where: str, allowed: Iterable[str]) -> SettingError:
-    """Return the error of an unknown setting."""
-    fix = choice_fix(key.rpartition(".")[2], allowed)
+    """Return the error of an unknown setting; for a word of another system the fix is the setting of that meaning."""
+    word, choices = key.rpartition(".")[2], list(allowed)
+    spelled = word.lower().replace("-", "_")
+    counterpart = next((setting for setting, words in _COUNTERPARTS.items() if setting in choices and spelled in words.split()), None)
+    fix = f"write {counterpart}, which docs/settings.md describes" if counterpart else choice_fix(word, choices)
     return SettingError(scrub(f"unknown setting {key} = {value}"), code="TG-SETTING-UNKNOWN", where=where, fix=fix)
 
 

@@ -328,6 +328,13 @@ def test_a_word_of_another_system_is_answered_by_the_setting_of_that_meaning(tab
     assert problem.fix == f"write {setting}, which docs/settings.md describes"
 
 
+def test_names_of_inputs_are_no_settings() -> None:
+    """An input may be called as a setting is."""
+    with pytest.raises(SettingError) as refusal:
+        read("[inputs.topic]\n").input("name")
+    assert "docs/settings.md" not in refusal.value.fix
+
+
 def test_counterparts_lead_to_settings_that_there_are() -> None:
     """Each is a setting of some table."""
     documented = (ROOT / "docs/settings.md").read_text()
