@@ -10,7 +10,7 @@ PACKAGES := ordering ingest query sinks tidegate
 NATIVE := tidegate/kafka/_native.so
 # Tests of one file stay together, the longest files come first: tests/conftest.py. Where Python is told to write no bytecode, every
 # process of a run - hundreds of commands, jobs and workers - would compile anew all that it imports, and pytest all tests.
-PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

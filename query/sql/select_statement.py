@@ -160,14 +160,9 @@ class SelectBinder:
             if value and name not in _CLAUSES:
                 offsets = [offset_of(node) for node in (value if isinstance(value, list) else [value]) if isinstance(node, exp.Expr)]
                 offset = next((offset for offset in offsets if offset >= 0), offset_of(select))
-                clause = self._clause(name, value, offset)
+                clause = _clause_name(name, value)
                 fix, example = _INSTEAD.get(clause, ("", ""))
                 raise self.source.not_yet(offset, f"{clause} is", fix=fix, example=example)
-
-    def _clause(self, name: str, value: object, offset: int) -> str:
-        if isinstance(value, exp.Fetch):
-            return "FETCH"
-        return _CLAUSE_NAMES.get(name, name.strip("_").upper())
 
     # FROM
 
@@ -314,6 +309,10 @@ def _aliases(columns: Sequence[Column], keys: Sequence[Expr]) -> dict[str, Expr]
     """Return the expressions that HAVING may use by their alias in SELECT; a key of that name takes precedence."""
     names_of_keys = {str(key).lower() for key in keys}
     return {column.name.lower(): column.expr for column in columns if column.name.lower() not in names_of_keys}
+
+
+def _clause_name(name: str, value: object) -> str:
+    return "FETCH" if isinstance(value, exp.Fetch) else _CLAUSE_NAMES.get(name, name.strip("_").upper())
 
 
 def _sides(union: exp.Union) -> list[exp.Expr]:

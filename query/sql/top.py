@@ -25,7 +25,7 @@ _CAST = (Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR)
 def has_top(select: exp.Select, source: Source) -> bool:
     """Return whether the SELECT has TOP. Raises QueryError if it has no window, no ORDER BY, or a variant of TOP."""
     limit = select.args.get("limit")
-    if not isinstance(limit, exp.Limit) or not is_top(limit, source):
+    if not isinstance(limit, exp.Limit) or not _is_top(limit, source):
         return False
     options = limit.args.get("limit_options")
     if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
@@ -41,7 +41,7 @@ def has_top(select: exp.Select, source: Source) -> bool:
     return True
 
 
-def is_top(limit: exp.Expr, source: Source) -> bool:
+def _is_top(limit: exp.Expr, source: Source) -> bool:
     """Return whether the script says TOP, which the parser reads as it reads LIMIT."""
     return source.text[: max(offset_of(limit), 0)].rstrip(" \t\r\n(").upper().endswith("TOP")
 
