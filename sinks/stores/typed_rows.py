@@ -8,6 +8,7 @@ its own. Rows that do not fit are refused, each with the reason, and no others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -16,20 +17,28 @@ import pyarrow.json
 
 from sinks.parquet_columns import Column, make_schema, make_table
 from sinks.stores.base import Rows, RowsRefused, find_refusals
+from tidegate.json_columns import json_fields
+from tidegate.json_columns.json_fields import Wanted
 
-# The kinds of column that pyarrow reads as we do; of others (any, record, array) the text counts, which it does not keep.
-_FAST_KINDS = {"bigint", "float", "datetime", "nvarchar(max)", "bit"}
+# By kind of column that parsers of whole columns read as we do: what its values are in JSON. Of other kinds (any, record, array) the text
+# counts, which they do not keep.
+_JSON_KINDS = {
+    "bigint": json_fields.BIGINT,
+    "float": json_fields.FLOAT,
+    "datetime": json_fields.TEXT,
+    "nvarchar(max)": json_fields.TEXT,
+    "bit": json_fields.TRUE,
+}
 _NEWLINE = pa.scalar(b"\n", pa.binary())
 
 
 def make_typed_table(rows: Rows, columns: Sequence[Column]) -> pa.Table:
     """Return *rows* as a table. Raises RowsRefused: some have a value that is not of its column's type, or a column too many."""
-    if len(rows) and all(kind in _FAST_KINDS for _, kind in columns):
-        try:
-            return _read_json(rows.value, columns)
-        except pa.ArrowException:
+    if len(rows) and all(kind in _JSON_KINDS for _, kind in columns):
+        for read in (_walk_json, _parse_json):
             # The slow way says which rows are wrong, or reads them after all.
-            pass
+            with suppress(pa.ArrowException):
+                return read(rows.value, columns)
     try:
         return make_table(rows.value.to_pylist(), columns)
     except (pa.ArrowException, ValueError):
@@ -44,7 +53,27 @@ def _why_wrong(rows: Rows, columns: Sequence[Column]) -> str | None:
     return None
 
 
-def _read_json(values: pa.Array, columns: Sequence[Column]) -> pa.Table:
+def _walk_json(values: pa.Array, columns: Sequence[Column]) -> pa.Table:
+    """Read values in C, several times as fast as pyarrow. Raises ``pa.ArrowException``: C does not read all of them."""
+    found = json_fields.read_members(values, tuple(Wanted((name,), is_exact=True) for name, _ in columns))
+    if found is None or (found.status != json_fields.READ).any():
+        raise pa.ArrowInvalid("a value is not plain JSON, or has members of other names")
+    kinds = [_JSON_KINDS[kind] for _, kind in columns]
+    schema = make_schema(columns)
+    arrays = [_as_typed(*each, len(values)) for each in zip(found.columns, kinds, schema.types, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+def _as_typed(parts: dict[int, pa.Array], kind: int, arrow: pa.DataType, length: int) -> pa.Array:
+    if kind == json_fields.FLOAT and json_fields.BIGINT in parts:
+        integers = parts.pop(json_fields.BIGINT).cast(arrow)
+        parts[kind] = pc.coalesce(parts[kind], integers) if kind in parts else integers
+    if parts.keys() - {kind}:
+        raise pa.ArrowInvalid("a value is of another type than its column")
+    return parts[kind].cast(arrow) if parts else pa.nulls(length, arrow)
+
+
+def _parse_json(values: pa.Array, columns: Sequence[Column]) -> pa.Table:
     schema = make_schema(columns)
     # Times are text in JSON, and pyarrow would read numbers as times.
     read_as = pa.schema([(field.name, pa.string() if pa.types.is_timestamp(field.type) else field.type) for field in schema])

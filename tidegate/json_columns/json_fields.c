@@ -12,7 +12,7 @@
 #include "json_texts.h"
 
 /* What is known of a payload: OTHER alone, or READ with what else is true of it, or MISSING alone. */
-enum { OTHER = 0, READ = 1, MISSING = 2, NESTED = 4, REPEATED = 8 };
+enum { OTHER = 0, READ = 1, MISSING = 2, NESTED = 4, REPEATED = 8, UNASKED = 16 };
 /* What a value is; NONE is null as well. The texts of those from NUMERAL on stand in the payload; LOOSE ones are not written as they stand. */
 enum { NONE = 0, BIGINT = 1, FLOAT = 2, FALSE = 3, TRUE = 4, NUMERAL = 5, TEXT = 6, RECORD = 7, ARRAY = 8, LOOSE = 16 };
 /* How a member was found. */
@@ -44,7 +44,7 @@ typedef struct {
     int64_t *const *values;
     uint8_t *found; /* of each node how its member was found */
     int32_t *next;  /* of each node the one inside of it that is likely to come next */
-    int is_repeated;
+    int is_repeated, has_unasked;
 } reader;
 
 static const uint8_t *walk(reader *r, const uint8_t *at, const node *object);
@@ -156,10 +156,13 @@ static inline const uint8_t *take_if_it_counts(reader *r, const uint8_t *at, con
 /* The value of a member of *object*; *is_known* tells whether its name can be that of one node only. */
 static inline const uint8_t *take_member(reader *r, const uint8_t *at, const node *object, const uint8_t *name, int64_t length,
                                          int traits, int *is_known) {
-    if (!(object->lengths >> (length & 63) & 1))
+    if (!(object->lengths >> (length & 63) & 1)) {
+        r->has_unasked = 1;
         return skip_value(&r->s, at);
+    }
     uint64_t tail = tail_of(name, length);
     int32_t *next = r->next + (object - r->nodes), expected = *next;
+    int is_asked = 0;
     const uint8_t *end = at;
     for (int32_t which = object->first - 1; which < object->last; which++) {
         const node *wanted = r->nodes + (which < object->first ? expected : which);
@@ -168,6 +171,7 @@ static inline const uint8_t *take_member(reader *r, const uint8_t *at, const nod
             continue;
         if (match == BY_CASE && traits & ESCAPES)
             return NULL;
+        is_asked = 1;
         *is_known = !wanted->has_twin;
         *next = wanted + 1 < r->nodes + object->last ? (int32_t)(wanted + 1 - r->nodes) : object->first;
         const uint8_t *after = take_if_it_counts(r, at, wanted, match);
@@ -177,6 +181,7 @@ static inline const uint8_t *take_member(reader *r, const uint8_t *at, const nod
         if (!wanted->has_twin)
             break;
     }
+    r->has_unasked |= !is_asked;
     return end > at ? end : skip_value(&r->s, at);
 }
 
@@ -247,12 +252,12 @@ static uint8_t read_payload(reader *r, const column *payloads) {
         return MISSING;
     const uint8_t *at = payloads->bytes + end_of(payloads, r->row - 1);
     r->s.end = payloads->bytes + end_of(payloads, r->row);
-    r->s.loose = r->s.odd = r->is_repeated = 0;
+    r->s.loose = r->s.odd = r->is_repeated = r->has_unasked = 0;
     r->s.nested = -1;
     at = skip_space(&r->s, at);
     if (at == r->s.end || *at != '{' || !(at = take_container(r, at, r->nodes)) || skip_space(&r->s, at) != r->s.end)
         return OTHER;
-    return (uint8_t)(READ | (r->s.nested > 0 ? NESTED : 0) | (r->is_repeated ? REPEATED : 0));
+    return (uint8_t)(READ | (r->s.nested > 0 ? NESTED : 0) | (r->is_repeated ? REPEATED : 0) | (r->has_unasked ? UNASKED : 0));
 }
 
 /*
@@ -263,7 +268,7 @@ static uint8_t read_payload(reader *r, const column *payloads) {
 int64_t tg_json_fields(const column *payloads, const node *nodes, uint8_t *const *kinds, int64_t *const *values, uint8_t *found,
                        int32_t *next, uint8_t *status) {
     const uint8_t *start = payloads->bytes + end_of(payloads, -1), *limit = payloads->bytes + end_of(payloads, payloads->rows - 1);
-    reader r = {{NULL, limit, 0, 0, 0}, nodes, start, 0, kinds, values, found, next, 0};
+    reader r = {{NULL, limit, 0, 0, 0}, nodes, start, 0, kinds, values, found, next, 0, 0};
     int64_t others = 0;
     for (; r.row < payloads->rows; r.row++) {
         status[r.row] = read_payload(&r, payloads);

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from tidegate import native_parts
 
 # What is known of a payload: of others nothing, of a missing one that it is; the rest has been read, in bits that may stand together.
-OTHER, READ, MISSING, NESTED, REPEATED = 0, 1, 2, 4, 8
+# UNASKED: an object of which members are wanted has another one besides.
+OTHER, READ, MISSING, NESTED, REPEATED, UNASKED = 0, 1, 2, 4, 8, 16
 # Kinds of values; 0 is a missing or null value.
 BIGINT, FLOAT, FALSE, TRUE, NUMERAL, TEXT, RECORD, ARRAY = range(1, 9)
 _KINDS, _KIND_BITS = 16, 15

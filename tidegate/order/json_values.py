@@ -64,7 +64,8 @@ def rows_with_repeated_names(payloads: pa.Array, names: Collection[str]) -> list
     """Return the rows of JSON objects (null: none) in which one of *names* may stand twice."""
     read = json_fields.read_members(payloads, tuple(Wanted((name,), is_exact=True) for name in sorted(names)))
     # In a nested object a name may stand again, and of objects that C leaves nothing is known.
-    rows = range(len(payloads)) if read is None else np.flatnonzero(read.status != json_fields.READ).tolist()
+    plain = json_fields.READ | json_fields.UNASKED
+    rows = range(len(payloads)) if read is None else np.flatnonzero(read.status | json_fields.UNASKED != plain).tolist()
     quoted = [json.dumps(name, ensure_ascii=False).encode(errors="replace") for name in names]
     escape = _ESCAPED_ASCII if all(map(str.isascii, names)) else _ESCAPED
     return [row for row in rows if payloads[row].is_valid and _may_repeat(payloads[row].as_buffer().to_pybytes(), quoted, escape)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.parquet_columns import make_table
+from sinks.stores import typed_rows
 from sinks.stores.base import Refusal, Rows, RowsRefused, find_refusals
 from sinks.stores.typed_rows import make_typed_table
+from tidegate.native_parts import NATIVE_SWITCH
 
 COLUMNS = (("n", "bigint"), ("f", "float"), ("t", "nvarchar(max)"), ("at", "datetime"), ("b", "bit"))
 _MEMBERS = st.fixed_dictionaries(
@@ -25,6 +28,13 @@ _MEMBERS = st.fixed_dictionaries(
         "b": st.none() | st.booleans(),
     },
 )
+# A value of another type, a name in other letters, a name that no column has.
+_ODD_MEMBERS = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.none() | st.booleans() | st.integers(-9, 9) | st.just(0.5) | st.just("x") for name in ("n", "f", "t", "b", "N", "z")
+    },
+)
 
 
 def rows_of(values: list[bytes]) -> Rows:
@@ -33,11 +43,32 @@ def rows_of(values: list[bytes]) -> Rows:
     return Rows(place, place, place, pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()))
 
 
-@given(st.lists(_MEMBERS, max_size=6), st.booleans())
-def test_the_fast_way_reads_what_the_slow_way_reads(members: list[dict[str, object]], is_ascii: bool) -> None:
-    """Whatever results there are, in whatever columns: one table."""
-    values = [json.dumps(each, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass") for each in members]
-    assert make_typed_table(rows_of(values), COLUMNS).equals(make_table(values, COLUMNS))
+@pytest.mark.parametrize("native", ["auto", "off"])
+@given(st.lists(_MEMBERS, max_size=6), st.lists(_ODD_MEMBERS, max_size=1), st.booleans())
+def test_the_fast_ways_read_what_the_slow_way_reads(
+    native: str, members: list[dict[str, object]], odd: list[dict[str, object]], is_ascii: bool
+) -> None:
+    """Whatever results there are, in whatever columns: one table, or they are refused."""
+    values = [json.dumps(each, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass") for each in members + odd]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(NATIVE_SWITCH, native)
+        try:
+            expected = make_table(values, COLUMNS)
+        except (pa.ArrowException, ValueError):
+            with pytest.raises(RowsRefused):
+                make_typed_table(rows_of(values), COLUMNS)
+        else:
+            assert make_typed_table(rows_of(values), COLUMNS).equals(expected)
+
+
+def test_plain_results_are_read_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of the slower ways is asked, whether integers stand among floats, or a column has no value at all."""
+    for way in ("_parse_json", "make_table"):
+        monkeypatch.setattr(typed_rows, way, None)
+    values = [b'{"n":1,"f":2,"t":"\\u00e9","at":"2026-11-26T00:00:00.5Z"}', b'{"f":0.30000000000000004,"t":null}']
+    first, second = make_typed_table(rows_of(values), COLUMNS).to_pylist()
+    assert first == {"n": 1, "f": 2.0, "t": "é", "at": datetime(2026, 11, 26, 0, 0, 0, 500_000, UTC), "b": None}
+    assert second == {"n": None, "f": 0.1 + 0.2, "t": None, "at": None, "b": None}
 
 
 def test_columns_without_a_type_of_their_own_are_json() -> None:

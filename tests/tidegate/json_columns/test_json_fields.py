@@ -21,7 +21,7 @@ from ingest.fields.json_source import JsonSource
 from tidegate.expressions.json_members import extract, extract_parsed
 from tidegate.expressions.tree import Field
 from tidegate.json_columns import json_fields
-from tidegate.json_columns.json_fields import MISSING, NESTED, OTHER, READ, REPEATED, Wanted, read_members
+from tidegate.json_columns.json_fields import MISSING, NESTED, OTHER, READ, REPEATED, UNASKED, Wanted, read_members
 from tidegate.native_parts import NATIVE_SWITCH
 
 SEEDS = st.integers(0, 2**32)
@@ -156,11 +156,11 @@ def test_integers_beyond_64_bits_are_floats() -> None:
 def test_ordinary_payloads_need_no_parser() -> None:
     """Nested, spaced, escaped, with names that are absent, or spelled in other letters."""
     assert status_of(b'{"a":1,"b":"x"}', "a", "b", "c") == READ
-    assert status_of(b' { "a" : -12.5e3 , "x" : null , "B" : 0.1234567890123456 } \n', "a", "b") == READ
+    assert status_of(b' { "a" : -12.5e3 , "x" : null , "B" : 0.1234567890123456 } \n', "a", "b") == READ | UNASKED
     assert status_of(b"{}", "a") == READ
-    assert status_of(b'{"x":{"y":[1,{"z":"\\u00e9\\n"}]},"a":true}', "a") == READ | NESTED
-    assert status_of('{"größe":"é","\\u00fc":1}'.encode(), "a", "größe") == READ
-    assert status_of(b'{"a":1,"a":2,"x":3,"x":4}', "a") == READ | REPEATED
+    assert status_of(b'{"x":{"y":[1,{"z":"\\u00e9\\n"}]},"a":true}', "a") == READ | NESTED | UNASKED
+    assert status_of('{"größe":"é","\\u00fc":1}'.encode(), "a", "größe") == READ | UNASKED
+    assert status_of(b'{"a":1,"a":2,"x":3,"x":4}', "a") == READ | REPEATED | UNASKED
     assert status_of(None, "a") == MISSING
     assert status_of(b'{"a":' + b"[" * 64 + b"]" * 64 + b"}") == READ | NESTED
 
