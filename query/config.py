@@ -103,8 +103,8 @@ class QueryPlan:
     bytes_per_batch: int
     # Most pairs of one key that a join makes at one instant.
     join_pairs_max: int
-    # How many tasks the buckets are spread over.
-    tasks: int
+    # How many tasks Spark makes of a batch: the buckets are spread over them.
+    shuffle_partitions: int
     # Name under which workers keep this job's state in memory.
     checkpoint: str
     # For each output the largest result: key and value together; larger ones are dead letters. None: an output to files alone.
@@ -125,6 +125,11 @@ class QueryPlan:
     @property
     def name(self) -> str:
         return self.outputs[0].name
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks have a bucket."""
+        return min(self.buckets, self.shuffle_partitions)
 
     @property
     def bytes_per_task(self) -> int:

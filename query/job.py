@@ -130,9 +130,7 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     source = make_source(Deferred("query.stage.planner:Planner", plan), RANGE_SCHEMA, trigger_us)
     processor = StageProcessor(Deferred("query.stage.processor:QueryStage", plan), plan.checkpoint)
-    tasks = with_bound_tasks(settings, read_binding(Path(plan.checkpoint))).spark.shuffle_partitions
     # Tasks without a bucket would take turns with the one that has it on the workers, and each worker would read and keep all of it.
-    # A checkpoint goes on with the tasks that it began with.
-    tasks = 1 if plan.buckets == 1 else tasks
+    tasks = 1 if plan.buckets == 1 else plan.shuffle_partitions
     stage = Stage(f"query-{plan.name}", plan.checkpoint, tasks, plan.until_end)
     return start_stage(spark, source, processor, stage, on_reports)

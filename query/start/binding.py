@@ -22,7 +22,7 @@ from tidegate.settings.tables.outputs import OutputSettings
 _TOPIC_IDS = "topic_ids"
 
 
-def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, shuffle_partitions: int) -> dict[str, str]:
+def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) -> dict[str, str]:
     """Return what the checkpoint of a job is bound to; SettingError if the outputs of one script have different paces."""
     outputs = plan.outputs
     if len({str(output.pace()) for output in outputs}) > 1:
@@ -44,7 +44,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, sh
         RESULT_BYTES_MAX: json.dumps(plan.result_bytes_max),
         "pace": str(outputs[0].pace()),
         "exchange": exchange_binding(plan.exchange),
-        TASKS: str(shuffle_partitions),
+        TASKS: str(plan.shuffle_partitions),
     }
 
 

@@ -45,6 +45,8 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         for name, topic in topics.ordered.items()
     )
     bucket_layout = plan_buckets(settings, plans, topics.outputs, feeds, topics.results)
+    exchange = bucket_layout.exchange
+    shuffle_partitions = settings.spark.shuffle_partitions if exchange is None else exchange.tasks
     reference_names = dict.fromkeys(name for plan in plans for name in plan.references)
     layout = QueryPlan(
         plans=plans,
@@ -53,8 +55,8 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         feeds=feeds,
         over=plans[0].over is not None,
         by_partition=bucket_layout.by_partition,
-        exchange=bucket_layout.exchange,
-        labels=tuple(even_labels(bucket_layout.buckets, settings.spark.shuffle_partitions)),
+        exchange=exchange,
+        labels=tuple(even_labels(bucket_layout.buckets, shuffle_partitions)),
         starts={},
         start_us=None,
         promises=tuple({} for _ in topics.outputs),
@@ -63,7 +65,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         events_per_batch=settings.query.max_events_per_batch,
         bytes_per_batch=settings.query.max_bytes_per_batch,
         join_pairs_max=settings.query.join_pairs_max,
-        tasks=min(bucket_layout.buckets, settings.spark.shuffle_partitions),
+        shuffle_partitions=shuffle_partitions,
         checkpoint=str(topics.folder),
         references=topics.references,
         reference_settings={name: settings.references[name] for name in reference_names},
@@ -109,7 +111,7 @@ def decide(
     )
     if run.binding is not None:
         check_same_topics(bound_topic_ids(run.binding), topics.topic_ids, str(topics.folder), WAYS_OUT)
-    binding = make_binding(plan, topics.topic_ids, start, settings.spark.shuffle_partitions)
+    binding = make_binding(plan, topics.topic_ids, start)
     check_binding(run.binding, binding, str(topics.folder))
     return Decision(plan, start, binding, is_new=run.binding is None)
 

@@ -80,7 +80,7 @@ def plan_recount(
         _check_split(plan, topics, admin)
     else:
         plan = replace(plan, until_us=int(binding["until"]) if binding.get("until") else INFINITY)
-        _check_settings(plan, topics, binding, start, settings.spark.shuffle_partitions)
+        _check_settings(plan, topics, binding, start)
     result_ends = admin.ends(
         (topic.name, number)
         for output in plan.outputs
@@ -116,9 +116,9 @@ def _known(versions: TakenVersions, plan: QueryPlan) -> KnownReferences:
     return KnownReferences(added, versions.tables(plan.reference_settings, len(added)))
 
 
-def _check_settings(plan: QueryPlan, topics: TopicSurvey, binding: Mapping[str, str], start: Start, tasks: int) -> None:
+def _check_settings(plan: QueryPlan, topics: TopicSurvey, binding: Mapping[str, str], start: Start) -> None:
     # Where results go decides nothing about them.
-    now = {name: value for name, value in make_binding(plan, topics.topic_ids, start, tasks).items() if name != "output"}
+    now = {name: value for name, value in make_binding(plan, topics.topic_ids, start).items() if name != "output"}
     changed = differences({name: value for name, value in binding.items() if name != "output"}, now)
     if changed:
         raise RefusedError(

@@ -75,7 +75,7 @@ def plan_of(
         events_per_batch=1,
         bytes_per_batch=1,
         join_pairs_max=1,
-        tasks=1,
+        shuffle_partitions=1,
         checkpoint=str(folder),
     )
 

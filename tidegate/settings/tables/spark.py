@@ -23,9 +23,9 @@ class SparkSettings(Table):
 
     master: str = Field(default="local[*]", description="Spark master: local[N], spark://host:port, yarn or k8s://...")
     app_name: str = Field(default="tidegate", description="Name of the application in Spark's own tools.")
-    shuffle_partitions: Annotated[Count, Kind("count; default: what the checkpoint has, else the cores of the process")] = Field(
-        default_factory=available_cores, description="Tasks a stateful stage runs in; fixed in a checkpoint at its first start."
-    )
+    shuffle_partitions: Annotated[
+        Count, Kind("count; default: what the checkpoint has, else the cores of the process, for an exchange half of them")
+    ] = Field(default_factory=available_cores, description="Tasks a stateful stage runs in; fixed in a checkpoint at its first start.")
     trigger_us: Duration = Field(
         default=0, description="Least time between the starts of two batches; 0s: as soon as there is something to do."
     )
