@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
@@ -193,10 +194,11 @@ class Copier(threading.Thread):
             pending = self._pending[partition]
             if feed.offset < ends[partition]:
                 is_idle = False
-                for rows in feed.read(ends[partition], self._plan.settings.batch_rows):
-                    pending.add(rows)
-                    if self._stopping.is_set() or not self._write_due(partition, feed):
-                        break
+                with closing(feed.read(ends[partition], self._plan.settings.batch_rows)) as pieces:
+                    for rows in pieces:
+                        pending.add(rows)
+                        if self._stopping.is_set() or not self._write_due(partition, feed):
+                            break
             self._write_due(partition, feed)
             self._note_position(partition)
         return is_idle

@@ -9,7 +9,8 @@ wait for a CTI.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from ordering.errors import RefusedError
 from ordering.protocol.reader import PartitionReader, gap_error
 from ordering.protocol.wire import EVENT_HEADER_BYTES
+from sinks.copying.ahead import read_ahead
 from sinks.stores.base import Progress, Rows, Stream
 from tidegate.kafka.channel_promises import log_of
 from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
@@ -51,18 +53,23 @@ class PartitionFeed:
         """Whether the final CTI of the partition has been read."""
         return self._reader.finished
 
-    def read(self, end: int, rows_max: int = CHUNK_EVENTS) -> Iterator[Rows]:
+    def read(self, end: int, rows_max: int = CHUNK_EVENTS) -> Generator[Rows, None, None]:
         """
-        Yield the results below the log offset *end* in pieces of at most *rows_max*. Raises UnreachableError: the brokers are silent, and
-        the call may be repeated; RefusedError: retention has deleted results that are needed; GapError: results are missing in the log.
+        Yield the results below the log offset *end* in pieces of at most *rows_max*; while one is used the next is fetched, until the
+        generator is closed. Raises UnreachableError: the brokers are silent, and the call may be repeated; RefusedError: retention has
+        deleted results that are needed; GapError: results are missing in the log.
         """
         if self._source is None:
             self._source = RangeReader(self._kafka, self._stream.name, self.partition, headers=True)
-        for records in self._source.read(self.offset, end, chunk=min(rows_max, CHUNK_EVENTS), silence_max_s=_SILENCE_MAX_S):
-            rows = self._accept(records)
-            self.offset = int(records.offset[-1]) + 1
-            if len(rows):
-                yield rows
+        chunk = min(rows_max, CHUNK_EVENTS)
+        pieces = self._source.read(self.offset, end, chunk, silence_max_s=_SILENCE_MAX_S)
+        # What comes in one piece is not worth a thread.
+        with closing(read_ahead(pieces)) if end - self.offset > chunk else nullcontext(pieces) as read:
+            for records in read:
+                rows = self._accept(records)
+                self.offset = int(records.offset[-1]) + 1
+                if len(rows):
+                    yield rows
         self.offset = max(self.offset, end)
         self._check_gap()
 

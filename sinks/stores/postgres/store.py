@@ -29,7 +29,7 @@ from tidegate.settings.tables.stores.postgres import PostgresSettings
 
 _STAGING = sql.Identifier("pg_temp", "tidegate_batch")
 _ORDINAL = sql.Identifier("tidegate_row")
-_COPY_ROWS = 5_000
+_COPY_ROWS = 10_000
 
 
 class PostgresStore:
