@@ -4,8 +4,9 @@ How fast a result topic gets into a store, beside the store's own bulk load of t
 Each figure is a ratio within one run: the rows of ``tidegate sink`` a second, read from Kafka, typed and written with their progress in
 batches, divided by those of the load alone, whose rows lie ready in memory in the form that the store reads. For PostgreSQL the load is
 one COPY into the table (append); COPY into a temporary table and INSERT ... ON CONFLICT DO UPDATE, batch by batch (upsert). For Delta Lake
-it is delta-rs appending batch by batch, for ClickHouse an INSERT of each batch from Arrow over HTTP, into a table that is on disk before it
-answers (its engine behind a door of ours). CPU is that of this process and of the store's server, without the brokers'.
+it is delta-rs appending batch by batch; then also what one would write without the sink, from the same topic: confluent-kafka's consumer,
+pyarrow's JSON reader, delta-rs, and no progress. For ClickHouse it is an INSERT of each batch from Arrow over HTTP, into a table that is on
+disk before it answers (its engine behind a door of ours). CPU is that of this process and of the store's server, without the brokers'.
 
 Law: after each run the table has exactly the rows of the topic.
 """
@@ -29,12 +30,14 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.json
+from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable, write_deltalake
 from psycopg import sql
 
 from ordering.model.events import Released
 from sinks.copying.job import SinkJob, prepare
-from sinks.parquet_columns import Column
+from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import Rows
 from sinks.stores.clickhouse.target import literal
 from sinks.stores.typed_rows import make_typed_table
@@ -142,6 +145,19 @@ def load_delta(path: str, tables: list[pa.Table]) -> None:
         write_deltalake(path, table, mode="append")
 
 
+def load_delta_by_hand(path: str, bootstrap: str, rows: int) -> None:
+    """Read the topic, and append batch by batch to a new table, as a program without the sink would."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "by hand"})
+    consumer.assign([TopicPartition("rides", 0, 0)])
+    options = pyarrow.json.ParseOptions(explicit_schema=make_schema(COLUMNS))
+    while rows:
+        messages = consumer.consume(min(rows, _BATCH), 10)
+        rows -= len(messages)
+        text = b"\n".join(message.value() or b"" for message in messages)
+        write_deltalake(path, pyarrow.json.read_json(pa.BufferReader(text), parse_options=options), mode="append")
+    consumer.close()
+
+
 def load_clickhouse(bench: ClickHouseBench, tables: list[pa.Table]) -> None:
     """Insert each batch into a new table."""
     kinds = ("Int64", "String", "DateTime64(6, 'UTC')", "Int64", "Float64", "Bool")
@@ -186,7 +202,11 @@ def measure(rows: int, folder: Path) -> dict[str, Any]:
             {"postgres": {"url": server.url(), "table": "upsert", "mode": "upsert", "primary_key": ["number"]}},
             lambda: into_server(load_merged),
         ),
-        "delta": ({"delta": {"path": str(folder / "delta")}}, lambda: load_delta(str(folder / "alone"), tables)),
+        "delta": ({"delta": {"path": str(folder / "delta")}}, lambda: load_delta(str(folder / "delta alone"), tables)),
+        "delta by hand": (
+            {"delta": {"path": str(folder / "delta by hand")}},
+            lambda: load_delta_by_hand(str(folder / "delta by hand alone"), stack.bootstrap, rows),
+        ),
         "clickhouse": ({"clickhouse": clickhouse.given("sink")}, lambda: load_clickhouse(clickhouse, tables)),
     }
     try:
@@ -225,10 +245,10 @@ def check_same(mode: str, server: PostgresServer, clickhouse: ClickHouseBench, f
             assert clickhouse.execute(f"SELECT count() FROM ({query})") == b"0\n", "clickhouse: the table has other rows than the load"
         assert clickhouse.execute("SELECT count() FROM kit.sink") == b"%d\n" % rows
         return
-    if mode == "delta":
-        found = [DeltaTable(str(folder / name)).to_pyarrow_table().sort_by("number") for name in ("delta", "alone")]
+    if mode.startswith("delta"):
+        found = [DeltaTable(str(folder / name)).to_pyarrow_table().sort_by("number") for name in (mode, f"{mode} alone")]
         assert len(found[0]) == rows
-        assert found[0].equals(found[1]), "delta: the table has other rows than the load"
+        assert found[0].equals(found[1]), f"{mode}: the table has other rows than the load"
         return
     plain = {"append": "plain", "upsert": "merged"}[mode]
     with psycopg.connect(server.url()) as connection:
