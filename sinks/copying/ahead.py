@@ -9,41 +9,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
-from typing import Generic, TypeVar
+from queue import SimpleQueue
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-class _Next(threading.Thread, Generic[T]):
-    """Takes one item; a process that ends does not wait for it."""
-
-    def __init__(self, items: Iterator[T]) -> None:
-        super().__init__(name="read-ahead", daemon=True)
-        self._items = items
-        self._item: T | None = None
-        self._error: Exception | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._item = next(self._items, None)
-        except Exception as error:
-            self._error = error
-
-    def wait(self) -> T | None:
-        """Return the item, None at the end. Raises what the iterator has raised."""
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self._item
-
-
 def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yield *items*, none of which is None. Close it before anybody else uses what they are made of."""
-    following = _Next(items)
+    """Yield *items*, none of which is None or an exception. Close it before anybody else uses what they are made of."""
+    made: SimpleQueue[T | Exception | None] = SimpleQueue()
+    is_wanted, is_closed = threading.Semaphore(1), threading.Event()
+
+    def make() -> None:
+        while is_wanted.acquire() and not is_closed.is_set():
+            try:
+                made.put(next(items, None))
+            except Exception as error:
+                made.put(error)
+
+    # One thread for all items: each new one would get memory of its own to allocate from. A process that ends does not wait for it.
+    maker = threading.Thread(target=make, name="read-ahead", daemon=True)
+    maker.start()
     try:
-        while (item := following.wait()) is not None:
-            following = _Next(items)
+        while (item := made.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            is_wanted.release()
             yield item
     finally:
-        following.join()
+        is_closed.set()
+        is_wanted.release()
+        maker.join()

@@ -45,16 +45,18 @@ def test_one_item_is_made_while_another_is_used() -> None:
 
 def test_nobody_is_in_the_iterator_once_it_is_closed() -> None:
     """Closing waits for the item under way."""
-    may_end, is_made = threading.Event(), threading.Event()
+    is_begun, may_end, is_made = threading.Event(), threading.Event(), threading.Event()
 
     def make() -> Iterator[int]:
         yield 0
+        is_begun.set()
         may_end.wait(10)
         is_made.set()
         yield 1
 
     items = read_ahead(make())
     assert next(items) == 0
+    assert is_begun.wait(10)
     threading.Timer(0.1, may_end.set).start()
     items.close()
     assert is_made.is_set()
