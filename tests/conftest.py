@@ -8,6 +8,7 @@ them were runs of whole queries compared byte by byte, and how often tests kille
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -22,6 +23,12 @@ from support.repository import ROOT
 
 if TYPE_CHECKING:
     from support.postgres_server import PostgresServer
+
+# As the command line sets it, for this process and what it starts: numpy has not been imported yet.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Python's collector takes a fifth of the time of imports and collection if it comes every 700 objects.
+gc.set_threshold(50_000, 20, 50)
 
 _BASE = settings(
     deadline=None,
@@ -96,6 +103,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -took_s.get(item.path.relative_to(ROOT).as_posix(), 0.0))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have Python's collector pass over what stands to the end: tests and modules."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Run the tests of a file in one process, because they share what is dear to make; those of long files that share nothing anywhere."""
@@ -130,6 +143,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand the number of examples to the process that began this one; that one writes the durations if it was asked to."""
+    gc.unfreeze()  # else libraries take for leaks what is never collected
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["examples"] = session.config.stash[_EXAMPLES]
     elif session.config.getoption("write_durations"):
