@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points, version
@@ -31,6 +32,8 @@ class CommandError(TidegateError):
 
 def main() -> None:
     """Run the program with the arguments of this process."""
+    # No linear algebra is done here: numpy's library for it would start a thread a core in each process, which spin at first.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if sys.argv[1:] == ["--version"]:
         print_text(f"tidegate {version('tidegate')}\n")
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 
 from tidegate.spark.launch.private_folder import share_results
@@ -17,6 +18,8 @@ from tidegate.spark.privates import STATEFUL_WORKER
 _HEAVY = ("pandas", "pyarrow", "duckdb", "confluent_kafka", "structlog", "pydantic_settings", "fastavro", "pyspark.sql.streaming")
 
 if __name__ == "__main__":
+    # As the command line sets it, which workers on other machines do not inherit.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if sys.argv[1:2] == [STATEFUL_WORKER]:
         for name in _HEAVY:
             importlib.import_module(name)
