@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from pydantic import SecretStr
 from support.stack.drawn_logs import Raw, expected
-from support.stack.jobs import Job, workspace
+from support.stack.jobs import Job, settings_of, workspace
 from support.stack.topics import (
     ANY_TIME,
     APPEND_TIME,
@@ -293,7 +293,8 @@ def test_every_form_of_silence_in_one_process(stack: Stack, tmp_path: Path) -> N
     for step_us in (0, -3_600 * SECOND_US, 1_200 * SECOND_US, 0, 3 * DAY_US):
         stepped.say(0, stamp_us=now_us() + step_us)
     with workspace(tmp_path, stack, FORMS.format(many=many.topic, stepped=stepped.topic)) as space:
-        job = space.start("ingest", "many", "stepped")
+        # The waits below are of seconds: three batches a second of each input would take a whole core.
+        job = space.start("ingest", "many", "stepped", *settings_of(spark__trigger="1s"))
         job.until(lambda: {line["input"] for line in job.lines if line["event"] == "batch"} == {"many", "stepped"}, "the first batches")
         job.until(lambda: len(many.look().events.get((SLOW, SLOW), [])) > BACKLOG // 2, "half of what is read slowly")
         job.until(lambda: bool(many.estimates(SLOW)) and bool(many.estimates(1)), "what is read to its end is silent")

@@ -40,9 +40,10 @@ def test_killed_twice_ingest_writes_what_an_undisturbed_run_writes(stack: Stack,
     topic = create(stack.bootstrap, fresh("killed"), PARTITIONS)
     produce(stack.bootstrap, topic, raws)
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-        arguments = "ingest", "events", "--until-end", *settings_of(inputs__events__max_events_per_batch=EVENTS // BATCHES)
+        arguments = "ingest", "events", "--until-end"
+        small = settings_of(inputs__events__max_events_per_batch=EVENTS // BATCHES)
         for batches in (2, 3):
-            job = space.start_alone(*arguments)
+            job = space.start_alone(*arguments, *small)
             job.until(lambda job=job, batches=batches: job.batches >= batches, f"{batches} batches")  # type: ignore[misc]
             time.sleep(dice.uniform(0, 1.5))
             assert job.running, "it was to be killed in the middle"

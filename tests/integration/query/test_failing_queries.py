@@ -106,7 +106,7 @@ def side(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sid
         space.script("dying.sql", DYING)
         writer.write()
         before = log_of(stack, name)
-        small = settings_of(query__max_events_per_batch=20, spark__trigger="0s")
+        small = settings_of(query__max_events_per_batch=60, spark__trigger="0s")
         fine, sour = space.start("query", "fine.sql", *small), space.start("query", "sour.sql", *small, **environment)
         deaths = [_died(space, small, environment)]
         writer.write()
