@@ -4,7 +4,8 @@ Input partitions added while the ordered topic is being written: more partitions
 Law (spec section 4, roster): a partition joins at a time J that no channel has passed: the largest c of all channels, by the ordered
 topic's CTIs while no batch runs. The join is a batch of its own: its CTI c = J is acknowledged in every output partition it writes to
 before anything else is planned. Spark's offset, logged before that batch, makes it final; the journal learns it afterwards. So a job that
-starts from an older checkpoint finds J in the journal, and lets the partition join there again.
+starts from an older checkpoint finds J in the journal, and lets the partition join there again. If the job died before the journal learnt
+of it, a job without a checkpoint finds J in the ordered topic (:mod:`ingest.start.resume`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ordering.protocol.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
 from tidegate.checkpoint.binding import check_same_topics
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.channel_promises import last_promises
+from tidegate.kafka.channel_promises import Promises, last_promises
 from tidegate.spark.offset_log import last_batches, read_offset
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 # How long the brokers may not know of a topic before it counts as deleted.
 _MISSING_US = 10 * SECOND_US
+_NEWER_CHECKPOINT = "bring back a newer copy of the checkpoint, or delete it: the job then goes on from the ordered topic's CTIs"
 
 
 def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozenset[str]) -> list[str]:
@@ -139,29 +141,36 @@ class PartitionJoins:
                 + ", ".join(f"{partition_name(partition)} as number {joined.number}" for partition, joined in ordered_joins),
                 code="TG-ROSTER",
                 where=self._plan.checkpoint,
-                fix="bring back a newer copy of the checkpoint, or delete it: the job then goes on from the ordered topic's CTIs",
+                fix=_NEWER_CHECKPOINT,
             )
         return dict(ordered_joins)
 
     def _join_first_time(self, offset: Offset, new: list[Partition]) -> dict[Partition, Join] | None:
-        moment_us = self._join_moment(new)
-        if moment_us is None:
+        """Return joins at J, the largest time that any channel has promised; None if it is not known yet."""
+        promises = self._read_promises(new)
+        if promises is None:
             return None
+        if (inputs := max(promises, default=-1) + 1) > len(offset.partitions):
+            raise RefusedError(
+                f"the checkpoint knows {len(offset.partitions)} input partitions, the ordered topic {inputs}: the journal does not say which",
+                code="TG-ROSTER",
+                where=self._plan.checkpoint,
+                fix=_NEWER_CHECKPOINT,
+            )
+        promised_us = [cti.c for channels in promises.values() for cti in channels.values()]
+        moment_us = max([TICK_MIN, self._plan.start_us, *promised_us])
         return {partition: Join(number, moment_us) for number, partition in enumerate(new, start=len(offset.partitions))}
 
-    def _join_moment(self, new: list[Partition]) -> int | None:
-        """Return J: the largest time that any channel has promised, microseconds; None if it is not known yet."""
+    def _read_promises(self, new: list[Partition]) -> Promises | None:
         topic = self._plan.settings.ordered_topic
         outputs = [(topic, number) for number in range(self._plan.output_partitions)]
         try:
-            promises = last_promises(self._plan.kafka, topic, self._admin.starts(outputs), self._admin.ends(outputs))
+            return last_promises(self._plan.kafka, topic, self._admin.starts(outputs), self._admin.ends(outputs))
         except RefusedError as error:
             if error.code != "TG-RETENTION":
                 raise
             self._postpone(new, error.what)
             return None
-        promised_us = [cti.c for channels in promises.values() for cti in channels.values()]
-        return max([TICK_MIN, self._plan.start_us, *promised_us])
 
     def _postpone(self, new: list[Partition], reason: str) -> None:
         if self._postponed_because != reason:

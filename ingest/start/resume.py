@@ -24,7 +24,7 @@ from ingest.offsets import Join, Offset, Positions
 from ingest.planner.joining_partitions import read_joins, with_roster
 from ingest.start.read_positions import check_retention, find_start
 from ordering.errors import RefusedError
-from ordering.protocol.punctuation import Cti
+from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.wire import decode_cti, encode_cti
 from ordering.ticks import NEVER
 from tidegate.checkpoint.binding import replace_text
@@ -124,7 +124,10 @@ def _with_journal(
     plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: TopicOrigin, promises: Promises
 ) -> tuple[IngestPlan, Mapping[int, TopicFacts]]:
     """Return the plan with the roster of the ordered topic, and the facts of the topic if the journal has lost some."""
-    if origin.start is not None:
+    founders = _founders(plan, origin)
+    known = len(founders) + len(read_joins(plan, journal, founders))
+    # A job that dies right after a join has not journaled it yet, but the join's CTI carries it.
+    if origin.start is not None and _newest_roster(plan, founders, promises).inputs <= known:
         known_plan = _with_roster_of(plan, journal, origin, promises)
         judged = {known_plan.partitions[number]: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
         if not has_lost(known_plan, journal, judged):
@@ -132,9 +135,9 @@ def _with_journal(
     facts_by_number = rebuild_journal(plan, admin, journal)
     if not origin.starts:
         # A rebuilt journal knows which partitions joined, but not where the others began.
-        founders = roster_members(plan.partitions, facts_by_number) or plan.partitions
+        members = roster_members(plan.partitions, facts_by_number) or plan.partitions
         joins = read_joins(plan, journal, ())
-        origin = replace(origin, starts={partition: 0 for partition in founders if partition not in joins})
+        origin = replace(origin, starts={partition: 0 for partition in members if partition not in joins})
     return _with_roster_of(plan, journal, origin, promises), facts_by_number
 
 
@@ -149,12 +152,20 @@ def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, po
         rebuild_journal(plan, admin, journal)
 
 
+def _founders(plan: IngestPlan, origin: TopicOrigin) -> Mapping[Partition, int]:
+    return origin.starts or dict.fromkeys(plan.partitions, 0)
+
+
+def _newest_roster(plan: IngestPlan, founders: Mapping[Partition, int], promises: Promises) -> Roster:
+    rosters = (cti.roster for channels in promises.values() for cti in channels.values())
+    return max(rosters, key=lambda roster: roster.version, default=plan.roster_of(len(founders), 0))
+
+
 def _with_roster_of(plan: IngestPlan, journal: RedisJournal, origin: TopicOrigin, promises: Promises) -> IngestPlan:
     """Return the plan with the ordered topic's roster; a partition whose join no CTI shows joins again while the job runs."""
-    founders = origin.starts or dict.fromkeys(plan.partitions, 0)
+    founders = _founders(plan, origin)
     joins = read_joins(plan, journal, founders)
-    ctis = [cti for channels in promises.values() for cti in channels.values()]
-    newest = max((cti.roster for cti in ctis), key=lambda roster: roster.version, default=plan.roster_of(len(founders), 0))
+    newest = _newest_roster(plan, founders, promises)
     if newest.spread != plan.roster.spread or not len(founders) <= newest.inputs <= len(founders) + len(joins):
         raise RefusedError(
             f"ordered topic {plan.settings.ordered_topic} was written from {newest.inputs} input partitions "
