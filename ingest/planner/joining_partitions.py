@@ -152,7 +152,7 @@ class PartitionJoins:
             return None
         if (inputs := max(promises, default=-1) + 1) > len(offset.partitions):
             raise RefusedError(
-                f"the checkpoint knows {len(offset.partitions)} input partitions, the ordered topic {inputs}: the journal does not say which",
+                f"the checkpoint knows {len(offset.partitions)} input partitions, the ordered topic {inputs}, the journal no more of them",
                 code="TG-ROSTER",
                 where=self._plan.checkpoint,
                 fix=_NEWER_CHECKPOINT,
