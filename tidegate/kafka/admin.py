@@ -254,7 +254,12 @@ class Admin:
             before_sleep=lambda _: self._learn_leaders(),
             reraise=True,
         )
-        return retry_until_led(ask) if wanted else {}
+        try:
+            return retry_until_led(ask) if wanted else {}
+        except UnreachableError:
+            # A client that waits for a leader of which it knows too little says the same: the next call is to know more.
+            self._learn_leaders()
+            raise
 
     def _learn_leaders(self) -> None:
         # librdkafka requests offsets with the leader epoch it knows. If a broker has lost a partition and regained it, these requests are

@@ -122,15 +122,21 @@ def until(lookout: Poller[int]) -> int:
 def test_a_lookout_asks_again_after_failures_and_ends_with_a_refusal() -> None:
     """Brokers that do not answer are no news; a refusal is one, for whoever asks for news next."""
     answers: list[int | Exception] = [1, KafkaException("away"), UnreachableError("away"), 2, RefusedError("gone")]
+    allowed = threading.Semaphore(0)
 
     def look() -> int:
+        allowed.acquire(timeout=60)
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     with Poller(look, 0.02) as lookout:
-        assert [until(lookout), until(lookout)] == [1, 2]
+        allowed.release()
+        assert until(lookout) == 1
+        allowed.release(3)
+        assert until(lookout) == 2
+        allowed.release()
         with pytest.raises(RefusedError, match="gone"):
             until(lookout)
         with pytest.raises(RefusedError, match="gone"):
