@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -124,21 +124,20 @@ def _with_journal(
     plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: TopicOrigin, promises: Promises
 ) -> tuple[IngestPlan, Mapping[int, TopicFacts]]:
     """Return the plan with the roster of the ordered topic, and the facts of the topic if the journal has lost some."""
-    founders = _founders(plan, origin)
-    known = len(founders) + len(read_joins(plan, journal, founders))
+    members = _read_members(plan, journal, origin)
     # A job that dies right after a join has not journaled it yet, but the join's CTI carries it.
-    if origin.start is not None and _newest_roster(plan, founders, promises).inputs <= known:
-        known_plan = _with_roster_of(plan, journal, origin, promises)
+    if origin.start is not None and _newest_roster(plan, members, promises).inputs <= members.inputs:
+        known_plan = _with_roster_of(plan, members, promises)
         judged = {known_plan.partitions[number]: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
         if not has_lost(known_plan, journal, judged):
             return known_plan, {}
     facts_by_number = rebuild_journal(plan, admin, journal)
     if not origin.starts:
         # A rebuilt journal knows which partitions joined, but not where the others began.
-        members = roster_members(plan.partitions, facts_by_number) or plan.partitions
+        identified = roster_members(plan.partitions, facts_by_number) or plan.partitions
         joins = read_joins(plan, journal, ())
-        origin = replace(origin, starts={partition: 0 for partition in members if partition not in joins})
-    return _with_roster_of(plan, journal, origin, promises), facts_by_number
+        origin = replace(origin, starts={partition: 0 for partition in identified if partition not in joins})
+    return _with_roster_of(plan, _read_members(plan, journal, origin), promises), facts_by_number
 
 
 def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, positions: Positions) -> None:
@@ -152,28 +151,39 @@ def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, po
         rebuild_journal(plan, admin, journal)
 
 
-def _founders(plan: IngestPlan, origin: TopicOrigin) -> Mapping[Partition, int]:
-    return origin.starts or dict.fromkeys(plan.partitions, 0)
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """The input partitions that the ordered topic was begun from, and those that joined, by the journal."""
+
+    founders: Collection[Partition]
+    joins: Mapping[Partition, Join]
+
+    @property
+    def inputs(self) -> int:
+        return len(self.founders) + len(self.joins)
 
 
-def _newest_roster(plan: IngestPlan, founders: Mapping[Partition, int], promises: Promises) -> Roster:
+def _read_members(plan: IngestPlan, journal: RedisJournal, origin: TopicOrigin) -> _Members:
+    founders = tuple(origin.starts) or plan.partitions
+    return _Members(founders, read_joins(plan, journal, founders))
+
+
+def _newest_roster(plan: IngestPlan, members: _Members, promises: Promises) -> Roster:
     rosters = (cti.roster for channels in promises.values() for cti in channels.values())
-    return max(rosters, key=lambda roster: roster.version, default=plan.roster_of(len(founders), 0))
+    return max(rosters, key=lambda roster: roster.version, default=plan.roster_of(len(members.founders), 0))
 
 
-def _with_roster_of(plan: IngestPlan, journal: RedisJournal, origin: TopicOrigin, promises: Promises) -> IngestPlan:
+def _with_roster_of(plan: IngestPlan, members: _Members, promises: Promises) -> IngestPlan:
     """Return the plan with the ordered topic's roster; a partition whose join no CTI shows joins again while the job runs."""
-    founders = _founders(plan, origin)
-    joins = read_joins(plan, journal, founders)
-    newest = _newest_roster(plan, founders, promises)
-    if newest.spread != plan.roster.spread or not len(founders) <= newest.inputs <= len(founders) + len(joins):
+    newest = _newest_roster(plan, members, promises)
+    if newest.spread != plan.roster.spread or not len(members.founders) <= newest.inputs <= members.inputs:
         raise RefusedError(
             f"ordered topic {plan.settings.ordered_topic} was written from {newest.inputs} input partitions "
-            f"({'with' if newest.substreams else 'without'} over), these settings make it {len(founders) + len(joins)} "
+            f"({'with' if newest.substreams else 'without'} over), these settings make it {members.inputs} "
             f"({'with' if plan.roster.substreams else 'without'})",
             code="TG-TOPIC-SETTINGS",
             where=plan.settings.ordered_topic,
             fix="set the input as it was, or set ordered_topic to a topic that is not there yet",
         )
-    joined = {partition: join for partition, join in joins.items() if join.number in promises}
-    return with_roster(plan, {*founders, *joined}, joined)
+    joined = {partition: join for partition, join in members.joins.items() if join.number in promises}
+    return with_roster(plan, {*members.founders, *joined}, joined)
