@@ -85,7 +85,7 @@ def prepare(
     settings = with_bound_tasks(settings, read_binding(topics.folder))
     layout = plan_layout(settings, plans, topics)
     run = survey_run(settings, layout, topics, admin, start)
-    decision = decide(settings, layout, topics, run, start, until_us=until_us, until_end=until_end)
+    decision = decide(layout, topics, run, start, until_us=until_us, until_end=until_end)
     return apply(decision, topics, admin)
 
 

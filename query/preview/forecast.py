@@ -181,7 +181,7 @@ def _retentions_us(ordered: Mapping[str, Topic]) -> dict[str, int]:
 
 
 def _plan_read(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin: Admin, start: Start) -> PlannedRead:
-    decision = decide(settings, layout, topics, survey_run(settings, layout, topics, admin, start), start)
+    decision = decide(layout, topics, survey_run(settings, layout, topics, admin, start), start)
     planned = locate(decision, admin)
     recovery = job.recovery(planned)
     replay = _measured_replay(settings, layout.outputs[0].topic or layout.name)

@@ -74,7 +74,6 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
 
 
 def decide(
-    settings: Settings,
     layout: QueryPlan,
     topics: TopicSurvey,
     run: RunSurvey,

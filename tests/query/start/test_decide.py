@@ -62,7 +62,7 @@ def layout_of(settings: Settings = SETTINGS, sql: str = SQL, **changes: Any) -> 
 
 def decided(run: RunSurvey, requested: Start | None = None, settings: Settings = SETTINGS, sql: str = SQL, **changes: Any) -> Decision:
     """Decide how a job goes on."""
-    return decide(settings, layout_of(settings, sql, **changes), topics_of(settings, **changes), run, requested)
+    return decide(layout_of(settings, sql, **changes), topics_of(settings, **changes), run, requested)
 
 
 def running(start: Start = STARTED, **changes: Any) -> RunSurvey:
@@ -140,7 +140,7 @@ def test_an_output_asks_for_as_many_partitions_as_there_are_buckets() -> None:
 
 def test_a_bounded_recount_is_another_run() -> None:
     """What lies beyond its end was left out: nothing can go on from it."""
-    bounded = decide(SETTINGS, layout_of(), topics_of(), NEW, until_us=9_000)
+    bounded = decide(layout_of(), topics_of(), NEW, until_us=9_000)
     assert (bounded.plan.until_us, decided(NEW).plan.until_us) == (9_000, INFINITY)
     with pytest.raises(RefusedError) as refusal:
         decided(RunSurvey(bounded.binding, "pending", promises=NONE))
