@@ -142,11 +142,16 @@ def _hide(secret: SecretStr | None) -> SecretStr | None:
     return None if secret is None else HiddenSecret(secret.get_secret_value())
 
 
-def _parse_redis_url(value: object) -> SecretStr:
+def _parse_url(value: object, pattern: str, form: str) -> SecretStr:
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
-    if not isinstance(text, str) or not re.match(r"(rediss?|unix)://\S+$", text):
-        raise NotAllowed("redis://[user:password@]host:port/db (rediss:// for TLS, unix:// for a socket)")
+    if not isinstance(text, str) or not re.match(pattern, text):
+        raise NotAllowed(form)
     return HiddenSecret(text)
+
+
+def url_parser(pattern: str, form: str) -> BeforeValidator:
+    """Return what checks a URL that may hold a password: it matches the regular expression *pattern*, and messages show its *form*."""
+    return BeforeValidator(partial(_parse_url, pattern=pattern, form=form))
 
 
 def _parse_place(value: object, schemes: tuple[str, ...]) -> str:
@@ -244,11 +249,11 @@ Topic = Annotated[str, BeforeValidator(_parse_topic), Kind("topic name")]
 Topics = Annotated[tuple[str, ...], BeforeValidator(_parse_topics), PlainSerializer(_write_topics), Kind("topic name, or a list of them")]
 TopicPattern = Annotated[str, BeforeValidator(_parse_pattern), Kind("regular expression")]
 Bootstrap = Annotated[str, BeforeValidator(_parse_bootstrap), Kind("host:port, several separated by commas")]
+# A URL that may hold a password; a parser of its form comes with it.
+SecretUrl = Annotated[SecretStr, PlainSerializer(lambda url: scrub(url.get_secret_value())), Kind("URL, file:PATH or env:NAME")]
 RedisUrl = Annotated[
-    SecretStr,
-    BeforeValidator(_parse_redis_url),
-    PlainSerializer(lambda url: scrub(url.get_secret_value())),
-    Kind("URL, file:PATH or env:NAME"),
+    SecretUrl,
+    url_parser(r"(rediss?|unix)://\S+$", "redis://[user:password@]host:port/db (rediss:// for TLS, unix:// for a socket)"),
 ]
 Secret = Annotated[
     SecretStr | None,

@@ -11,11 +11,9 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ordering.errors import SettingError
 from tidegate.secret_masking import mask_setting
@@ -35,7 +33,7 @@ from tidegate.settings.sources import (
     resolve_secrets,
     unknown_tables,
 )
-from tidegate.settings.tables.base import Contradiction, Name
+from tidegate.settings.tables.base import Conflict, Name, Table
 from tidegate.settings.tables.inputs import InputSettings
 from tidegate.settings.tables.kafka import KafkaSettings
 from tidegate.settings.tables.logging import LoggingSettings
@@ -56,24 +54,8 @@ STACK_VARIABLE = "TIDEGATE_STACK_DIR"
 STACK_ORIGIN = "embedded stack"
 
 
-class _LayerSource(PydanticBaseSettingsSource):
-    """One layer as a source of pydantic-settings, which merges it below the earlier ones."""
-
-    def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
-        super().__init__(settings_cls)
-        self._values = layer.as_tables()
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return self._values.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return self._values
-
-
-class Settings(BaseSettings):
+class Settings(Table):
     """All settings, from :func:`load`; tests also make them from nested tables, which ignores the environment."""
-
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
@@ -88,21 +70,6 @@ class Settings(BaseSettings):
 
     _entries: dict[Key, str] = PrivateAttr(default_factory=dict)
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use the layers that :func:`load` passes (strongest first) instead of the environment."""
-        given = init_settings()
-        if "layers" not in given:
-            return (init_settings,)
-        return tuple(_LayerSource(settings_cls, layer) for layer in given["layers"])
-
     @model_validator(mode="before")
     @classmethod
     def _name_tables(cls, data: dict[str, Any]) -> dict[str, Any]:
@@ -114,8 +81,10 @@ class Settings(BaseSettings):
                 named[section] = {name: {**table, "__name__": name} if isinstance(table, dict) else table for name, table in tables.items()}
         return named
 
-    @model_validator(mode="after")
-    def _check_writers(self) -> Self:
+    def _conflicts(self) -> list[Conflict]:
+        return [*self._writer_conflicts(), *self._name_conflicts(), *self._import_conflicts(), *self._registry_conflicts()]
+
+    def _writer_conflicts(self) -> list[Conflict]:
         writers: dict[str, list[str]] = defaultdict(list)
         for name, settings in self.inputs.items():
             writers[settings.ordered_topic].append(f"inputs.{name}.ordered_topic")
@@ -125,24 +94,16 @@ class Settings(BaseSettings):
         for name, settings in self.inputs.items():
             if settings.dead_letter_topic in writers:
                 writers[settings.dead_letter_topic].append(f"inputs.{name}.dead_letter_topic")
-        topics_of_several = {topic: keys for topic, keys in writers.items() if len(keys) > 1}
         fix = "give each a topic of its own: an ordered topic has exactly one writer"
-        if topics_of_several:
-            clashes = [(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in topics_of_several.items()]
-            raise Contradiction(clashes)
-        return self
+        return [(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in writers.items() if len(keys) > 1]
 
-    @model_validator(mode="after")
-    def _check_names(self) -> Self:
+    def _name_conflicts(self) -> list[Conflict]:
         input_names = {name.lower(): name for name in self.inputs}
         clashes = [(name, input_names[name.lower()]) for name in self.references if name.lower() in input_names]
         fix = "rename one of them: queries tell them apart by name"
-        if clashes:
-            raise Contradiction([(f"references.{name}", f"there is an input {other} too", fix) for name, other in clashes])
-        return self
+        return [(f"references.{name}", f"there is an input {other} too", fix) for name, other in clashes]
 
-    @model_validator(mode="after")
-    def _check_imports(self) -> Self:
+    def _import_conflicts(self) -> list[Conflict]:
         drivers = {name: given.import_ctis_from for name, given in self.inputs.items() if given.import_ctis_from}
         conflicts = [
             (f"inputs.{name}.import_ctis_from", f"there is no input {other}", _driver_fix(other, set(self.inputs) - {name}))
@@ -153,17 +114,14 @@ class Settings(BaseSettings):
             steps = ", ".join(f"{name} imports CTIs from {drivers[name]}" for name in cycle)
             fix = "an input can only be driven by one that runs without it: remove import_ctis_from from one of them"
             conflicts.append((f"inputs.{cycle[0]}.import_ctis_from", f"{steps}: a cycle, in which none can start", fix))
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
+        return conflicts
 
-    @model_validator(mode="after")
-    def _check_registry(self) -> Self:
-        framed_inputs = [name for name, given in self.inputs.items() if given.format == "avro_registry"]
-        if framed_inputs and self.schema_registry.url is None:
-            problem = f"inputs.{framed_inputs[0]} needs the schema registry, and nothing says where it is"
-            raise Contradiction([(f"inputs.{framed_inputs[0]}.format", problem, 'add [schema_registry] with url = "http://host:8081"')])
-        return self
+    def _registry_conflicts(self) -> list[Conflict]:
+        framed = next((name for name, given in self.inputs.items() if given.format == "avro_registry"), None)
+        if framed is None or self.schema_registry.url is not None:
+            return []
+        problem = f"inputs.{framed} needs the schema registry, and nothing says where it is"
+        return [(f"inputs.{framed}.format", problem, 'add [schema_registry] with url = "http://host:8081"')]
 
     def input(self, name: str) -> InputSettings:
         """Return the input called *name*; raise SettingError with the nearest name if there is none."""
@@ -250,8 +208,7 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     layers.insert(0, _stack_layer(layers, env))
     entries = {key: entry for layer in layers for key, entry in layer.entries.items()}
     try:
-        # pydantic-settings wants the strongest layer first.
-        settings = Settings(layers=layers[::-1])  # type: ignore[call-arg]
+        settings = Settings.model_validate(Layer(entries).as_tables())
     except ValidationError as error:
         raise_problems([*problems, *explain_problems(error, Settings, entries)])
         raise AssertionError("a validation error has at least one line") from error

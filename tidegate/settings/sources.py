@@ -62,8 +62,8 @@ class Layer:
             table = out
             for step in key[:-1]:
                 inner = table.get(step)
-                table[step] = table = inner if isinstance(inner, dict) else {}
-            table.setdefault(key[-1], entry.value)
+                table[step] = table = {**inner} if isinstance(inner, dict) else {}
+            table[key[-1]] = entry.value
         return out
 
     def names(self, section: str) -> set[str]:

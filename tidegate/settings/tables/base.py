@@ -8,9 +8,9 @@ A field whose name ends in ``_us`` is written without that ending, as a duration
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tidegate.settings.kinds import Kind, NotAllowed, Size
 
@@ -19,8 +19,12 @@ Count = Annotated[int, Field(ge=1), Kind("count")]
 # Largest dead letter: brokers and consumers take requests and answers of 100 MB by default.
 LETTER_BYTES_MAX = 64 * 2**20
 LetterSize = Annotated[Size, Field(ge=1024, le=LETTER_BYTES_MAX)]
+PemFile = Annotated[str | None, Kind("path of a PEM file; default: none")]
+# Certificates to trust; by default those that the system trusts.
+SystemPemFile = Annotated[str | None, Kind("path of a PEM file; default: the system's")]
 # The wrong setting, the problem, the fix.
 Conflict = tuple[str, str, str]
+PASSWORD_TWICE: Conflict = ("password", "there is a password in url too", "give one of them")
 
 
 class Contradiction(ValueError):
@@ -41,6 +45,16 @@ class Table(BaseModel):
         """Return the class of a table within this one that an installed package brings, None if there is none."""
         return None
 
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if conflicts := self._conflicts():
+            raise Contradiction(conflicts)
+        return self
+
+    def _conflicts(self) -> list[Conflict]:
+        """Return the contradictions among the settings of this table."""
+        return []
+
 
 def _check_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -54,12 +68,14 @@ Name = Annotated[str, AfterValidator(_check_name)]
 
 def tls_conflicts(table: Table, scheme: str, encrypted: bool) -> list[Conflict]:
     """Return the contradictions among the certificate files of *table*; only a URL of *scheme* is *encrypted*."""
-    conflicts: list[Conflict] = []
-    # Paths of PEM files.
-    given = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(table, name)]
-    if given and not encrypted:
-        conflicts.append((given[0], f"{given[0]} means nothing without TLS", f"write {scheme} in url, or remove it"))
-    if ("certificate_file" in given) != ("key_file" in given):
-        named, other = ("certificate_file", "key_file") if "certificate_file" in given else ("key_file", "certificate_file")
-        conflicts.append((named, f"{named} is of no use without {other}", f"give {other} as well"))
-    return conflicts
+    given = next((name for name in ("ca_file", "certificate_file", "key_file") if getattr(table, name)), None)
+    without_tls = [(given, f"{given} means nothing without TLS", f"write {scheme} in url, or remove it")] if given and not encrypted else []
+    return [*without_tls, *certificate_conflicts(table)]
+
+
+def certificate_conflicts(table: Table) -> list[Conflict]:
+    """Return the contradiction of a certificate without its key, or of a key without its certificate."""
+    names = ("certificate_file", "key_file")
+    named, other = names if getattr(table, names[0]) else reversed(names)
+    is_alone = bool(getattr(table, named)) and not getattr(table, other)
+    return [(named, f"{named} is of no use without {other}", f"give {other} as well")] if is_alone else []

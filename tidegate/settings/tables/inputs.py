@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ordering.errors import TidegateError
 from ordering.policies import Action, Generation, Policies, Shape
@@ -31,7 +31,7 @@ from tidegate.settings.kinds import (
     TopicPattern,
     Topics,
 )
-from tidegate.settings.tables.base import LETTER_BYTES_MAX, Contradiction, Count, FieldType, LetterSize, Name, Table
+from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Count, FieldType, LetterSize, Name, Table
 from tidegate.settings.tables.payload_formats import (
     FORMATS_OF,
     Columns,
@@ -225,9 +225,8 @@ class InputSettings(Table):
         description="Types of payload fields for queries; undeclared numbers are bigint without point and exponent, else float.",
     )
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        conflicts = [
+    def _conflicts(self) -> list[Conflict]:
+        return [
             *self._effect_conflicts(),
             *self._floor_conflicts(),
             *self._shape_conflicts(),
@@ -236,9 +235,6 @@ class InputSettings(Table):
             *self._policy_conflicts(),
             *format_conflicts(self),
         ]
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
 
     def unused_settings(self) -> set[str]:
         """Return the settings without effect for this input, such as all time policies if there is no ``timestamp_by``."""
@@ -252,26 +248,26 @@ class InputSettings(Table):
         without_effect += [((setting,), f'format = "{wanted}"') for setting, wanted in FORMATS_OF.items() if self.format != wanted]
         return without_effect if self._reads_ctis else [*without_effect, (("cti_violation_action",), "source_ctis or import_ctis_from")]
 
-    def _effect_conflicts(self) -> list[tuple[str, str, str]]:
+    def _effect_conflicts(self) -> list[Conflict]:
         # Only settings that were written are reported; defaults are harmless.
         given = sorted(name.removesuffix("_us") for name in self.model_fields_set)
         needs = {name: needed for names, needed in self._settings_without_effect() for name in names}
         useless = {name: needs[name] for name in given if name in needs}
         return [(name, f"{name} means nothing without {need}", f"set {need}, or remove {name}") for name, need in useless.items()]
 
-    def _floor_conflicts(self) -> list[tuple[str, str, str]]:
+    def _floor_conflicts(self) -> list[Conflict]:
         if self.over is None or self.late_us is not None:
             return []
         return [("late", 'late = "off" cannot stand with over', "give late a duration up to 20d: only it lets silent substreams advance")]
 
-    def _shape_conflicts(self) -> list[tuple[str, str, str]]:
+    def _shape_conflicts(self) -> list[Conflict]:
         if self.shape == "point" and self.end is not None:
             return [("end", "a point has no end", 'set shape = "interval" or "edge", or remove end')]
         if self.shape != "point" and self.end is None and self.timestamp_by is not None:
             return [("shape", f'shape = "{self.shape}" needs the field with the end', 'set end = "FIELD", or shape = "point"')]
         return []
 
-    def _cti_conflicts(self) -> list[tuple[str, str, str]]:
+    def _cti_conflicts(self) -> list[Conflict]:
         conflicts = []
         if self.cti_list_substreams and self.over is None:
             conflicts.append(("cti_list_substreams", "there are no substreams to list without over", "set over, or remove it"))
@@ -291,7 +287,7 @@ class InputSettings(Table):
         """Whether CTIs of others judge this input's events."""
         return self.source_ctis or self.import_ctis_from is not None
 
-    def _topic_conflicts(self) -> list[tuple[str, str, str]]:
+    def _topic_conflicts(self) -> list[Conflict]:
         conflicts = []
         if self.ordered_topic in self.topics:
             fix = "give the ordered topic a name of its own"
@@ -302,7 +298,7 @@ class InputSettings(Table):
                 conflicts.append(("dead_letter_topic", f"{self.dead_letter_topic} is the {key} too", fix))
         return conflicts
 
-    def _policy_conflicts(self) -> list[tuple[str, str, str]]:
+    def _policy_conflicts(self) -> list[Conflict]:
         try:
             self.policies()
             self.generation()

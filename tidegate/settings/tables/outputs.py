@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, model_validator
 
@@ -11,7 +11,7 @@ from ordering.errors import TidegateError
 from ordering.protocol.frontier import Pace
 from ordering.ticks import MILLISECOND_US, MINUTE_US
 from tidegate.settings.kinds import Duration, DurationOrForever, FilesPlace, Kind, Topic
-from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Contradiction, Count, FieldType, LetterSize, Table
+from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Count, FieldType, LetterSize, Table
 from tidegate.settings.tables.stores.base import StoreSettings
 from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
 from tidegate.settings.tables.stores.delta import DeltaSettings
@@ -106,8 +106,7 @@ class OutputSettings(Table):
         """See :meth:`Table.table_of_package`."""
         return find_store_table(key)
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _conflicts(self) -> list[Conflict]:
         conflicts = []
         if self.topic is None and not self.writes_sheets:
             name = self.name or "results"
@@ -123,10 +122,7 @@ class OutputSettings(Table):
             conflicts.append(("columns", "query and columns say the same thing twice", "give one of them"))
         if self.file_span_us < MILLISECOND_US:
             conflicts.append(("file_span", "file_span is too short", "give 1ms or more"))
-        conflicts += self._pace_conflicts()
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
+        return [*conflicts, *self._pace_conflicts()]
 
     def _pace_conflicts(self) -> list[Conflict]:
         try:

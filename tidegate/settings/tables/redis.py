@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
 from ordering.ticks import SECOND_US
 from tidegate.secret_masking import Secrets, has_password, scrub
-from tidegate.settings.kinds import Duration, Kind, RedisUrl, Secret
-from tidegate.settings.tables.base import Contradiction, Table, tls_conflicts
+from tidegate.settings.kinds import Duration, RedisUrl, Secret
+from tidegate.settings.tables.base import PASSWORD_TWICE, Conflict, PemFile, SystemPemFile, Table, tls_conflicts
 
 
 class RedisConnection(Table):
@@ -20,27 +20,18 @@ class RedisConnection(Table):
     )
     username: str | None = Field(default=None, description="User of Redis's ACL, if the URL names none.")
     password: Secret = Field(default=None, description="Password, if the URL has none.")
-    ca_file: Annotated[str | None, Kind("path of a PEM file; default: the system's")] = Field(
-        default=None, description="Whose certificates are trusted; of rediss:// only."
-    )
-    certificate_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
+    ca_file: SystemPemFile = Field(default=None, description="Whose certificates are trusted; of rediss:// only.")
+    certificate_file: PemFile = Field(
         default=None, description="Certificate shown to the server, with those that signed it; of rediss:// only."
     )
-    key_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
-        default=None, description="Private key of certificate_file."
-    )
+    key_file: PemFile = Field(default=None, description="Private key of certificate_file.")
     key_password: Secret = Field(default=None, description="Password of key_file.")
     connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for Redis before giving up with an error.")
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        conflicts = []
-        if self.password is not None and has_password(self.connection_url()):
-            conflicts.append(("password", "there is a password in url too", "give one of them"))
-        conflicts += tls_conflicts(self, "rediss://", encrypted=self.connection_url().startswith("rediss://"))
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
+    def _conflicts(self) -> list[Conflict]:
+        twice = self.password is not None and has_password(self.connection_url())
+        encrypted = self.connection_url().startswith("rediss://")
+        return [*([PASSWORD_TWICE] if twice else []), *tls_conflicts(self, "rediss://", encrypted=encrypted)]
 
     def connection_url(self) -> str:
         """Return the URL with its password, for the client. Never log it."""

@@ -6,14 +6,14 @@ Law: a value that exists is usable (see :mod:`tidegate.settings.tables.base`). W
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ordering.errors import TickRangeError
 from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
 from tidegate.settings.kinds import Duration, Kind, ObjectPlace
-from tidegate.settings.tables.base import Contradiction, FieldType, Table
+from tidegate.settings.tables.base import Conflict, FieldType, Table
 from tidegate.settings.tables.payload_formats import Delimiter
 from tidegate.settings.tables.postgres_server import PostgresServer
 
@@ -28,14 +28,9 @@ class ReferenceQuery(PostgresServer):
     )
     poll_us: Duration = Field(default=MINUTE_US, description="How often a running job asks for new versions.")
 
-    @model_validator(mode="after")
-    def _check_server(self) -> Self:
-        conflicts = self._server_conflicts()
-        if self.poll_us < SECOND_US:
-            conflicts.append(("poll", "poll is too short", "give 1s or more"))
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
+    def _conflicts(self) -> list[Conflict]:
+        too_short: list[Conflict] = [("poll", "poll is too short", "give 1s or more")] if self.poll_us < SECOND_US else []
+        return [*super()._conflicts(), *too_short]
 
 
 class ReferenceSettings(Table):
@@ -72,8 +67,7 @@ class ReferenceSettings(Table):
         """Whether new files become versions by their names; if not, the settings name each file."""
         return self.path is not None and "{date}" in self.path
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _conflicts(self) -> list[Conflict]:
         conflicts = []
         if bool(self.path) == bool(self.effective):
             twice = ("path", "path and effective say the same thing twice", "give one of them")
@@ -92,6 +86,4 @@ class ReferenceSettings(Table):
                 parse_tick(text)
             except TickRangeError as error:
                 conflicts.append((f"effective.{text}", error.what, error.fix))
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
+        return conflicts

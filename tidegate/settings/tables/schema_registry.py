@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from ordering.ticks import SECOND_US
 from tidegate.secret_masking import scrub
 from tidegate.settings.kinds import Duration, Kind, NotAllowed, Secret
-from tidegate.settings.tables.base import Contradiction, Table, tls_conflicts
+from tidegate.settings.tables.base import Conflict, PemFile, Table, tls_conflicts
 
 _URL = re.compile(r"https?://[^\s/@,]+(/[^\s@,]*)?")
 
@@ -37,28 +37,20 @@ class SchemaRegistrySettings(Table):
     ca_file: Annotated[str | None, Kind("path of a PEM file; default: the public ones")] = Field(
         default=None, description="Whose certificates are trusted; of https:// only."
     )
-    certificate_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
-        default=None, description="Certificate shown to the registry; of https:// only."
-    )
-    key_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
-        default=None, description="Private key of certificate_file."
-    )
+    certificate_file: PemFile = Field(default=None, description="Certificate shown to the registry; of https:// only.")
+    key_file: PemFile = Field(default=None, description="Private key of certificate_file.")
     key_password: Secret = Field(default=None, description="Password of key_file.")
     request_timeout_us: Duration = Field(
         default=5 * SECOND_US, description="How long to wait for one answer; then it is asked again, for as long as it takes."
     )
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _conflicts(self) -> list[Conflict]:
         conflicts = []
         if self.token is not None and self.username is not None:
             conflicts.append(("token", "there is a username too", "give a token, or username and password"))
         if self.password is not None and self.username is None:
             conflicts.append(("password", "password is of no use without username", "give username as well"))
-        conflicts += tls_conflicts(self, "https://", encrypted="https://" in (self.url or ""))
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
+        return [*conflicts, *tls_conflicts(self, "https://", encrypted="https://" in (self.url or ""))]
 
     @property
     def address(self) -> str:

@@ -28,12 +28,17 @@ class StoreSettings(Table):
     )
 
 
+# Not a setting of every store: only of those whose tables have columns.
+SchemaEvolution = Annotated[
+    Literal["none", "add"],
+    Field(description="add: columns of the query that the table lacks are added to it; none: the job does not start."),
+]
+
+
 class LakeSettings(StoreSettings):
     """What tables of files have in common."""
 
     partition_by: Annotated[tuple[str, ...], Kind("list of columns; default: none, or the table's own")] = Field(
         default=(), description="The columns whose values part the files of a table that is made into folders."
     )
-    schema_evolution: Literal["none", "add"] = Field(
-        default="none", description="add: columns of the query that the table lacks are added to it; none: the job does not start."
-    )
+    schema_evolution: SchemaEvolution = "none"

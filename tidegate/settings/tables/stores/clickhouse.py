@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from tidegate.secret_masking import has_password
 from tidegate.settings.kinds import Kind, Secret
-from tidegate.settings.tables.base import Contradiction
+from tidegate.settings.tables.base import Conflict
 from tidegate.settings.tables.http_server import HttpServer
-from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.settings.tables.stores.base import SchemaEvolution, StoreSettings
 
 
 class ClickHouseSettings(HttpServer, StoreSettings):
@@ -25,15 +25,10 @@ class ClickHouseSettings(HttpServer, StoreSettings):
     order_by: Annotated[tuple[str, ...], Kind("list of columns; default: topic, partition and number")] = Field(
         default=(), description="The columns by which a table that is made is sorted."
     )
-    schema_evolution: Literal["none", "add"] = Field(
-        default="none", description="add: columns of the query that the table lacks are added to it; none: the job does not start."
-    )
+    schema_evolution: SchemaEvolution = "none"
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        conflicts = self._server_conflicts()
+    def _conflicts(self) -> list[Conflict]:
+        conflicts = super()._conflicts()
         if has_password(self.url.get_secret_value()):
             conflicts.append(("url", "user and password are settings of their own", "remove them from url, set user and password"))
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
+        return conflicts

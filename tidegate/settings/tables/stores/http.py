@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr
 
 from tidegate.secret_masking import MASK
 from tidegate.settings.kinds import HiddenSecret, Kind, NotAllowed
-from tidegate.settings.tables.base import Contradiction, Count
+from tidegate.settings.tables.base import Count
 from tidegate.settings.tables.http_server import HttpServer
 from tidegate.settings.tables.stores.base import StoreSettings
 
@@ -37,9 +37,3 @@ class HttpSettings(HttpServer, StoreSettings):
 
     batch_rows: Count = Field(default=100, description="Most results of a partition in one request.")
     secret: SigningSecret = Field(description="Signs each request: whsec_ and the key in base64, as the receiver has it.")
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        if conflicts := self._server_conflicts():
-            raise Contradiction(conflicts)
-        return self

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from tidegate.settings.kinds import Kind, NotAllowed
-from tidegate.settings.tables.base import Contradiction
+from tidegate.settings.tables.base import Conflict
 from tidegate.settings.tables.postgres_server import PostgresServer
-from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.settings.tables.stores.base import SchemaEvolution, StoreSettings
 
 _NAME = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"(?:[^"]|"")+")'
 
@@ -40,19 +40,14 @@ class PostgresSettings(PostgresServer, StoreSettings):
         default="refuse",
         description="What insert does with a result whose primary_key has a row; refuse: as on_error says; keep: the row stays as it is.",
     )
-    schema_evolution: Literal["none", "add"] = Field(
-        default="none", description="add: columns of the query that the table lacks are added to it; none: the job does not start."
-    )
+    schema_evolution: SchemaEvolution = "none"
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        conflicts = self._server_conflicts()
+    def _conflicts(self) -> list[Conflict]:
+        conflicts = super()._conflicts()
         if self.mode == "append" and self.primary_key:
             conflicts.append(("primary_key", "primary_key means nothing to append", 'set mode = "upsert" or "insert", or remove it'))
         if self.mode != "append" and not self.primary_key:
             conflicts.append(("mode", f"{self.mode} needs primary_key", 'name the columns: primary_key = ["car", "minute_end"]'))
         if self.mode != "insert" and self.on_conflict != "refuse":
             conflicts.append(("on_conflict", "on_conflict is of insert only", 'set mode = "insert", or remove it'))
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
+        return conflicts

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from tidegate.settings.kinds import Duration, Kind, RedisUrl
-from tidegate.settings.tables.base import Conflict, Contradiction, Count
+from tidegate.settings.tables.base import Conflict, Count
 from tidegate.settings.tables.redis import RedisConnection
 from tidegate.settings.tables.stores.base import StoreSettings
 
@@ -40,9 +40,8 @@ class RedisStoreSettings(StoreSettings, RedisConnection):
         description="disk: a batch counts once it is on the disk of Redis; memory: its crash may take rows and progress back.",
     )
 
-    @model_validator(mode="after")
-    def _check_kind(self) -> Self:
-        conflicts: list[Conflict] = []
+    def _conflicts(self) -> list[Conflict]:
+        conflicts = super()._conflicts()
         if self.kind == "stream" and self.primary_key:
             conflicts.append(("primary_key", "primary_key means nothing to a stream", "remove it, or set another kind"))
         if self.kind != "stream" and not self.primary_key:
@@ -52,6 +51,4 @@ class RedisStoreSettings(StoreSettings, RedisConnection):
             conflicts.append(("score", problem, 'kind = "sorted_set" goes with score = "COLUMN"'))
         if self.ttl_us is not None and (self.kind not in ("hash", "string") or self.ttl_us < 1_000):
             conflicts.append(("ttl", "ttl is of hash and string only, and at least 1ms", "remove it, or set another kind"))
-        if conflicts:
-            raise Contradiction(conflicts)
-        return self
+        return conflicts
