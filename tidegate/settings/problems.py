@@ -37,6 +37,7 @@ _COUNTERPARTS = {
     "batch_rows": "batch_size max_batch_size",
     "mode": "insert_mode write_mode save_mode",
 }
+_STORE_WORDS = {"postgres": "postgresql pg", "redis": "valkey", "http": "webhook webhooks", "delta": "deltalake delta_lake"}
 
 
 class SettingsReport(SettingError):
@@ -88,6 +89,14 @@ def unknown_setting(key: str, value: str, where: str, allowed: Iterable[str]) ->
     counterpart = next((setting for setting, words in _COUNTERPARTS.items() if setting in choices and spelled in words.split()), None)
     fix = f"write {counterpart}, which docs/settings.md describes" if counterpart else choice_fix(word, choices)
     return SettingError(scrub(f"unknown setting {key} = {value}"), code="TG-SETTING-UNKNOWN", where=where, fix=fix)
+
+
+def unknown_store(name: str, where: str, stores: Iterable[str]) -> SettingError:
+    """Return the error of a table of an output that is no store's, nor that of a package; *stores* are those that come with Tidegate."""
+    meant = next((store for store, words in _STORE_WORDS.items() if name.lower() in words.split()), None)
+    fix = f"write {meant}" if meant else f"install the package that brings it; {choice_fix(name, stores)}"
+    what = f"there is no setting and no store {name} of an output"
+    return SettingError(what, code="TG-SETTING-UNKNOWN", where=where, fix=fix)
 
 
 def wrong_value(key: str, value: str, where: str, fix: str, example: str = "") -> SettingError:

@@ -315,7 +315,7 @@ def _exposes_secret(key: Key, value: object) -> bool:
 
 def _placeholder(key: Key, entry: Entry) -> Entry:
     """Return a valid value in place of a refused one, so that it is not reported again for another reason."""
-    return Entry({**_SECRET_URLS, **_SECRET_FORMS}.get(key[-2:], ""), entry.origin)
+    return Entry({**_SECRET_URLS, **_SECRET_FORMS}.get(key[-2:], "unresolved"), entry.origin)
 
 
 class _NotFound(Exception):

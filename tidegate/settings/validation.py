@@ -16,12 +16,19 @@ from ordering.errors import SettingError
 from tidegate.secret_masking import MASK, is_secret_key
 from tidegate.settings.kinds import NotAllowed, plain_text
 from tidegate.settings.manual import field_at, keys_below, unit_of
-from tidegate.settings.problems import choice_fix, conflicting_settings, unknown_setting, wrong_name, wrong_value
+from tidegate.settings.problems import choice_fix, conflicting_settings, unknown_setting, unknown_store, wrong_name, wrong_value
 from tidegate.settings.sources import Entry, Key, dotted_name
 from tidegate.settings.tables.base import Contradiction
 
 _BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
-_WORDS = {"int": "a whole number", "string": "text in quotes", "model": "a table", "dict": "a table", "is": "a table"}
+_WORDS = {
+    "int": "a whole number",
+    "string": "text in quotes",
+    "tuple": 'a list, such as ["first", "second"]',
+    "model": "a table",
+    "dict": "a table",
+    "is": "a table",
+}
 
 
 def explain_problems(error: ValidationError, model: type[BaseModel], entries: Mapping[Key, Entry]) -> list[SettingError]:
@@ -50,15 +57,35 @@ def _problems(details: ErrorDetails, model: type[BaseModel], entries: Mapping[Ke
             conflict_key = (*key, *setting.split(".")) if setting else key
             yield conflict_key, conflicting_settings(f"{dotted_name(key)}: {what}" if key else what, _origin(conflict_key, entries), fix)
     elif kind == "extra_forbidden" and key[0] == "outputs" and isinstance(details["input"], dict):
-        what = f"there is no setting and no store {key[-1]} of an output"
-        fix = f"install the package that brings it; {choice_fix(key[-1], keys_below(model, key[:-1]))}"
-        yield key, SettingError(what, code="TG-SETTING-UNKNOWN", where=_origin(key, entries), fix=fix)
+        yield key, unknown_store(key[-1], _origin(key, entries), _stores(model, key[:-1]))
+    elif kind == "extra_forbidden" and key[0] == "outputs" and (tables := _stores_with(key, model)):
+        what = f"{key[-1]} is no setting of an output, but of a store"
+        yield (
+            key,
+            SettingError(what, code="TG-SETTING-UNKNOWN", where=_origin(key, entries), fix=f"write it in the table {' or '.join(tables)}"),
+        )
     elif kind == "extra_forbidden":
         yield key, unknown_setting(dotted_name(key), _value_text(key, details, entries), _origin(key, entries), keys_below(model, key[:-1]))
+    elif kind == "missing" and (info := field_at(model, key)) is not None:
+        what, fix = f"{dotted_name(key)} is missing", f"add {key[-1]} ({unit_of(info)}): {info.description}"
+        yield key, SettingError(what, code="TG-SETTING-MISSING", where=_origin(key, entries), fix=fix)
     else:
         is_no_table = not isinstance(details["input"], dict) and bool(keys_below(model, key))
         fix = f"it is a table: write [{dotted_name(key)}]" if is_no_table else _advice(details, cause, key, model)
         yield key, wrong_value(dotted_name(key), _value_text(key, details, entries), _origin(key, entries), fix)
+
+
+def _stores(model: type[BaseModel], output: Key) -> list[str]:
+    return [name for name in sorted(keys_below(model, output)) if keys_below(model, (*output, name))]
+
+
+def _stores_with(key: Key, model: type[BaseModel]) -> list[str]:
+    """Return the tables of stores that have the setting at *key*, which an output has not."""
+    *output, name = key
+    owners = [store for store in _stores(model, key[:-1]) if name in keys_below(model, (*output, store))]
+    if output[1] in owners:
+        return [f"[outputs.NAME.{output[1]}]"]
+    return [f"[{dotted_name((*output, store))}]" for store in owners]
 
 
 def _advice(details: ErrorDetails, cause: object, key: Key, model: type[BaseModel]) -> str:
@@ -96,5 +123,6 @@ def _json(value: object) -> str:
 def _origin(key: Key, entries: Mapping[Key, Entry]) -> str:
     if key in entries:
         return entries[key].origin
-    inside = [entry.origin for given, entry in entries.items() if given[: len(key)] == key]
+    # A default has none: then that of the table's first setting.
+    inside = [entry.origin for above in (key, key[:-1]) for given, entry in entries.items() if above and given[: len(above)] == above]
     return inside[0] if inside else dotted_name(key)
