@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ordering.errors import TickRangeError, TidegateError
+from ordering.errors import RefusedError, TickRangeError, TidegateError
 from ordering.ticks import INFINITY, parse_tick
 from tidegate.observe.console import Format, run_command
 
@@ -36,7 +36,7 @@ def query(
     from query.reference.forgetting import LookupFloor
     from query.start.read_positions import finished_positions
     from query.start.survey import FINISHED_FILE
-    from sinks.copying.beside import SinksBeside
+    from sinks.copying.beside import SinksBeside, check_beside, copy_rest
     from tidegate.checkpoint.batch_cost import BatchCostWriter
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.observe import logs
@@ -56,13 +56,21 @@ def query(
     keep_files_private()
     settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)
-    plan = job.prepare(
-        settings,
-        job.read_plans(settings, script, into),
-        parse_start(start, time.time_ns() // 1_000),
-        until_us=_until_us(until),
-        until_end=until_end,
-    )
+    plans = job.read_plans(settings, script, into)
+    selected = {each.output: each.columns for each in plans}
+    check_beside(settings, selected)
+    requested = parse_start(start, time.time_ns() // 1_000)
+    try:
+        plan = job.prepare(settings, plans, requested, until_us=_until_us(until), until_end=until_end)
+    except RefusedError as error:
+        # It may have been killed between its last result and the last copy.
+        if error.code != "TG-TOPIC-ENDED" or not (copied := copy_rest(settings, selected)):
+            raise
+        if format is Format.JSON:
+            print_json({"event": "end", "finished": True, "copied": copied})
+        else:
+            end_line(standard_error(), f"query {plans[0].output}", f"it had ended; {copied:,} results copied that its stores lacked")
+        return
     progress = QueryProgress(plan.buckets)
     asked_from = LookupFloor(Path(plan.checkpoint), plan.buckets) if plan.references else None
     terminal = standard_error()
@@ -83,7 +91,7 @@ def query(
     )
     cluster = Cluster(settings, folder, lambda: spark)
     watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log, {"Spark": cluster.waiting})
-    sinks = SinksBeside(settings, {output.name: each.columns for output, each in zip(plan.outputs, plan.plans, strict=True)})
+    sinks = SinksBeside(settings, selected)
     with stop_on_signal() as stop, live_line(terminal, f"query {name}") as show, publisher, watch, sinks:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
@@ -151,7 +159,7 @@ def plan(
     from query.preview.display import PlanReport
     from query.preview.forecast import GLANCE_S, forecast, retention_warnings
     from query.start.bucket_layout import describe_parallelism
-    from sinks.stores.checking import check_stores
+    from sinks.stores.checking import check_stores, describe_copies
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.kafka.admin import Admin
     from tidegate.observe.console import print_json
@@ -176,7 +184,8 @@ def plan(
     warnings = known_forecast.warnings if known_forecast else retention_warnings(plans, settings.retentions_us())
     references = [settings.references[name] for name in sorted({name for script_plan in plans for name in script_plan.references})]
     stores = [error for each in plans if each.output in outputs for error in check_stores(settings.outputs[each.output], each.columns)]
-    shown = PlanReport(plans, describe_parallelism(settings, plans), paces, known_forecast, unknown, warnings, references, stores)
+    copies = [line for each in plans if each.output in outputs for line in describe_copies(settings.outputs[each.output], each.columns)]
+    shown = PlanReport(plans, describe_parallelism(settings, plans), paces, known_forecast, unknown, warnings, references, stores, copies)
     if format is Format.JSON:
         print_json(shown.as_dict())
     else:

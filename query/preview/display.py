@@ -37,6 +37,8 @@ class PlanReport:
     references: Sequence[ReferenceSettings] = ()
     # Why stores of its outputs do not fit, or that they do not answer.
     stores: Sequence[TidegateError] = ()
+    # By way of which topic, and by whom, results reach the stores of its outputs.
+    copies: Sequence[str] = ()
 
     def lines(self) -> Iterator[str]:
         for plan in self.plans:
@@ -49,9 +51,10 @@ class PlanReport:
         yield f"parallelism: {self.parallelism}"
         yield from (f"state: {line}" for line in self._state())
         yield from map(_reference_in_words, self.references)
+        yield from (f"results of {line}" for line in self.copies)
         if self.forecast is not None and self.forecast.reading is not None:
             yield from self.forecast.reading.lines()
-        yield from (f"warning {code}: {what}; {fix}" for code, what, fix in self._warnings())
+        yield from (f"warning {code}: {what}{f'; {fix}' if fix else ''}" for code, what, fix in self._warnings())
 
     def _warnings(self) -> list[tuple[str, str, str]]:
         absent = self.forecast.absent if self.forecast else ()
@@ -83,6 +86,7 @@ class PlanReport:
                 }
                 for table in self.references
             ],
+            "copies": list(self.copies),
             "unknown": self.unknown or None,
             "warnings": [{"code": code, "what": what, "fix": fix} for code, what, fix in self._warnings()],
         }

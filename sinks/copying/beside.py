@@ -8,23 +8,45 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
+from ordering.errors import UnreachableError
 from sinks.copying.job import SinkJob, prepare
 from sinks.parquet_columns import Column
+from sinks.stores.checking import check_stores
 from tidegate.observe.metrics import Metrics
+from tidegate.observe.stopping import stop_on_signal
 from tidegate.settings.load import Settings
 
 _TURN_S = 0.5
 
 
-class SinksBeside:
-    """The sinks of those outputs whose settings ask for it, as a context manager; *columns* are those of each output that is written."""
+def check_beside(settings: Settings, selected: Mapping[str, Sequence[Column]]) -> None:
+    """
+    Raise StoreError if a store does not fit what a script has *selected* by output, before the query is bound to its checkpoint: then the
+    script may still be changed. A store that does not answer is no error: the sink waits for it.
+    """
+    for output in (settings.outputs[name] for name in selected if name in settings.outputs):
+        for error in check_stores(output, selected[output.name]) if output.sink_in_job else ():
+            if not isinstance(error, UnreachableError):
+                raise error
 
-    def __init__(self, settings: Settings, columns: Mapping[str, Sequence[Column]]) -> None:
-        wanted = [name for name in columns if settings.outputs[name].sink_in_job]
-        self._jobs = {name: SinkJob(prepare(settings, name, columns[name])) for name in wanted}
+
+def copy_rest(settings: Settings, selected: Mapping[str, Sequence[Column]]) -> int:
+    """Copy what the stores still lack of the results of a query that has ended; return how many results that were."""
+    with stop_on_signal() as stop, SinksBeside(settings, selected) as sinks:
+        metrics = Metrics(settings.metrics.port, settings.metrics.host)
+        sinks.finish(lambda: sinks.poll(metrics), lambda: stop.is_asked)
+    return sinks.copied
+
+
+class SinksBeside:
+    """The sinks of those outputs whose settings ask for it, as a context manager; the script has *selected* columns for each output."""
+
+    def __init__(self, settings: Settings, selected: Mapping[str, Sequence[Column]]) -> None:
+        wanted = [output for name in selected if (output := settings.outputs[name]).sink_in_job]
+        self._jobs = {output.name: SinkJob(prepare(settings, output.name, output.columns_of(selected[output.name]))) for output in wanted}
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -35,6 +57,11 @@ class SinksBeside:
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
 
+    @property
+    def copied(self) -> int:
+        """How many results the stores have got, or refused."""
+        return sum(counts["rows"] + counts["refused"] for job in self._jobs.values() for counts in job.counts().values())
+
     def poll(self, metrics: Metrics) -> dict[str, tuple[str, str]]:
         """Publish their progress; return the state of each. Raises TidegateError: one cannot go on."""
         for name, job in self._jobs.items():
@@ -42,8 +69,12 @@ class SinksBeside:
             metrics.set_sink(name, job.counts(), job.lags)
         return {f"sink {name}": job.state for name, job in self._jobs.items()}
 
-    def finish(self, each_turn: Callable[[], None], is_asked_to_stop: Callable[[], bool] = lambda: False) -> None:
-        """Return once the stores have all results of topics that have ended, or when asked to stop."""
+    def finish(self, each_turn: Callable[[], object], is_asked_to_stop: Callable[[], bool] = lambda: False) -> None:
+        """Return once the stores have all results of the query, which has stopped, or when asked to stop."""
         while not all(job.is_done for job in self._jobs.values()) and not is_asked_to_stop():
             each_turn()
+            # A query with --until leaves no final CTI by which the copiers could see the end.
+            with suppress(UnreachableError):
+                for job in self._jobs.values():
+                    job.end_at_present()
             time.sleep(_TURN_S)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException
 
@@ -123,6 +123,10 @@ class Copier(threading.Thread):
         self.waits_for = ""
         self.failure: TidegateError | None = None
         self.is_done = False
+
+    def end_at(self, ends: Mapping[int, int]) -> None:
+        """End once these ends have been written, by partition."""
+        self._plan = replace(self._plan, until=ends)
 
     def ask_to_stop(self) -> None:
         """End after the batch under way."""

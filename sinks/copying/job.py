@@ -59,7 +59,7 @@ def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until
     table = settings.output(output)
     if table.topic is None or not table.stores:
         fix = f'add a table such as [outputs.{output}.postgres] with url = "env:DATABASE_URL"'
-        what = f"output {output} has no store into which its topic could be copied"
+        what = f"output {output} has no store into which its results could be copied"
         raise RefusedError(what, code="TG-STORE-NONE", where=f"outputs.{output}", fix=fix)
     kafka = settings.kafka.client_properties()
     admin = Admin.connect(settings.kafka)
@@ -156,6 +156,12 @@ class SinkJob:
     def lags(self) -> Positions:
         """How many records of each partition the slowest store lacks."""
         return self._watch.catch_up.lags
+
+    def end_at_present(self) -> None:
+        """End once the stores have what is in the topic now. Raises UnreachableError: the brokers do not say how much that is."""
+        ends = self._admin.ends(list(self._plan.recovery.starts))
+        for copier in self._all:
+            copier.end_at({partition: end for (_, partition), end in ends.items()})
 
     def poll(self) -> str:
         """Publish the progress; return in a few words how far it is. Raises TidegateError: a store or the topic cannot go on."""

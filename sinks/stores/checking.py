@@ -1,24 +1,33 @@
-"""Whether the stores of an output fit its query, asked before anything starts: for ``tidegate lint`` and ``tidegate plan``."""
+"""How results reach the stores of an output and whether these fit its query, asked before anything starts: ``tidegate lint``, ``plan``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ordering.errors import TidegateError, UnreachableError
+from ordering.ticks import format_duration
 from sinks.parquet_columns import Column, are_known
 from sinks.stores.base import StoreContext, StoreError, Stream
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.outputs import OutputSettings
 
 
-def check_stores(output: OutputSettings, columns: Sequence[Column]) -> list[TidegateError]:
+def check_stores(output: OutputSettings, selected: Sequence[Column]) -> list[TidegateError]:
     """
-    Return what stands against copying results with *columns* into the stores of *output*: a StoreError for each store that does not fit,
-    an UnreachableError for each that does not answer. Nothing is changed.
+    Return what stands against copying results into the stores of *output*, if its script has *selected* these columns: a StoreError for
+    each store that does not fit, an UnreachableError for each that does not answer. Nothing is changed.
     """
+    columns = output.columns_of(selected)
     if output.stores and not are_known(columns):
         what = f"the query selects *, so nobody can say which columns {output.name} has in its stores"
-        return [StoreError(what, code="TG-STORE-COLUMNS", where=f"outputs.{output.name}", fix="name the columns in SELECT")]
+        return [
+            StoreError(
+                what,
+                code="TG-STORE-COLUMNS",
+                where=f"outputs.{output.name}",
+                fix=f"name the columns in SELECT, or give outputs.{output.name}.columns",
+            )
+        ]
     context = StoreContext(output.name, Stream(output.topic or output.name, "", 1), columns)
     found: list[TidegateError] = []
     for kind, settings in output.stores.items():
@@ -31,3 +40,17 @@ def check_stores(output: OutputSettings, columns: Sequence[Column]) -> list[Tide
         except (StoreError, UnreachableError) as error:
             found.append(error)
     return found
+
+
+def describe_copies(output: OutputSettings, selected: Sequence[Column]) -> list[str]:
+    """Return in words by way of which topic and by whom results reach the stores, and which columns come as JSON; empty: there is none."""
+    if not output.stores:
+        return []
+    kept = "for ever" if output.retention_us is None else f"for {format_duration(output.retention_us)}"
+    job = "the query itself" if output.sink_in_job else f"tidegate sink {output.name}"
+    told = [f"{output.name}: topic {output.topic}, made if missing, keeps them {kept}; {job} copies them into {', '.join(output.stores)}"]
+    untyped = [name for name, kind in output.columns_of(selected) if kind == "any" and name != "*"]
+    if untyped and output.stores.keys() - {"http"}:
+        fix = "declare it in fields of the input, or write CAST"
+        told.append(f"{output.name}: stores get {', '.join(untyped)} as JSON, since nothing says its type: {fix}")
+    return told

@@ -93,7 +93,7 @@ def split_key(key: str) -> tuple[str, str]:
 def _toml_value(key: str, value: str) -> str:
     info = field_at(Settings, tuple(key.split(".")))
     number = info is not None and info.annotation in (int, int | None) and value.isdecimal()
-    switch = info is not None and info.annotation is bool
+    switch = info is not None and info.annotation is bool and bool(value)
     several = info is not None and get_origin(info.annotation) is tuple and value.startswith("[")
     return value if number or switch or several else json.dumps(value, ensure_ascii=False)
 

@@ -37,7 +37,7 @@ def lint(
     from query.script import read_script
 
     surroundings = _surroundings(config, reference or [], into)
-    unread = ""
+    unread, copies = "", list[str]()
     try:
         findings = lint_script(read_script(script), surroundings)
     except QueryError as error:
@@ -45,12 +45,15 @@ def lint(
     if config is not None and not any(finding.is_error for finding in findings):
         absent, unread = _absent_columns(script, config, into)
         findings += absent
-        findings += _store_findings(script, config, into)
+        misfits, copies = _store_findings(script, config, into)
+        findings += misfits
     if format is Format.JSON:
         unread_field = {"records_unread": unread} if unread else {}
-        print_text(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings], **unread_field}) + "\n")
+        fields = {"script": str(script), "findings": [asdict(finding) for finding in findings], "copies": copies, **unread_field}
+        print_text(json.dumps(fields) + "\n")
     else:
         _print_findings(findings)
+        print_text("".join(f"results of {line}\n" for line in copies))
         if unread:
             print_text(f"no records were looked at: {unread}\n")
     if any(finding.is_error or strict for finding in findings):
@@ -72,20 +75,21 @@ def _absent_columns(script: Path, config: Path, into: str | None) -> tuple[list[
     return [Finding(CODE, str(script), what, fix) for what, fix in absent], ""
 
 
-def _store_findings(script: Path, config: Path, into: str | None) -> list[Finding]:
-    """Return where the stores of the script's outputs do not fit; one that does not answer is a warning."""
+def _store_findings(script: Path, config: Path, into: str | None) -> tuple[list[Finding], list[str]]:
+    """Return where the stores of the script's outputs do not fit (one that does not answer is a warning), and how results get there."""
     from ordering.errors import UnreachableError
     from query.job import read_plans
     from query.lint import Finding
-    from sinks.stores.checking import check_stores
+    from sinks.stores.checking import check_stores, describe_copies
     from tidegate.settings.load import load
 
     settings = load(config)
     if not any(table.stores for table in settings.outputs.values()):
-        return []
+        return [], []
     plans = [plan for plan in read_plans(settings, script, into) if plan.output in settings.outputs]
     errors = [error for plan in plans for error in check_stores(settings.outputs[plan.output], plan.columns)]
-    return [Finding(error.code, error.where, error.what, error.fix, is_error=not isinstance(error, UnreachableError)) for error in errors]
+    found = [Finding(error.code, error.where, error.what, error.fix, is_error=not isinstance(error, UnreachableError)) for error in errors]
+    return found, [line for plan in plans for line in describe_copies(settings.outputs[plan.output], plan.columns)]
 
 
 def _surroundings(config: Path | None, references: list[str], into: str | None) -> LintContext:

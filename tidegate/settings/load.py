@@ -82,7 +82,13 @@ class Settings(Table):
         return named
 
     def _conflicts(self) -> list[Conflict]:
-        return [*self._writer_conflicts(), *self._name_conflicts(), *self._import_conflicts(), *self._registry_conflicts()]
+        return [
+            *self._writer_conflicts(),
+            *self._loop_conflicts(),
+            *self._name_conflicts(),
+            *self._import_conflicts(),
+            *self._registry_conflicts(),
+        ]
 
     def _writer_conflicts(self) -> list[Conflict]:
         writers: dict[str, list[str]] = defaultdict(list)
@@ -94,8 +100,23 @@ class Settings(Table):
         for name, settings in self.inputs.items():
             if settings.dead_letter_topic in writers:
                 writers[settings.dead_letter_topic].append(f"inputs.{name}.dead_letter_topic")
+        for name, results in self.outputs.items():
+            if results.plain_topic in writers:
+                writers[results.plain_topic].append(f"outputs.{name}.plain_topic")
         fix = "give each a topic of its own: an ordered topic has exactly one writer"
         return [(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in writers.items() if len(keys) > 1]
+
+    def _loop_conflicts(self) -> list[Conflict]:
+        # A topic that is named like its output was perhaps named by nobody: nothing may read it as raw events.
+        loops = [
+            (output, name)
+            for output, results in self.outputs.items()
+            for name, given in self.inputs.items()
+            if results.stores and results.topic == output and output in given.topics
+        ]
+        fix = "give the output a topic of another name, or rename it"
+        what = "the results of {0} would go into topic {0}, which input {1} reads as raw events"
+        return [(f"outputs.{loop[0]}.topic", what.format(*loop), fix) for loop in loops]
 
     def _name_conflicts(self) -> list[Conflict]:
         input_names = {name.lower(): name for name in self.inputs}

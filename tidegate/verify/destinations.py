@@ -54,7 +54,7 @@ class Destinations:
 
     def _read_stores(self, output: OutputSettings, plan: Plan, number: int, admin: Admin, kafka: dict[str, str]) -> None:
         topic = admin.find(str(output.topic))
-        columns = tuple(output.columns.items()) or plan.columns
+        columns = output.columns_of(plan.columns)
         if topic is None or not are_known(columns):
             return
         context = StoreContext(output.name, Stream(topic.name, topic.topic_id, topic.partitions), columns)

@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 from support.postgres_server import PostgresServer
-from support.stack.jobs import Workspace, workspace
+from support.stack.jobs import Workspace, error_code, workspace
 from support.stack.servers import SharedStack
-from support.stack.topics import fresh
+from support.stack.topics import fresh, read_ordered
 from support.stores import kit
 from support.stores.result_topic import ResultTopic
 
@@ -60,6 +60,91 @@ def test_a_query_fills_its_store_itself(postgres: PostgresServer, space: Workspa
     wanted = [json.loads(kit.value_of(0, number)) for number in range(200)]
     assert [row[0] for row in rows] == list(range(200))
     assert [row[2] for row in rows] == [value["speed"] * 2 for value in wanted]
+
+
+@pytest.fixture
+def table_alone(tmp_path: Path, stack: SharedStack, postgres: PostgresServer) -> Iterator[tuple[Workspace, ResultTopic, str]]:
+    """The same query, into an output that is a table and nothing else: its folder, the topic that it reads, its output's name."""
+    topic, output = fresh("results"), fresh("doubled").replace("-", "_")
+    tables = f"""
+[outputs.results]
+topic = "{topic}"
+
+[outputs.{output}.postgres]
+url = "{postgres.url()}"
+"""
+    source = ResultTopic({"bootstrap.servers": stack.bootstrap}, topic, partitions=1)
+    with workspace(tmp_path / "job", stack, tables) as made:
+        made.script("doubled.sql", SCRIPT.replace("INTO doubled", f"INTO {output}"))
+        yield made, source, output
+
+
+def test_a_table_alone_equals_its_topic_whatever_dies(
+    postgres: PostgresServer, stack: SharedStack, table_alone: tuple[Workspace, ResultTopic, str]
+) -> None:
+    """
+    The query makes a topic named like the output and copies it: killed in the middle, and between its last result and the last copy, it
+    goes on, and the table has the rows of the topic, each once. Lint and plan say so before.
+    """
+    space, source, output = table_alone
+    source.write(0, 0, 2_000)
+    told = [
+        f"{output}: topic {output}, made if missing, keeps them for ever; the query itself copies them into postgres",
+        f"{output}: stores get name, Twice as JSON, since nothing says its type: declare it in fields of the input, or write CAST",
+    ]
+    assert space.start("plan", "doubled.sql").finish()["copies"] == told
+    assert space.start("lint", "doubled.sql", "--config", "tidegate.toml").finish()["copies"] == told
+
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+
+        def numbers() -> list[int]:
+            there = connection.execute("SELECT to_regclass(%s)", (output,)).fetchone() != (None,)
+            return [row[0] for row in connection.execute(f"SELECT number FROM {output} ORDER BY number".encode())] if there else []
+
+        job = space.start("query", "doubled.sql")
+        job.until(lambda: len(numbers()) > 0, "the first rows are there")
+        source.write(0, 2_000, 4_000)
+        job.kill()
+        job = space.start("query", "doubled.sql")
+        job.until(lambda: len(numbers()) > 2_000, "it goes on")
+        connection.execute("BEGIN")
+        connection.execute(f"LOCK TABLE {output} IN EXCLUSIVE MODE".encode())
+        source.write(0, 4_000, 5_000, is_final=True)
+        job.until(lambda: bool(job.last.get("finished")), "its last result is in the topic")
+        job.kill()
+        connection.execute("ROLLBACK")
+        assert space.start("query", "doubled.sql").finish()["copied"] >= 1_000
+        assert numbers() == list(range(5_000))
+        rows = connection.execute(f'SELECT number, "Twice"::text::float8 FROM {output} ORDER BY number'.encode()).fetchall()
+    results = [json.loads(event.value or b"") for event in read_ordered(stack.bootstrap, output, 1).all_events()]
+    assert rows == [(result["number"], result["Twice"]) for result in results]
+    assert error_code(space.start("query", "doubled.sql")) == "TG-TOPIC-ENDED"
+
+
+def test_a_script_that_does_not_fit_may_be_changed(postgres: PostgresServer, table_alone: tuple[Workspace, ResultTopic, str]) -> None:
+    """The query is refused before it is bound to its checkpoint: without names of columns, or with others than the table's."""
+    space, source, output = table_alone
+    source.write(0, 0, 10, is_final=True)
+    space.script("all.sql", f"SELECT * INTO {output} FROM results")
+    assert error_code(space.start("query", "all.sql")) == "TG-STORE-COLUMNS"
+    with psycopg.connect(postgres.url()) as connection:
+        connection.execute(f"CREATE TABLE {output} (number bigint, name text)".encode())
+    assert error_code(space.start("query", "doubled.sql")) == "TG-STORE-COLUMN"
+    space.script("doubled.sql", f"SELECT CAST(number AS bigint) AS number, name INTO {output} FROM results")
+    space.start("query", "doubled.sql").finish()
+    with psycopg.connect(postgres.url()) as connection:
+        assert connection.execute(f"SELECT COUNT(*) FROM {output}".encode()).fetchone() == (10,)
+
+
+def test_a_bounded_query_ends_when_its_table_has_all(postgres: PostgresServer, table_alone: tuple[Workspace, ResultTopic, str]) -> None:
+    """With --until there is no final CTI: the query ends nevertheless, once the table has the results below that time."""
+    space, source, output = table_alone
+    source.write(0, 0, 200)
+    space.start("query", "doubled.sql", "--until", "1970-01-01T00:01:40Z").finish()
+    with psycopg.connect(postgres.url()) as connection:
+        rows = connection.execute(f"SELECT number FROM {output} ORDER BY number".encode()).fetchall()
+    # The results are a second apart.
+    assert [row[0] for row in rows] == list(range(100))
 
 
 def test_lint_and_plan_compare_the_columns(postgres: PostgresServer, space: Workspace) -> None:

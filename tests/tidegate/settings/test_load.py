@@ -469,6 +469,64 @@ def test_a_secret_written_out_is_refused(text: str) -> None:
     assert "1234" not in str(problem)
 
 
+STORE = '[outputs.rides.postgres]\nurl = "postgresql://me@localhost/prod"\n'
+
+
+def test_an_output_with_a_store_has_a_topic() -> None:
+    """Unless it names one the topic is named like the output, and the query copies it; whoever names one decides about both."""
+    for table, topic, in_job in (
+        ("", "rides", True),
+        ("[outputs.rides]\nsink_in_job = false\n", "rides", False),
+        ('[outputs.rides]\ntopic = "r"\n', "r", False),
+        ('[outputs.rides]\ntopic = "r"\nsink_in_job = true\n', "r", True),
+        ('[outputs.rides]\nfiles = "out"\npartitions = 3\n', "rides", True),
+    ):
+        output = read(table + STORE).output("rides")
+        assert (output.topic, output.sink_in_job) == (topic, in_job)
+    settings = read('[outputs.rides]\nfiles = "out"\n')
+    assert settings.output("rides").topic is None
+    assert not settings.output("rides").sink_in_job
+    shown = read(STORE).origins()
+    assert shown["outputs.rides.topic"] == ("rides", "default")
+    assert shown["outputs.rides.sink_in_job"] == ("true", "default")
+
+
+def test_what_a_store_lacks_or_has_elsewhere_is_named() -> None:
+    """A required setting is missing; a store's setting stands in the output's table, or beside a store without the output's name."""
+    (problem,) = refusals("[outputs.rides.postgres]\n")
+    assert (problem.code, problem.what) == ("TG-SETTING-MISSING", "outputs.rides.postgres.url is missing")
+    assert problem.fix.startswith("add url (URL, file:PATH or env:NAME): Where PostgreSQL answers")
+    (problem,) = refusals('[outputs.rides]\nmode = "upsert"\n')
+    assert problem.fix == "write it in the table [outputs.rides.postgres]"
+    (problem,) = refusals('[outputs.rides]\nsink = "delta"\n')
+    assert problem.fix == "write it as a table: [outputs.rides.delta]"
+    (problem,) = refusals('[outputs.postgres]\nurl = "postgresql://me@localhost/prod"\n')
+    assert problem.fix == "write it in the table [outputs.NAME.postgres]"
+    (problem,) = refusals('[outputs.rides.valkey]\nurl = "redis://cache"\n')
+    assert problem.fix == "write redis"
+    (problem,) = refusals('[outputs.rides.iceburg]\ntable = "lake.rides"\n')
+    assert "did you mean iceberg? allowed: clickhouse, delta, http, iceberg, postgres, redis" in problem.fix
+    (problem,) = refusals(f'{STORE}mode = "upsert"\nprimary_key = "car"\n')
+    assert problem.fix == 'allowed: a list, such as ["first", "second"]'
+
+
+def test_the_topic_of_a_store_is_nobody_elses() -> None:
+    """A name that is no topic's, a raw topic, an ordered topic and the plain topic are refused, though nobody has named the topic."""
+    (problem,) = refusals(STORE.replace("rides", "r" * 250))
+    assert problem.code == "TG-SETTING-VALUE"
+    assert "a Kafka topic name" in problem.fix
+    for other, words in (
+        ("[inputs.rides]\n", "which input rides reads as raw events"),
+        ('[inputs.taxis]\ntopic = ["taxis", "rides"]\n', "which input taxis reads as raw events"),
+        ('[inputs.taxis]\nordered_topic = "rides"\n', "rides is written by inputs.taxis.ordered_topic and outputs.rides.topic"),
+        ('[outputs.rides]\nplain_topic = "rides"\n', "rides is written by outputs.rides.topic and outputs.rides.plain_topic"),
+    ):
+        (problem,) = refusals(other + STORE)
+        assert words in problem.what
+        assert problem.where.startswith("tidegate.toml:")
+        assert "another name" in problem.fix or "a topic of its own" in problem.fix
+
+
 @pytest.mark.parametrize("url", ["s3a://bucket/checkpoints", "hdfs://name:8020/a", "file:///a"])
 def test_a_url_for_checkpoints_is_refused(url: str) -> None:
     """It would make a local folder called `s3a:`; no job can keep a checkpoint there yet."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, PlainValidator, model_validator
 
@@ -22,16 +22,20 @@ from tidegate.settings.tables.stores.postgres import PostgresSettings
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
 
+def _is_store(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, StoreSettings)
+
+
 class OutputSettings(Table):
-    """[outputs.NAME]: where results go: an ordered result topic, files, or both."""
+    """[outputs.NAME]: where results go: an ordered result topic and the stores that it feeds, files, or both."""
 
     # The tables of stores that installed packages bring.
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Annotated[Any, PlainValidator(validate_offered)]]
 
     name: str = Field(default="", alias="__name__", exclude=True)
-    topic: Annotated[Topic | None, Kind("topic name; default: none")] = Field(
-        default=None, description="Ordered result topic; made when missing."
+    topic: Annotated[Topic | None, Kind("topic name; default: the output's name if it has a store, else none")] = Field(
+        default=None, description="Ordered result topic, by way of which stores get the results too; made when missing."
     )
     partitions: Annotated[Count | None, Kind("count; default: as many as the ordered topic read")] = Field(
         default=None, description="Partitions of the result topic; fixed once it is made."
@@ -74,7 +78,7 @@ class OutputSettings(Table):
     query: Annotated[str | None, Kind("path of a .sql file; default: none")] = Field(
         default=None, description="The script that writes this output: tidegate sink learns from it the columns of the results."
     )
-    sink_in_job: bool = Field(
+    sink_in_job: Annotated[bool, Kind("true | false; default: true if there is a store and no topic is named, else false")] = Field(
         default=False, description="Whether tidegate query copies the results into the stores itself, or leaves it to tidegate sink."
     )
     columns: Annotated[dict[str, FieldType], Kind("table of types; default: those of query")] = Field(
@@ -98,8 +102,19 @@ class OutputSettings(Table):
     @model_validator(mode="before")
     @classmethod
     def _find_stores(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
         known = {info.alias or name for name, info in cls.model_fields.items()}
-        return dict(find_offered(data, known)) if isinstance(data, dict) else data
+        found = dict(find_offered(data, known))
+        stores = (set(found) - known) | cls._own_stores()
+        if found.get("topic") is None and any(found.get(key) is not None for key in stores):
+            # Resolved here, so that such an output is in every way like one that names its topic.
+            found = {"sink_in_job": True, **found, "topic": found.get("__name__", "results")}
+        return found
+
+    @classmethod
+    def _own_stores(cls) -> set[str]:
+        return {name for name, info in cls.model_fields.items() if any(map(_is_store, get_args(info.annotation)))}
 
     @classmethod
     def table_of_package(cls, key: str) -> type[Table] | None:
@@ -110,12 +125,12 @@ class OutputSettings(Table):
         conflicts = []
         if self.topic is None and not self.writes_sheets:
             name = self.name or "results"
-            conflicts.append(("", "an output needs a topic, files or a sink", f'add topic = "{name}" or files = "out/{name}"'))
+            fix = f'add topic = "{name}", files = "out/{name}" or a store such as [outputs.{name}.postgres]'
+            conflicts.append(("", "an output needs a topic, files, a store or a sink", fix))
         if self.topic is None and self.partitions is not None:
             conflicts.append(("partitions", "partitions means nothing without topic", "set topic, or remove partitions"))
-        if self.topic is None and self.stores:
-            kind = next(iter(self.stores))
-            conflicts.append((kind, f"{kind} gets the results of a topic, and there is none", f'add topic = "{self.name or "results"}"'))
+        if self.sink in self._own_stores():
+            conflicts.append(("sink", f"{self.sink} is a store", f"write it as a table: [outputs.{self.name}.{self.sink}]"))
         if self.sink_in_job and not self.stores:
             conflicts.append(("sink_in_job", "there is no store to copy the results into", "add one, such as [outputs.NAME.postgres]"))
         if self.query is not None and self.columns:
@@ -141,6 +156,10 @@ class OutputSettings(Table):
         """The stores of this output, by the names of their tables."""
         tables = {**{name: getattr(self, name) for name in type(self).model_fields}, **(self.model_extra or {})}
         return {name: table for name, table in tables.items() if isinstance(table, StoreSettings)}
+
+    def columns_of(self, selected: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """Return the columns of the results, by name and type: those that are given here, else those *selected* by the script."""
+        return tuple(self.columns.items()) or selected
 
     def pace(self) -> Pace:
         """Return the pace of CTIs for the query that writes this output."""
