@@ -82,9 +82,7 @@ def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJourn
     origin = None if known is None else known[1]
     start = None if origin is None else origin.start
     plan = replace(plan, start_us=NEVER if start is None or start.start_us is None else start.start_us)
-    outputs = [(ordered.name, number) for number in range(ordered.partitions)]
-    ends = admin.ends(outputs)
-    starts = admin.starts(outputs)
+    ends, starts = admin.ends(ordered.all_partitions), admin.starts(ordered.all_partitions)
     promises = last_ctis(plan.kafka, ordered.name, starts, ends)
     judged = {number: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
     if survey.planned is None and origin is not None and origin.starts:

@@ -62,7 +62,7 @@ class Survey:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        return tuple((topic.name, number) for topic in self.raw for number in range(topic.partitions))
+        return tuple(partition for topic in self.raw for partition in topic.all_partitions)
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -78,10 +78,10 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
     (last_planned, last_finished), state = last_batches(folder), checkpoint_state(folder)
     planned, done = _read_offset(folder, last_planned), _read_offset(folder, last_finished)
     raw = tuple(admin.require(topic) for topic in _raw_topics(settings, chosen, admin, planned.partitions if planned else ()))
-    partitions = [(topic.name, number) for topic in raw for number in range(topic.partitions)]
+    partitions = [partition for topic in raw for partition in topic.all_partitions]
     topic_ids = {topic.name: topic.topic_id for topic in raw}
     ordered = admin.find(chosen.ordered_topic)
-    outputs = [(ordered.name, number) for number in range(ordered.partitions)] if ordered is not None else []
+    outputs = ordered.all_partitions if ordered is not None else []
     ends = admin.ends(outputs) if outputs else {}
     has_events = any(ends.values())
     properties, name = settings.kafka.client_properties(), chosen.ordered_topic

@@ -88,7 +88,7 @@ def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputS
     """
     if output.topic is None or (topic := admin.find(output.topic)) is None:
         return {}
-    partitions = [(topic.name, number) for number in range(topic.partitions)]
+    partitions = topic.all_partitions
     ends = admin.ends(partitions)
     if not any(ends.values()):
         return {}
@@ -112,7 +112,7 @@ def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputS
 
 def read_split(kafka: Mapping[str, str], admin: Admin, topic: Topic) -> int | None:
     """Return how the results of a topic are split, as its last CTI with that fact says; None if none says it."""
-    partitions = [(topic.name, number) for number in range(topic.partitions)]
+    partitions = topic.all_partitions
     starts, ends = admin.starts(partitions), admin.ends(partitions)
     for (name, number), end in ends.items():
         first = max(end - TAIL_RECORDS, starts[name, number])

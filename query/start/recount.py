@@ -82,10 +82,7 @@ def plan_recount(
         plan = replace(plan, until_us=int(binding["until"]) if binding.get("until") else INFINITY)
         _check_settings(plan, topics, binding, start)
     result_ends = admin.ends(
-        (topic.name, number)
-        for output in plan.outputs
-        if (topic := topics.results.get(output.topic or ""))
-        for number in range(topic.partitions)
+        partition for output in plan.outputs if (topic := topics.results.get(output.topic or "")) for partition in topic.all_partitions
     )
     present_ends = admin.ends(plan.partitions)
     closed = _find_close(plan, admin, present_ends, result_ends)

@@ -95,7 +95,7 @@ def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
     ends_by_output = {}
     for output in layout.outputs:
         topic = topics.results.get(output.topic or "")
-        partitions = [(topic.name, number) for number in range(topic.partitions)] if topic is not None else []
+        partitions = topic.all_partitions if topic is not None else []
         ends_by_output[output.name] = admin.ends(partitions) if partitions else {}
     with_results = frozenset(name for name, ends in ends_by_output.items() if any(ends.values()))
     ended = frozenset(

@@ -66,8 +66,7 @@ def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until
     topic = admin.require(table.topic, fix=f"start the query that writes output {output}: it makes the topic")
     stream = Stream(topic.name, topic.topic_id, topic.partitions)
     letters = _prepare_dead_letters(admin, table, kafka)
-    places = [(topic.name, partition) for partition in range(topic.partitions)]
-    ends = admin.ends(places)
+    ends = admin.ends(topic.all_partitions)
     until = {partition: end for (_, partition), end in ends.items()} if until_end else None
     context = StoreContext(output, stream, tuple(columns), settings.redis)
     answering = Admin(kafka, ANSWER_S)
@@ -75,7 +74,7 @@ def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until
         kind: CopyPlan(kafka, stream, store, answering, letters if store.on_error == "dead_letter" else None, until)
         for kind, store in table.stores.items()
     }
-    recovery = Recovery(RecoveryKind.STORE, _first_positions(copies, context, admin.starts(places)), ends)
+    recovery = Recovery(RecoveryKind.STORE, _first_positions(copies, context, admin.starts(topic.all_partitions)), ends)
     return SinkPlan(output, settings.redis, kafka, context, copies, recovery)
 
 

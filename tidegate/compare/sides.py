@@ -22,7 +22,7 @@ def make_side(label: str, admin: Admin, properties: Mapping[str, str], topic: To
     Return a topic to be compared from *start_us* on (None: all of it), with the headers that *framed* names; RefusedError (TG-RETENTION) if
     that is gone for certain.
     """
-    partitions = [(topic.name, number) for number in range(topic.partitions)]
+    partitions = topic.all_partitions
     starts, ends = admin.starts(partitions), admin.ends(partitions)
     trimmed_places = [f"{topic.name}-{number}@{starts[topic.name, number]}" for _, number in partitions if starts[topic.name, number]]
     if trimmed_places and start_us is None:
@@ -42,7 +42,7 @@ def complete_from_us(admin: Admin, properties: Mapping[str, str], topic: Topic) 
     Return an instant, microseconds, from which on a topic still has all events, by the first CTIs that are left; ``NEVER`` if retention has
     deleted nothing, ``INFINITY`` if nothing shows it.
     """
-    partitions = [(topic.name, number) for number in range(topic.partitions)]
+    partitions = topic.all_partitions
     starts, ends = admin.starts(partitions), admin.ends(partitions)
     trimmed = [partition for partition in partitions if starts[partition]]
     # Kafka finds records by whole milliseconds.

@@ -76,6 +76,11 @@ class Topic:
     config: Mapping[str, str]
 
     @property
+    def all_partitions(self) -> list[tuple[str, int]]:
+        """Each of its partitions as the topic's name and its number."""
+        return [(self.name, number) for number in range(self.partitions)]
+
+    @property
     def uses_log_append_time(self) -> bool:
         """Whether record timestamps come from the broker's clock, not from producers."""
         return self.config.get("message.timestamp.type") == "LogAppendTime"

@@ -68,7 +68,7 @@ def _kind_of(name: str, table: OutputSettings, context: StoreContext) -> str:
 
 
 def _has_whole(admin: Admin, topic: Topic) -> bool:
-    return not any(admin.starts([(topic.name, partition) for partition in range(topic.partitions)]).values())
+    return not any(admin.starts(topic.all_partitions).values())
 
 
 def _accept_topic(check: StoreCheck, stream: Stream, kafka: Mapping[str, str], admin: Admin) -> None:

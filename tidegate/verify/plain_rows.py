@@ -48,13 +48,11 @@ class PlainTopicCheck(TableCheck):
 
 def make_plain_check(admin: Admin, kafka: Mapping[str, str], topic: Topic, span_us: int) -> PlainTopicCheck | None:
     """Return the check of a plain topic with what stands there; None if retention has deleted its beginning."""
-    places = [(topic.name, partition) for partition in range(topic.partitions)]
-    starts = admin.starts(places)
-    if any(starts.values()):
+    if any(admin.starts(topic.all_partitions).values()):
         return None
     below, ends = _find_ends(admin, kafka, topic, span_us)
     rows = UnorderedRows(topic.name)
-    for name, partition in places:
+    for name, partition in topic.all_partitions:
         with RangeReader(kafka, name, partition) as reader:
             for records in reader.read(0, ends[name, partition]):
                 rows.add_standing(_make_table(records.timestamp_ms, records.key, records.value))
@@ -69,7 +67,7 @@ def _find_ends(
     try:
         for _ in range(_TRIES):
             below = sink.first_unpublished(range(topic.partitions))
-            ends = admin.ends([(topic.name, partition) for partition in range(topic.partitions)])
+            ends = admin.ends(topic.all_partitions)
             if below == sink.first_unpublished(range(topic.partitions)):
                 return below, ends
     finally:

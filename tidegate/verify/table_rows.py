@@ -161,7 +161,7 @@ def refused_positions(admin: Admin, kafka: Mapping[str, str], topic: str) -> Pos
     if letters is None:
         return {}
     offsets: dict[int, list[int]] = {}
-    places = [(letters.name, partition) for partition in range(letters.partitions)]
+    places = letters.all_partitions
     starts, ends = admin.starts(places), admin.ends(places)
     for place in places:
         for origin in _refused_origins(kafka, place, starts[place], ends[place]):
