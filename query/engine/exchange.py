@@ -43,12 +43,6 @@ class Exchange:
     keys: Keys
     # N: how many buckets there are; results depend on it.
     buckets: int
-    # How many of Spark's tasks share them; no result depends on it.
-    tasks: int = 1
-
-    def buckets_of_task(self, bucket: int) -> range:
-        """Return the buckets that one task evaluates one after the other, by :func:`~tidegate.spark.shuffle_keys.even_labels`."""
-        return range(bucket % self.tasks, self.buckets, self.tasks)
 
 
 class Router:

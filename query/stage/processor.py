@@ -38,6 +38,7 @@ from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_produce
 from tidegate.observe.logs import bind_fields, configure_worker
 from tidegate.spark.privates import batch_of_task
 from tidegate.spark.range_rows import read_row
+from tidegate.spark.shuffle_keys import same_task
 from tidegate.spark.state_store import StateStore
 
 CHUNK_EVENTS = 100_000
@@ -192,7 +193,7 @@ class BucketRun:
         read = partial(self._read_pieces, log, start, end)
         if plan.exchange is None:
             return read()
-        siblings = plan.exchange.buckets_of_task(self._number)
+        siblings = same_task(self._number, plan.buckets, plan.shuffle_partitions)
         return share_range(plan.checkpoint, log, start, end, self._number, siblings, _SHARED * plan.bytes_per_task, read)
 
     def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:

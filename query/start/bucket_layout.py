@@ -53,11 +53,11 @@ def plan_buckets(
     if parallelism.is_by_partition and buckets == feeds[0].partitions:
         return BucketLayout(buckets, by_partition=True)
     if parallelism.keys:
-        return BucketLayout(buckets, exchange=Exchange(parallelism.keys, buckets, _exchange_tasks(settings)))
+        return BucketLayout(buckets, exchange=Exchange(parallelism.keys, buckets))
     return BucketLayout(feeds[0].partitions, by_partition=True) if parallelism.is_by_partition else BucketLayout(1)
 
 
-def _exchange_tasks(settings: Settings) -> int:
+def exchange_tasks(settings: Settings) -> int:
     """Return how many tasks share the buckets of an exchange: as many as the user has set, else one for each two cores."""
     # Each task reads all partitions, and a reader's thread needs a part of a second core: on two cores one task is faster than two.
     tasks = settings.spark.shuffle_partitions

@@ -13,7 +13,7 @@ from ordering.ticks import INFINITY
 from query.config import Feed, QueryPlan
 from query.plan.nodes import Plan
 from query.start.binding import bound_topic_ids, make_binding
-from query.start.bucket_layout import check_partitions, plan_buckets, split_text, substream_keys
+from query.start.bucket_layout import check_partitions, exchange_tasks, plan_buckets, split_text, substream_keys
 from query.start.output_start import ELSEWHERE, bound_start
 from query.start.result_limits import result_limits
 from query.start.survey import RunSurvey, TopicSurvey
@@ -45,8 +45,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         for name, topic in topics.ordered.items()
     )
     bucket_layout = plan_buckets(settings, plans, topics.outputs, feeds, topics.results)
-    exchange = bucket_layout.exchange
-    shuffle_partitions = settings.spark.shuffle_partitions if exchange is None else exchange.tasks
+    shuffle_partitions = settings.spark.shuffle_partitions if bucket_layout.exchange is None else exchange_tasks(settings)
     reference_names = dict.fromkeys(name for plan in plans for name in plan.references)
     layout = QueryPlan(
         plans=plans,
@@ -55,7 +54,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         feeds=feeds,
         over=plans[0].over is not None,
         by_partition=bucket_layout.by_partition,
-        exchange=exchange,
+        exchange=bucket_layout.exchange,
         labels=tuple(even_labels(bucket_layout.buckets, shuffle_partitions)),
         starts={},
         start_us=None,

@@ -16,6 +16,11 @@ def even_labels(count: int, tasks: int) -> list[int]:
     return labels
 
 
+def same_task(number: int, count: int, tasks: int) -> range:
+    """Return which of *count* labels of :func:`even_labels` the task of label *number* gets, that one included."""
+    return range(number % tasks, count, tasks)
+
+
 def _murmur3_of_int(value: int, seed: int = 42) -> int:
     """Spark's hash of an int column, as a signed number."""
     mask = 0xFFFFFFFF

@@ -35,7 +35,7 @@ from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
-from tidegate.spark.shuffle_keys import even_labels
+from tidegate.spark.shuffle_keys import even_labels, same_task
 
 SOME = settings(max_examples=max(settings().max_examples // 10, 1))
 SEEDS = st.integers(0, 2**32)
@@ -271,8 +271,7 @@ def test_what_meets_nobody_is_spread_by_its_record() -> None:
 def test_siblings_are_what_spark_gives_to_one_task(tasks: int) -> None:
     """Buckets are dealt out in turn."""
     assert len(even_labels(5, tasks)) == 5
-    exchange = Exchange({}, 5, tasks)
-    assert [list(exchange.buckets_of_task(at)) for at in range(5)] == [
+    assert [list(same_task(at, 5, tasks)) for at in range(5)] == [
         [each for each in range(5) if each % tasks == at % tasks] for at in range(5)
     ]
 

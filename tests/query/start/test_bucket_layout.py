@@ -11,7 +11,15 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from query.config import Feed
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
-from query.start.bucket_layout import BucketLayout, check_over, check_partitions, describe_parallelism, exchange_binding, plan_buckets
+from query.start.bucket_layout import (
+    BucketLayout,
+    check_over,
+    check_partitions,
+    describe_parallelism,
+    exchange_binding,
+    exchange_tasks,
+    plan_buckets,
+)
 from tidegate.checkpoint.binding import TASKS, with_bound_tasks
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -89,7 +97,7 @@ def test_other_keys_are_exchanged(settings: Settings) -> None:
         (split(settings, BY_KEY, asked=8), 8),
     ]:
         assert found.exchange is not None
-        assert (found.buckets, found.exchange.buckets, found.exchange.tasks, found.by_partition) == (buckets, buckets, 2, False)
+        assert (found.buckets, found.exchange.buckets, found.by_partition) == (buckets, buckets, False)
     assert exchange_binding(split(settings, BY_CITY).exchange) == "city into 4"
 
 
@@ -97,11 +105,8 @@ def test_an_exchange_has_a_task_for_each_two_cores_unless_tasks_are_set(settings
     """Set by the user or bound to the checkpoint; the default is that of the machine's cores."""
     for cores, tasks in [(1, 1), (2, 1), (3, 1), (4, 2), (9, 4)]:
         unset = settings.model_copy(update={"spark": SparkSettings.model_construct(set(), shuffle_partitions=cores)})
-        assert (found := split(unset, BY_CITY).exchange) is not None
-        assert found.tasks == tasks
-        bound = with_bound_tasks(unset, {TASKS: "3"})
-        assert (found := split(bound, BY_CITY).exchange) is not None
-        assert found.tasks == 3
+        assert exchange_tasks(unset) == tasks
+        assert exchange_tasks(with_bound_tasks(unset, {TASKS: "3"})) == 3
 
 
 def test_one_bucket_is_one_bucket(settings: Settings) -> None:
