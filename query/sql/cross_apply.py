@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from query.plan.nodes import Apply, Column, Project, Rows, Scan, element_columns
 from query.sql.column_layout import Layout
-from query.sql.scopes import Relation, ScopeNames
+from query.sql.scopes import Relation, ScopeNames, joins_and_applies
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.evaluation.static_kinds import check_kinds
 from tidegate.expressions.kinds import KindMismatch
@@ -64,9 +64,7 @@ class ApplyClauses:
 
 def bind_applies(select: exp.Select, relations: Sequence[Relation], source: Source) -> ApplyClauses:
     """Bind the APPLYs of a SELECT over the relations before them."""
-    clause = select.args.get("from_")
-    table = clause.this if clause else None
-    joins = [*((table.args.get("joins") if isinstance(table, exp.Table) else None) or []), *(select.args.get("joins") or [])]
+    joins = joins_and_applies(select)
     laterals = [join.this for join in joins if isinstance(join.this, exp.Lateral)]
     if laterals and not isinstance(joins[-1].this, exp.Lateral):
         fix = "write JOINs first, or APPLY in a step"

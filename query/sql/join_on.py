@@ -21,7 +21,7 @@ from query.plan.join_bounds import Bound, Bounds
 from query.plan.nodes import Column, Filter, Join, Project, ReferenceJoin, Rows, Scan, walk
 from query.plan.origins import origins, renumber_columns
 from query.sql.column_layout import Layout, over_own_rows
-from query.sql.scopes import Relation, RelationLeaf, ScopeNames, slot
+from query.sql.scopes import Relation, RelationLeaf, ScopeNames, joins_and_applies, slot
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.functions.dates import fixed_unit
 from tidegate.expressions.kinds import Kind
@@ -45,10 +45,7 @@ _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 def joins_of(select: exp.Select, source: Source) -> list[exp.Join]:
     """Return the JOINs of a SELECT in the order of the script, without APPLYs. Raises QueryError: one is of an unknown kind."""
-    clause = select.args.get("from_")
-    table = clause.this if clause else None
-    joins = [*((table.args.get("joins") if isinstance(table, exp.Table) else None) or []), *(select.args.get("joins") or [])]
-    joins = [join for join in joins if not isinstance(join.this, exp.Lateral)]
+    joins = [join for join in joins_and_applies(select) if not isinstance(join.this, exp.Lateral)]
     for join in joins:
         clauses = join.args
         words = [clauses.get("method"), clauses.get("side"), clauses.get("kind"), "USING" if clauses.get("using") else None]

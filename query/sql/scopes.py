@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from sqlglot import exp
+
 from query.columns.splicing import STAR
 from query.plan.nodes import Filter, Reference, Rows, Scan
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -213,6 +215,14 @@ class ScopeNames:
         member = Property(_relation_leaf(index, slot(relation.rows, stars[0], offset)), path, offset=offset)
         kind = schema.declared_kind(path)
         return member if kind is None else Cast(member, kind, declared=True, offset=offset)
+
+
+def joins_and_applies(select: exp.Select) -> list[exp.Join]:
+    """Return what follows the first input of FROM, in the order of the script; an APPLY is a join with a lateral table."""
+    clause = select.args.get("from_")
+    table = clause.this if clause else None
+    of_table = table.args.get("joins") if isinstance(table, exp.Table) else None
+    return [*(of_table or []), *(select.args.get("joins") or [])]
 
 
 def record_of(relation: Relation, index: int) -> Expr:

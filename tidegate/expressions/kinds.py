@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from tidegate.dead_letter_reasons import ReasonText
+from tidegate.dead_letter_reasons import QueryReason, ReasonText
 
 
 class Kind(StrEnum):
@@ -54,6 +54,12 @@ VALUE_KINDS = tuple(kind for kind in Kind if kind is not Kind.NULL)
 
 # The names of types in scripts and settings, lower case.
 DECLARABLE = {kind.asa_name: kind for kind in VALUE_KINDS} | {"nvarchar": Kind.NVARCHAR}
+
+
+def mismatch_reason(expected: Kind, kind: Kind) -> ReasonText:
+    """Return the reason why a value of *kind* is refused where one of another kind is needed."""
+    article = "an" if expected is Kind.ARRAY else "a"
+    return QueryReason.WRONG_KIND.text(f"{article} {expected.asa_name}", kind.asa_name)
 
 
 class KindMismatch(Exception):

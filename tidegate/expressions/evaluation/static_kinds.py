@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tidegate.expressions.evaluation.translation import translate
 from tidegate.expressions.functions import catalog, column_functions, extension_aggregates
 from tidegate.expressions.functions.conversions import TooLong, TypedSql, refuse_long
-from tidegate.expressions.kinds import Kind, KindMismatch
+from tidegate.expressions.kinds import Kind, KindMismatch, mismatch_reason
 from tidegate.expressions.tree import (
     Aggregate,
     Analytic,
@@ -90,7 +90,7 @@ def check_kinds(expr: Expr) -> None:
     if isinstance(expr, Call) and (function := column_functions.REGISTERED.get(expr.name)):
         for arg, expected in zip(expr.args, function.argument_kinds, strict=False):
             if expected is not None and (kind := kinds[arg]) not in (expected, Kind.NULL, None):
-                raise KindMismatch(column_functions.mismatch_reason(expected, kind))
+                raise KindMismatch(mismatch_reason(expected, kind))
         return
     if None not in kinds.values():
         translate(expr, _stand_ins(kinds))

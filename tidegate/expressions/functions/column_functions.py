@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.dead_letter_reasons import QueryReason, ReasonText
-from tidegate.expressions.kinds import Kind
+from tidegate.dead_letter_reasons import ReasonText
+from tidegate.expressions.kinds import Kind, mismatch_reason
 from tidegate.expressions.tree import Call, Expr, Property
 from tidegate.expressions.variant import KIND_CODES, Variant
 
@@ -57,12 +57,6 @@ def is_column_call(expr: Expr) -> bool:
 def has_column_calls(expr: Expr) -> bool:
     """Return whether anything in *expr* works on whole columns."""
     return any(map(is_column_call, expr.walk()))
-
-
-def mismatch_reason(expected: Kind, kind: Kind) -> ReasonText:
-    """Return the reason why an argument of kind *kind* is refused."""
-    article = "an" if expected is Kind.ARRAY else "a"
-    return QueryReason.WRONG_KIND.text(f"{article} {expected.asa_name}", kind.asa_name)
 
 
 def wrong_kinds(args: Sequence[Variant], takes: Sequence[Kind | None]) -> list[Failure]:

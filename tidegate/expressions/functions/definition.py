@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.functions.conversions import TypedSql, convert
-from tidegate.expressions.kinds import Kind, KindMismatch
+from tidegate.expressions.kinds import Kind, KindMismatch, mismatch_reason
 
 # Arguments of known kinds -> DuckDB expression and its kind. Raises KindMismatch.
 Rule = Callable[[Sequence[TypedSql]], TypedSql]
@@ -55,7 +55,7 @@ def number(value: TypedSql, least: Kind = Kind.BIGINT) -> TypedSql:
 def integer(value: TypedSql) -> str:
     """Return *value* as a bigint. Raises KindMismatch: it is of another kind."""
     if value.kind not in (Kind.BIGINT, Kind.BIT, Kind.NULL):
-        raise KindMismatch(QueryReason.WRONG_KIND.text("a bigint", value.kind.asa_name))
+        raise KindMismatch(mismatch_reason(Kind.BIGINT, value.kind))
     return convert(value, Kind.BIGINT)
 
 
@@ -90,7 +90,7 @@ def kind_rule(kind: Kind, template: str, result_kind: Kind) -> Rule:
 
     def rule(args: Sequence[TypedSql]) -> TypedSql:
         if args[0].kind not in (kind, Kind.NULL):
-            raise KindMismatch(QueryReason.WRONG_KIND.text(f"{'an' if kind is Kind.ARRAY else 'a'} {kind.asa_name}", args[0].kind.asa_name))
+            raise KindMismatch(mismatch_reason(kind, args[0].kind))
         return TypedSql(template.format(args[0].sql), result_kind)
 
     return rule

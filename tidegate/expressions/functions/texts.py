@@ -40,14 +40,6 @@ _TRANSLATE = "CASE WHEN length({1}) = length({2}) THEN translate({0}, {1}, {2}) 
 )
 
 
-def _character(args: Sequence[TypedSql]) -> TypedSql:
-    return TypedSql(_CHARACTER.format(integer(args[0])), Kind.NVARCHAR)
-
-
-def _space(args: Sequence[TypedSql]) -> TypedSql:
-    return TypedSql(_SPACE.format(integer(args[0])), Kind.NVARCHAR)
-
-
 def _concat_ws(args: Sequence[TypedSql]) -> TypedSql:
     separator, *values = map(as_text, args)
     return TypedSql(f"concat_ws(coalesce({separator}, ''), {', '.join(values)})", Kind.NVARCHAR)
@@ -83,9 +75,9 @@ TEXT_FUNCTIONS: dict[str, Function] = {
     "charindex": Function(2, 3, _charindex, Kind.BIGINT),
     "reverse": Function(1, 1, text_rule("reverse({})"), Kind.NVARCHAR),
     "stuff": Function(4, 4, text_rule(_STUFF, numbers=(1, 2)), Kind.NVARCHAR),
-    "nchar": Function(1, 1, _character, Kind.NVARCHAR),
+    "nchar": Function(1, 1, text_rule(_CHARACTER, numbers=(0,)), Kind.NVARCHAR),
     "unicode": Function(1, 1, text_rule("CAST(unicode(nullif({}, '')) AS BIGINT)", Kind.BIGINT), Kind.BIGINT),
     "replicate": Function(2, 2, text_rule(_REPLICATE, numbers=(1,)), Kind.NVARCHAR),
-    "space": Function(1, 1, _space, Kind.NVARCHAR),
+    "space": Function(1, 1, text_rule(_SPACE, numbers=(0,)), Kind.NVARCHAR),
     "translate": Function(3, 3, text_rule(_TRANSLATE), Kind.NVARCHAR),
 }
