@@ -82,16 +82,8 @@ def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports:
 
 
 def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
-    """Return the data source of the job's ranges; its name differs from those of other inputs in the same session."""
-    own_name = f"{SOURCE_NAME}_{plan.settings.name}"
-
-    # Spark pickles this class for processes that do not need the plan: its body must not capture it.
-    class Source(make_source(Deferred("ingest.planner.planner:Planner", plan), RANGE_SCHEMA, trigger_us)):  # type: ignore[misc]
-        @classmethod
-        def name(cls) -> str:
-            return own_name
-
-    return Source
+    """Return the data source of the job's ranges; inputs share a session, so its name has the input's."""
+    return make_source(Deferred("ingest.planner.planner:Planner", plan), RANGE_SCHEMA, trigger_us, f"{SOURCE_NAME}_{plan.settings.name}")
 
 
 def make_end_lookup(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:

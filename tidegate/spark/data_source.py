@@ -111,13 +111,19 @@ class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
         return RangeHandOut, ()
 
 
-def make_source(make: Callable[[], RangePlanner], row_schema: StructType, trigger_us: int = 0) -> type[DataSource]:
-    """Return the data source class of a planner; *trigger_us* is the least time between two batches, microseconds."""
+def make_source(
+    make: Callable[[], RangePlanner], row_schema: StructType, trigger_us: int = 0, own_name: str = SOURCE_NAME
+) -> type[DataSource]:
+    """
+    Return the data source class of a planner. *trigger_us* is the least time between two batches, microseconds; *own_name* differs from
+    those of other sources in the same session.
+    """
 
+    # Spark pickles this class for processes that do not need the plan: *make* is all that its body captures of it.
     class Source(DataSource):
         @classmethod
         def name(cls) -> str:
-            return SOURCE_NAME
+            return own_name
 
         def schema(self) -> StructType:
             return row_schema
