@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.observe.console import Format, run_command
+from tidegate.observe.console import Format, end_line, live_line, print_json, run_command
+from tidegate.observe.terminal import Terminal, standard_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from ingest.config import IngestPlan
     from ingest.running_input import RunningInput
     from tidegate.observe.recovery_report import Recovery
-    from tidegate.observe.terminal import Terminal
     from tidegate.settings.load import Settings
     from tidegate.spark.early_session import EarlySession
     from tidegate.spark.worker_log import WorkerLog
@@ -96,10 +96,8 @@ def _run(
     from ingest import job
     from ingest.running_input import RunningInput
     from ordering.errors import TidegateError
-    from tidegate.observe.console import live_line, print_json
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.stopping import stop_on_signal
-    from tidegate.observe.terminal import standard_error
     from tidegate.spark.cluster import Cluster
     from tidegate.spark.driver import DrivenQuery, drive
 
@@ -162,8 +160,6 @@ def _run(
 
 
 def _print_ends(inputs: Sequence[RunningInput], terminal: Terminal, *, as_json: bool) -> None:
-    from tidegate.observe.console import end_line, print_json
-
     for running_input in inputs:
         summary = running_input.summary()
         if as_json:

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ordering.errors import RefusedError, TickRangeError, TidegateError
-from ordering.ticks import INFINITY, parse_tick
-from tidegate.observe.console import Format, run_command
+from ordering.errors import RefusedError, TidegateError
+from ordering.ticks import INFINITY
+from tidegate.observe.console import Format, end_line, live_line, print_json, run_command
+from tidegate.observe.terminal import print_lines, standard_error
 
 TIMES = "now, TIME (ISO-8601), last-stopped, earliest"
 
@@ -38,14 +39,12 @@ def query(
     from query.start.survey import FINISHED_FILE
     from sinks.copying.beside import SinksBeside, check_beside, copy_rest
     from tidegate.checkpoint.batch_cost import BatchCostWriter
-    from tidegate.checkpoint.output_start import parse_start
+    from tidegate.checkpoint.output_start import parse_start, parse_time_flag
     from tidegate.observe import logs
-    from tidegate.observe.console import end_line, live_line, print_json
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.progress_store import ProgressPublisher
     from tidegate.observe.recovery_watch import RecoveryWatch
     from tidegate.observe.stopping import stop_on_signal
-    from tidegate.observe.terminal import standard_error
     from tidegate.settings.load import load_assigned
     from tidegate.spark.cluster import Cluster
     from tidegate.spark.driver import DrivenQuery, drive
@@ -59,9 +58,9 @@ def query(
     plans = job.read_plans(settings, script, into)
     selected = {each.output: each.columns for each in plans}
     check_beside(settings, selected)
-    requested = parse_start(start, time.time_ns() // 1_000)
+    requested, until_us = parse_start(start, time.time_ns() // 1_000), parse_time_flag(until, "--until")
     try:
-        plan = job.prepare(settings, plans, requested, until_us=_until_us(until), until_end=until_end)
+        plan = job.prepare(settings, plans, requested, until_us=INFINITY if until_us is None else until_us, until_end=until_end)
     except RefusedError as error:
         # It may have been killed between its last result and the last copy.
         if error.code != "TG-TOPIC-ENDED" or not (copied := copy_rest(settings, selected)):
@@ -137,15 +136,6 @@ def query(
         end_line(terminal, f"query {name}", progress.line())
 
 
-def _until_us(until: str | None) -> int:
-    if until is None:
-        return INFINITY
-    try:
-        return parse_tick(until)
-    except TickRangeError as error:
-        raise TickRangeError(error.what, where="--until", fix=error.fix, example="--until 2001-01-02T00:00:00Z") from None
-
-
 def plan(
     script: Script,
     into: Into = None,
@@ -162,8 +152,6 @@ def plan(
     from sinks.stores.checking import check_stores, describe_copies
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.kafka.admin import Admin
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines
     from tidegate.settings.load import load_assigned
 
     settings = load_assigned(config, assign)

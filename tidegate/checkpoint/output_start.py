@@ -47,6 +47,14 @@ def parse_start(text: str | None, now_us: int) -> Start | None:
     return Start(format_tick(start_us), start_us)
 
 
+def parse_time_flag(text: str | None, flag: str) -> int | None:
+    """Return the time that a flag gives, microseconds; None without the flag. Raises TickRangeError: it is no time in ISO-8601."""
+    try:
+        return None if text is None else parse_tick(text)
+    except TickRangeError as error:
+        raise TickRangeError(error.what, where=flag, fix=error.fix, example=f"{flag} 2001-01-01T00:00:00Z") from None
+
+
 def refuse_other_start(requested: Start | None, known: Start | None, run: str, where: str, ways_out: str) -> None:
     """Raise RefusedError (TG-START-BOUND) if *requested* is not the *known* start (None: forgotten) of *run*, words that name it."""
     if requested is None or requested.text == LAST_STOPPED or (known is not None and requested.text == known.text):

@@ -7,18 +7,18 @@ Exit code 0: they agree. 1: they differ, or one breaks its own promise. Others: 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ordering.errors import RefusedError, SettingError, TickRangeError, TidegateError
-from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick, parse_tick
-from tidegate.observe.console import Format
+from ordering.errors import RefusedError, SettingError, TidegateError
+from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick
+from tidegate.observe.console import Format, print_json, show_reading
+from tidegate.observe.terminal import print_lines
 
 if TYPE_CHECKING:
     from tidegate.compare.records import Side
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tidegate.settings.tables.redis import RedisSettings
 
 SHOWN_DIFFERENCES = 5
-_POLL_S = 0.2
 _JOURNAL_WAIT_US = 2 * SECOND_US  # how long the journal is waited for, which is needed for words only
 
 
@@ -52,15 +51,11 @@ def compare(
     from tidegate.kafka.admin import Admin
     from tidegate.kafka.records import ALL_HEADERS
     from tidegate.observe import logs
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines
     from tidegate.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)
-    start_us, until_us = _parse_time(start, "--from"), _parse_time(until, "--until")
-    if start_us is not None and until_us is not None and start_us >= until_us:
-        raise SettingError("--until is not after --from", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")
+    start_us, until_us = parse_time_span(start, until, "--from")
     properties = settings.kafka.client_properties()
     admins = [
         Admin({**properties, "bootstrap.servers": bootstrap}, settings.kafka.connect_timeout_us / 1e6)
@@ -88,13 +83,14 @@ def compare(
         raise typer.Exit(1)
 
 
-def _parse_time(text: str | None, flag: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_tick(text)
-    except TickRangeError as error:
-        raise TickRangeError(error.what, where=flag, fix=error.fix, example=f"{flag} 2001-01-01T00:00:00Z") from None
+def parse_time_span(since: str | None, until: str | None, since_flag: str) -> tuple[int | None, int | None]:
+    """Return the times that *since_flag* and ``--until`` give, microseconds. Raises SettingError: the second is not after the first."""
+    from tidegate.checkpoint.output_start import parse_time_flag
+
+    since_us, until_us = parse_time_flag(since, since_flag), parse_time_flag(until, "--until")
+    if since_us is not None and until_us is not None and since_us >= until_us:
+        raise SettingError(f"--until is not after {since_flag}", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")
+    return since_us, until_us
 
 
 def _find_topic(settings: Settings, admin: Admin, name: str) -> Topic:
@@ -108,24 +104,9 @@ def _find_topic(settings: Settings, admin: Admin, name: str) -> Topic:
 
 def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: bool) -> Comparison:
     from tidegate.compare.topics import compare_topics
-    from tidegate.observe.console import live_line
-    from tidegate.observe.terminal import standard_error
 
     total = sum(end - start for side in (a, b) for start, end in zip(side.starts, side.ends, strict=True))
-    read, lock = [0], threading.Lock()
-
-    def on_records(count: int) -> None:
-        with lock:
-            read[0] += count
-
-    # The comparison runs in its own thread, so that the terminal is updated by one thread alone.
-    with ThreadPoolExecutor(max_workers=1) as pool, live_line(standard_error(), "compare", total) as show:
-        comparing = pool.submit(compare_topics, a, b, until_us, complete, on_records)
-        ended = threading.Event()
-        comparing.add_done_callback(lambda _: ended.set())
-        while not ended.wait(_POLL_S):
-            show(f"{read[0]:,} of {total:,} records", read[0])
-        return comparing.result()
+    return show_reading("compare", partial(compare_topics, a, b, until_us, complete), lambda read: f"{read:,} of {total:,} records", total)
 
 
 def differing_settings(redis: RedisSettings, topics: Sequence[Topic]) -> list[str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ordering.errors import RefusedError, SettingError
-from tidegate.observe.console import Format
+from tidegate.observe.console import Format, live_line, print_json
+from tidegate.observe.terminal import print_lines, standard_error
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
@@ -33,8 +34,6 @@ def explain(
     from ingest.explain import ExplainingWalk
     from ingest.journal.skip_book import SkipBook
     from tidegate.cli.journal import open_services, plan_for_journal
-    from tidegate.observe.console import live_line, print_json
-    from tidegate.observe.terminal import print_lines, standard_error
     from tidegate.payloads.formats import PayloadFormat
     from tidegate.settings.load import load_assigned
 
@@ -81,8 +80,6 @@ def explain(
 def _print_skipped(skips: tuple[Skip, ...], partition: Partition, offsets: list[int], format: Format) -> list[int]:
     """Print which of the records are skipped, and why; return the other offsets."""
     from ingest.skips import skip_at
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines
 
     others = []
     for offset in offsets:

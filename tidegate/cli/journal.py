@@ -17,7 +17,8 @@ import typer
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Silence
 from ordering.ticks import format_duration, format_tick
-from tidegate.observe.console import Format
+from tidegate.observe.console import Format, print_json
+from tidegate.observe.terminal import Column, TextTable, print_lines, standard_output
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
@@ -100,7 +101,7 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
         settings=input_settings,
         kafka=settings.kafka.client_properties(),
         redis=settings.redis,
-        partitions=tuple((topic.name, number) for topic in raw for number in range(topic.partitions)),
+        partitions=tuple(partition for topic in raw for partition in topic.all_partitions),
         topic_ids={topic.name: topic.topic_id for topic in raw},
         tasks=1,
         starts={},
@@ -118,8 +119,6 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
 def print_facts(plan: IngestPlan, redis_journal: RedisJournal, format: Format) -> None:
     """Print all facts of the input partitions of *plan*."""
     from ingest.journal.rebuild import read_journal_facts
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import Column, TextTable, print_lines, standard_output
 
     table = TextTable([Column(name) for name in ("partition", "position", "fact", "value")], is_plain=True)
     for partition in plan.partitions:
@@ -168,8 +167,6 @@ def _value_name(fact: Fact) -> str:
 
 def print_rebuilt(rebuilt: RebuildReport, dry_run: bool, format: Format) -> None:
     """Print the facts that were restored, or would be, for each input partition."""
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines
 
     for (topic, partition), missing in rebuilt.missing.items():
         wrong = rebuilt.contradicted[topic, partition]

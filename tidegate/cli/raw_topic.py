@@ -21,7 +21,8 @@ import typer
 
 from ordering.errors import RefusedError, SettingError, TidegateError
 from ordering.ticks import HOUR_US, MILLISECOND_US, SECOND_US
-from tidegate.observe.console import Format
+from tidegate.observe.console import Format, print_json
+from tidegate.observe.terminal import Styled, print_lines, standard_error
 
 if TYPE_CHECKING:
     from tidegate.settings.load import Settings
@@ -52,8 +53,6 @@ def topic(
 ) -> None:
     """Create a raw topic; one that is there with as many partitions is left as it is."""
     from tidegate.kafka.admin import Admin
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines
     from tidegate.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
@@ -98,8 +97,6 @@ def produce(
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
     """Produce the lines of a file, or a sample, to a raw topic."""
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines, standard_error
     from tidegate.settings.load import load_assigned
 
     if len(places) != (1 if sample else 2):
@@ -198,7 +195,6 @@ def _refuse_own_topic(settings: Settings, name: str) -> None:
 def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> int:
     """Return the newest timestamp in a raw topic, milliseconds; -1 if it is empty."""
     from tidegate.kafka.admin import MAX_TIMESTAMP, Admin
-    from tidegate.observe.terminal import Styled, standard_error
 
     admin = Admin.connect(settings.kafka)
     topic = admin.require(name, f"create it: tidegate topic create {name} --partitions 2")

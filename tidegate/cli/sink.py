@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.observe.console import Format
+from tidegate.observe.console import Format, end_line, live_line, print_json
+from tidegate.observe.terminal import standard_error
 
 if TYPE_CHECKING:
     from sinks.parquet_columns import Column
@@ -37,10 +38,8 @@ def sink(
 
     from sinks.copying.job import SinkJob, prepare
     from tidegate.observe import logs
-    from tidegate.observe.console import end_line, live_line, print_json
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.stopping import stop_on_signal
-    from tidegate.observe.terminal import standard_error
     from tidegate.settings.load import load_assigned
 
     settings = load_assigned(config, assign)

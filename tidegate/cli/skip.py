@@ -18,7 +18,8 @@ import typer
 
 from ordering.errors import RefusedError, SettingError
 from ordering.ticks import format_tick
-from tidegate.observe.console import Format
+from tidegate.observe.console import Format, print_json
+from tidegate.observe.terminal import print_lines
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
@@ -148,8 +149,6 @@ def _passed_positions(plan: IngestPlan, admin: Admin) -> dict[Partition, int]:
 
 
 def _print_skips(known: KnownSkips, name: str, format: Format, place: str | None = None) -> None:
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines
 
     states = (("in force", known.in_force), (f"at the next start of tidegate ingest {name}", known.asked), ("undone", known.undone))
     shown = [(state, skip) for state, skips in states for skip in skips if place in (None, skip.place)]

@@ -6,17 +6,19 @@ Exit code 0: equal. 1: it differs. Others: errors.
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ordering.errors import SettingError, TickRangeError
-from ordering.ticks import format_tick, parse_tick
-from tidegate.observe.console import Format
+from ordering.errors import SettingError
+from ordering.ticks import format_tick
+from tidegate.cli.compare import parse_time_span
+from tidegate.observe.console import Format, print_json, show_reading
+from tidegate.observe.terminal import print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from sinks.parquet_columns import Column
     from tidegate.settings.load import Settings
     from tidegate.verify.stages import Request, Stage
-
-_POLL_S = 0.2
 
 
 def verify(
@@ -59,8 +59,6 @@ def verify(
     """Compute a published result again from raw topics, journal, settings and query, and compare every byte."""
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.cli.journal import open_services
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines
     from tidegate.settings.load import load_assigned
     from tidegate.verify.attestation import read_private_key, sign
     from tidegate.verify.because import explain_stages
@@ -74,9 +72,7 @@ def verify(
         # Before anything is computed: a key that cannot be read would waste the work.
         read_private_key(sign_with)
     settings = load_assigned(config, assign)
-    since_us, until_us = _parse_time(since, "--since"), _parse_time(until, "--until")
-    if since_us is not None and until_us is not None and since_us >= until_us:
-        raise SettingError("--until is not after --since", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")
+    since_us, until_us = parse_time_span(since, until, "--since")
     if sample is not None and sign_with is not None:
         what, fix = "a sample is not attested", "leave --sample or --sign out; --since and --until attest a part"
         raise SettingError(what, code="TG-SETTING-CONFLICT", where="--sign", fix=fix)
@@ -108,10 +104,6 @@ def verify(
 
 def _verify_sample(request: Request, name: str, count: int, seed: int, format: Format, *, is_input: bool) -> None:
     """Verify spans that are drawn; print each, and exit with 1 if one differs."""
-    from dataclasses import replace
-
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines
     from tidegate.verify.because import explain_stages
     from tidegate.verify.report import as_dict, as_lines
     from tidegate.verify.sampling import draw_spans, find_extent
@@ -145,8 +137,6 @@ def _verify_sample(request: Request, name: str, count: int, seed: int, format: F
 def _check(file: Path, public_key: Path | None, queries: list[str], config: Path | None, assign: list[str] | None, format: Format) -> None:
     """Check an attestation's signature, and that what stands has its digests; exit with 1 if not."""
     from tidegate.kafka.admin import Admin
-    from tidegate.observe.console import print_json
-    from tidegate.observe.terminal import print_lines
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
     from tidegate.verify.attestation import check_signature
@@ -196,32 +186,10 @@ def read_scripts(settings: Settings, queries: list[str]) -> dict[str, tuple[Plan
     return scripts
 
 
-def _parse_time(text: str | None, flag: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_tick(text)
-    except TickRangeError as error:
-        raise TickRangeError(error.what, where=flag, fix=error.fix, example=f"{flag} 2001-01-01T00:00:00Z") from None
-
-
 def _verify_with_progress(request: Request, name: str, *, is_input: bool) -> list[Stage]:
-    from tidegate.observe.console import live_line
-    from tidegate.observe.terminal import standard_error
     from tidegate.verify.stages import verify as verify_stages
 
-    read, lock = [0], threading.Lock()
+    def verify_reporting(on_records: Callable[[int], None]) -> list[Stage]:
+        return verify_stages(replace(request, on_records=on_records), name, is_input=is_input)
 
-    def on_records(count: int) -> None:
-        with lock:
-            read[0] += count
-
-    request.on_records = on_records
-    # The verification runs in its own thread, so that the terminal is updated by one thread alone.
-    with ThreadPoolExecutor(max_workers=1) as pool, live_line(standard_error(), "verify") as show:
-        verifying = pool.submit(verify_stages, request, name, is_input=is_input)
-        ended = threading.Event()
-        verifying.add_done_callback(lambda _: ended.set())
-        while not ended.wait(_POLL_S):
-            show(f"{name}: {read[0]:,} records", read[0])
-        return verifying.result()
+    return show_reading("verify", verify_reporting, lambda read: f"{name}: {read:,} records")

@@ -18,11 +18,11 @@ import typer
 
 from ordering.errors import RefusedError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_duration, format_tick
-from tidegate.observe.console import Format
+from tidegate.observe.console import Format, print_json
+from tidegate.observe.terminal import Column, TextTable, standard_output
 
 if TYPE_CHECKING:
     from tidegate.observe.progress_store import JobProgress, ProgressStore
-    from tidegate.observe.terminal import TextTable
     from tidegate.settings.load import Settings
 
 SUBSTREAMS = 20
@@ -40,10 +40,8 @@ def watermarks(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show each partition's watermark, what drives it, and what waits for it."""
-    from tidegate.observe.console import print_json
     from tidegate.observe.progress_store import ProgressStore
     from tidegate.observe.stopping import stop_on_signal
-    from tidegate.observe.terminal import standard_output
     from tidegate.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
@@ -185,7 +183,6 @@ def _row(job: tuple[str, str], timeline: str, is_substream: bool, state: str, re
 
 
 def _table(rows: list[Row], *, is_plain: bool = False) -> TextTable:
-    from tidegate.observe.terminal import Column, TextTable
 
     columns = ("job", "partition", "state", "watermark", "driven by", "delay", "age", "held", "next release at")
     table = TextTable([Column(name, is_folded=True) for name in columns], is_plain=is_plain)

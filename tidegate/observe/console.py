@@ -11,8 +11,10 @@ import functools
 import itertools
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -24,8 +26,10 @@ from tidegate.observe.terminal import Styled, Terminal, print_text, standard_err
 from tidegate.provenance import check_provenance
 
 Command = TypeVar("Command", bound=Callable[..., None])
+Result = TypeVar("Result")
 
 _LOG_EVERY_S = 10.0
+_POLL_S = 0.2
 
 
 class Format(StrEnum):
@@ -102,6 +106,30 @@ def live_line(terminal: Terminal, title: str, total: int | None = None) -> Itera
                 get_logger().info(title, progress=line)
 
         yield show
+
+
+def show_reading(
+    title: str, work: Callable[[Callable[[int], None]], Result], describe: Callable[[int], str], total: int | None = None
+) -> Result:
+    """
+    Run *work* and return its result, with a live line of :func:`live_line` on standard error meanwhile. *work* gets a function to call,
+    from any of its threads, with how many records it has just read; *describe* writes the text for all of them so far.
+    """
+    read, lock = 0, threading.Lock()
+
+    def on_records(count: int) -> None:
+        nonlocal read
+        with lock:
+            read += count
+
+    # The work runs in a thread of its own, so that the terminal is updated by one thread alone.
+    with ThreadPoolExecutor(max_workers=1) as pool, live_line(standard_error(), title, total) as show:
+        working = pool.submit(work, on_records)
+        ended = threading.Event()
+        working.add_done_callback(lambda _: ended.set())
+        while not ended.wait(_POLL_S):
+            show(describe(read), read)
+        return working.result()
 
 
 def end_line(terminal: Terminal, title: str, line: str) -> None:
