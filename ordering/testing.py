@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.columns.payload_columns import to_objects
 from ordering.model.step import Batch, Model, Reason, Step
 from ordering.policies import Policies, Shape
@@ -197,5 +197,5 @@ def _join_events(events: list[tuple[int, str, str]]) -> str:
     return ", ".join(f"{offset} at {time}" + (f" ({policies})" if policies else "") for offset, time, policies in events) or "nothing"
 
 
-def _times(values: list[int | None]) -> NDArray[np.int64]:
+def _times(values: list[int | None]) -> Ints:
     return np.array([NEVER if value is None else value for value in values], dtype=np.int64)

@@ -20,7 +20,7 @@ from support.repository import ROOT
 PACKAGES = ("ordering", "ingest", "query", "sinks", "tidegate")
 FLOORS = """
 ordering.errors
-ordering.ticks
+ordering.arrays  ordering.ticks
 ordering.columns  ordering.policies
 ordering.protocol
 ordering.model

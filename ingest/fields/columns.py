@@ -9,15 +9,14 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.policies import Shape
 from ordering.protocol.keys import list_part
 from ordering.ticks import NEVER
 from tidegate.dead_letter_reasons import IngestReason
 
-Ticks = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+Ticks = Ints
 
 
 @dataclass(slots=True)
@@ -38,7 +37,7 @@ class Fields:
     start_us: Ticks | None = None
     reasons: Mapping[int, IngestReason] = field(default_factory=dict)
 
-    def mark_unusable(self, rows: NDArray[np.bool_], reason: IngestReason) -> None:
+    def mark_unusable(self, rows: Mask, reason: IngestReason) -> None:
         if rows.any():
             self.readable &= ~rows
             self.well_formed = self.well_formed & ~rows

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.fields.columns import ExtractedFields, Mask, Ticks
+from ingest.fields.columns import ExtractedFields, Ticks
+from ordering.arrays import Mask
 from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
 from tidegate.expressions.duckdb_pool import run

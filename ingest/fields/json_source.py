@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from ingest.fields.columns import Column, ExtractedFields, Mask, Ticks
+from ingest.fields.columns import Column, ExtractedFields, Ticks
 from ingest.fields.json_paths import JsonPaths, Path
 from ingest.fields.values import Values, evaluate_by_name
+from ordering.arrays import Ints, Mask
 from tidegate.expressions.json_members import extract_parsed, walk_members
 from tidegate.expressions.tree import Expr, Field
 from tidegate.expressions.variant import Variant
@@ -57,7 +57,7 @@ class _Mended:
     """A column in which *rows* have the values of another."""
 
     column: Column
-    rows: NDArray[np.int64]
+    rows: Ints
     others: Column
 
     def ticks(self, unit: str) -> tuple[Ticks, Mask]:

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.fields.columns import Column, ExtractedFields, Mask, Ticks
+from ingest.fields.columns import Column, ExtractedFields, Ticks
+from ordering.arrays import Mask
 from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
 from ordering.ticks import TICK_MAX, TICK_MIN

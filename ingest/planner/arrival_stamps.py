@@ -6,14 +6,12 @@ Law: a record's planning time is the journal's last one at or before its offset,
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ingest.offsets import Marks
+from ordering.arrays import Ints, Mask
 from ordering.protocol.facts import FactKind
 from ordering.ticks import MILLISECOND_US, TICK_MAX
 from tidegate.kafka.records import Records
-
-Ints = NDArray[np.int64]
 
 
 class PlanningTimes:
@@ -40,7 +38,7 @@ class PlanningTimes:
     def arrival_us(self, records: Records) -> Ints:
         return self.times_at(records.offset) if self._stamps else records.timestamp_ms * MILLISECOND_US
 
-    def absurd_rows(self, records: Records) -> NDArray[np.bool_]:
+    def absurd_rows(self, records: Records) -> Mask:
         """Return which records have no arrival time, or an implausible one."""
         if self._stamps:
             return np.zeros(len(records), dtype=np.bool_)

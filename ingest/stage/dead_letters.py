@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ingest.fields import Fields
+from ordering.arrays import Ints, Mask
 from ordering.errors import ProtocolError
 from ordering.protocol.wire import Kind, decode_source_cti
 from ordering.ticks import NEVER
@@ -27,9 +27,9 @@ class SourceCtis:
     """The CTIs among some records."""
 
     # The ``c`` of each record that is a valid CTI, ``NEVER`` for all others; None if no record claims to be a CTI.
-    c_us: NDArray[np.int64] | None
+    c_us: Ints | None
     # Which records do not claim to be CTIs.
-    is_no_cti: NDArray[np.bool_]
+    is_no_cti: Mask
 
     def payloads_of(self, records: Records) -> pa.Array:
         """Return the payloads of possible events, null for CTIs."""

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ingest.config import IngestPlan
 from ingest.planned_range import IngestRange
+from ordering.arrays import Ints
 from ordering.errors import RefusedError
 from ordering.model.events import Released
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
@@ -55,7 +55,7 @@ class EarlierAttempt:
             if self._headers_by_output[output].get(seq, header) != header:
                 raise self._refusal(output, seq)
 
-    def check_end(self, next_seqs: NDArray[np.int64]) -> None:
+    def check_end(self, next_seqs: Ints) -> None:
         """
         Raise RefusedError (TG-SKIP-PASSED) if the range is the last that earlier attempts may have walked, and more events are there than
         were written by now; *next_seqs*: the next number of each output partition.

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ingest.time_warnings import POLICIES, SHARE_MAX, least_broken
+from ordering.arrays import Ints
 from ordering.columns.segments import running_max
 from ordering.model.events import Batch, Counts
 from ordering.policies import Policies
-
-Ints = NDArray[np.int64]
 
 _SAMPLE_ROWS = 10_000
 

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ingest.planner.arrival_stamps import PlanningTimes
+from ordering.arrays import Ints
 from ordering.model.step import Batch
 from ordering.policies import Policies
 from ordering.ticks import NEVER, SECOND_US, format_duration
-
-Ints = NDArray[np.int64]
 
 
 class JumpCause(StrEnum):

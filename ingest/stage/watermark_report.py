@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.model.state import State
 from ordering.policies import Policies
 from ordering.ticks import INFINITY, NEVER
-
-Ints = NDArray[np.int64]
 
 
 def watermark_report(state: State, policies: Policies, over: bool) -> dict[str, Any]:

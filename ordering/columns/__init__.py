@@ -1,4 +1,4 @@
 """
-Whole columns at a time: payloads by row, a table of keys, searches over segments, timestamps. The lowest room: imports only ordering.errors
-and ordering.ticks. Everyone may import it, also ``query``.
+Whole columns at a time: payloads by row, a table of keys, searches over segments, timestamps. The lowest room: of ordering it imports only
+arrays, errors and ticks. Everyone may import it, also ``query``.
 """

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from ordering.arrays import Ints, Mask
+
 Headers = list[tuple[str, bytes | None]]
 
 FRAME_HEAD, ENTRY_HEAD = 4, 8
@@ -84,7 +85,7 @@ class _FramedRows:
         # A number may begin at any byte.
         self._words = np.ndarray(max(len(self._octets) - 3, 0), dtype="<i4", buffer=self._octets, strides=(1,))
         self._end, self.starts = int(bounds[-1]), bounds[:-1].astype(np.int64)
-        self.valid: NDArray[np.bool_] = framed.is_valid().to_numpy(zero_copy_only=False)
+        self.valid: Mask = framed.is_valid().to_numpy(zero_copy_only=False)
         self.payloads = self.starts.copy()
         filled = self.starts[self.valid]
         self.payloads[self.valid] = filled + FRAME_HEAD + self._words[filled]
@@ -109,7 +110,7 @@ class _FramedRows:
             rows = rows[after < self.payloads[rows]]
         return firsts, ends
 
-    def take_segments(self, cuts: Sequence[Ints], number: int, mask: NDArray[np.bool_]) -> pa.LargeBinaryArray:
+    def take_segments(self, cuts: Sequence[Ints], number: int, mask: Mask) -> pa.LargeBinaryArray:
         """Cut each row at places of its own; return the segment with this *number* where *mask* holds, else null."""
         # A row begins where the one before it ends: all segments together are one column over the same bytes.
         places = np.append(np.column_stack([self.starts, *cuts]).ravel(), self._end).astype(np.int64)

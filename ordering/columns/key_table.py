@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from ordering.arrays import Ints, Mask
+
 Words = NDArray[np.uint64]
 Entry = TypeVar("Entry", bound=np.generic)
 
@@ -199,9 +200,9 @@ class KeyTable:
             slot = (slot[is_open] + 1) & int(mask)
         return rows
 
-    def _are_equal(self, keys: Keys, places: Ints, rows: Ints) -> NDArray[np.bool_]:
+    def _are_equal(self, keys: Keys, places: Ints, rows: Ints) -> Mask:
         length = keys.length[places]
-        same: NDArray[np.bool_] = self._length[rows] == length
+        same: Mask = self._length[rows] == length
         words = (length + 7) >> 3
         undecided = np.arange(len(same))
         for place in range(int(words.max(initial=0))):

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from ordering.arrays import Ints, Mask
+
 Objects = NDArray[np.object_]
 # A numpy array of objects (bytes or None), or an Arrow binary column.
 Payload = Any
@@ -32,7 +33,7 @@ def take_rows(column: Payload, rows: Ints) -> Payload:
     return pc.take(column, pa.array(rows), boundscheck=False)
 
 
-def rows_above(bytes_max: int, *columns: Payload) -> NDArray[np.bool_]:
+def rows_above(bytes_max: int, *columns: Payload) -> Mask:
     """Return which rows of Arrow binary columns have more than *bytes_max* bytes together."""
     sizes = sum(pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0).to_numpy() for column in columns)
     return np.asarray(sizes > bytes_max)

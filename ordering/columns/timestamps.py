@@ -20,13 +20,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ordering.arrays import Ints, Mask
 from ordering.errors import SettingError
 from ordering.ticks import DAY_US, TICK_MAX, TICK_MIN
 
 # The units that may be declared. ``auto`` takes ISO text, and numbers by their size: below 1e11 seconds, 1e14 ms, 1e17 us, else ns.
 UNITS: Final = ("auto", "iso", "s", "ms", "us", "ns")
 
-Ticks = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
+Ticks = tuple[Ints, Mask]
 # Texts of one length, one row for each position in the text and one column for each value.
 Characters = npt.NDArray[np.uint8]
 
@@ -113,7 +114,7 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(values.fill_null(0) if values.null_count else values)
 
 
-def _read_integers(values: npt.NDArray[np.int64], unit: str) -> Ticks:
+def _read_integers(values: Ints, unit: str) -> Ticks:
     if unit != "auto":
         return _scale(values, unit)
     if not len(values):
@@ -131,7 +132,7 @@ def _read_integers(values: npt.NDArray[np.int64], unit: str) -> Ticks:
     return ticks, valid
 
 
-def _in_band(values: npt.NDArray[Any], unit: str) -> npt.NDArray[np.bool_]:
+def _in_band(values: npt.NDArray[Any], unit: str) -> Mask:
     bands = list(_AUTO_BELOW)
     at = bands.index(unit)
     above = values > 0 if at == 0 else values >= _AUTO_BELOW[bands[at - 1]]
@@ -139,7 +140,7 @@ def _in_band(values: npt.NDArray[Any], unit: str) -> npt.NDArray[np.bool_]:
     return np.asarray(above & below, np.bool_)
 
 
-def _scale(values: npt.NDArray[np.int64], unit: str) -> Ticks:
+def _scale(values: Ints, unit: str) -> Ticks:
     multiply, divide = _MULTIPLY[unit], _DIVIDE[unit]
     # Rounded inwards, so that the product stays within the ticks and within int64.
     low = -(-TICK_MIN * divide // multiply)
@@ -168,7 +169,7 @@ def _read_floats(values: npt.NDArray[np.float64], unit: str) -> Ticks:
     return ticks, valid
 
 
-def _fine_floats_us(values: npt.NDArray[np.float64], unit: str) -> npt.NDArray[np.int64]:
+def _fine_floats_us(values: npt.NDArray[np.float64], unit: str) -> Ints:
     """Return the nearest microsecond if converting it to *unit* gives the same float, else the value rounded down."""
     multiply, divide = _MULTIPLY[unit], _DIVIDE[unit]
     nearest = np.rint(values * multiply / divide)
@@ -217,7 +218,7 @@ def _read_text(values: pa.Array, unit: str) -> Ticks:
     return ticks, valid
 
 
-def _characters(data: Characters, starts: npt.NDArray[np.int64], length: int) -> Characters:
+def _characters(data: Characters, starts: Ints, length: int) -> Characters:
     together = len(starts) * length
     if starts[-1] - starts[0] + length == together:
         return np.ascontiguousarray(data[starts[0] : starts[0] + together].reshape(-1, length).T)
@@ -246,7 +247,7 @@ def _read_numerals(chars: Characters, unit: str) -> Ticks:
     return ticks, valid
 
 
-def _all_digits(chars: Characters) -> npt.NDArray[np.bool_]:
+def _all_digits(chars: Characters) -> Mask:
     return np.asarray((chars - ord("0")).max(axis=0) <= 9, np.bool_)
 
 
@@ -279,7 +280,7 @@ def _zone_lengths(chars: Characters) -> npt.NDArray[np.int8]:
     return found
 
 
-def _is_letter(chars: Characters, small: str) -> npt.NDArray[np.bool_]:
+def _is_letter(chars: Characters, small: str) -> Mask:
     """Return where a letter stands, whether small or capital: they differ in one bit."""
     return np.asarray((chars | np.uint8(0x20)) == ord(small), np.bool_)
 
@@ -309,7 +310,7 @@ def _read_iso_shape(chars: Characters, zone_length: int) -> Ticks:
     return (ticks if valid.all() else np.where(valid, ticks, 0)), valid
 
 
-def _read_date(body: Characters) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+def _read_date(body: Characters) -> tuple[npt.NDArray[np.int32], Mask]:
     valid = _all_digits(body[[0, 1, 2, 3, 5, 6, 8, 9]])
     month, day = _pair(body, 5), _pair(body, 8)
     at = (_decimal_digits(body[:4], np.int32) - _FIRST_YEAR) * 12 + month - 1
@@ -325,14 +326,14 @@ def _pair(chars: Characters, at: int) -> Characters:
     return number
 
 
-def _two_digits(chars: Characters, at: int, largest: int, valid: npt.NDArray[np.bool_]) -> Characters:
+def _two_digits(chars: Characters, at: int, largest: int, valid: Mask) -> Characters:
     """Return the two-digit number at position *at*; clear *valid* where it is no number or exceeds *largest*."""
     number = _pair(chars, at)
     valid &= _all_digits(chars[at : at + 2]) & (number <= largest)
     return number
 
 
-def _zone_offset_s(zone: Characters, valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+def _zone_offset_s(zone: Characters, valid: Mask) -> npt.NDArray[np.int32]:
     offset_s = _two_digits(zone, 1, 23, valid) * np.int32(3600)
     if len(zone) == len("+hh:mm"):
         valid &= zone[3] == ord(":")

@@ -10,15 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.model.events import Batch
 from ordering.model.state import State
 from ordering.policies import Policies
 from ordering.protocol.punctuation import Cause
 from ordering.ticks import INFINITY, NEVER
-
-Ints = NDArray[np.int64]
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 

@@ -18,13 +18,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.key_table import Keys
 from ordering.columns.payload_columns import Payload, concat_columns, empty_column, take_rows, to_arrow
 from ordering.errors import ProtocolError
 from ordering.model.ahead import Ahead
 from ordering.model.timelines import Timelines
-
-Ints = NDArray[np.int64]
 
 _MAGIC = b"TGC1"
 
@@ -87,7 +86,7 @@ class HeldEvents:
     """Held events. Released ones stay in their rows, marked, until they are more than half."""
 
     rows: EventRows = field(default_factory=EventRows.empty)
-    is_waiting: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    is_waiting: Mask = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
     count: int = 0
 
     @staticmethod

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.segments import group_order
 from ordering.model.ahead import Ahead
 from ordering.model.batch_time import BatchTime
@@ -24,9 +25,6 @@ from ordering.model.verdicts import TimelineWalk
 from ordering.policies import Generation, Shape
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import INFINITY, NEVER
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

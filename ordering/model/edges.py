@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.columns.payload_columns import Payload, concat_columns, to_arrow
 from ordering.columns.segments import running_max
 from ordering.ticks import INFINITY, NEVER
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True)

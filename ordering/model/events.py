@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.payload_columns import Payload
 from ordering.model.release_rows import ReleaseRows
 from ordering.model.verdicts import Reason
 from ordering.protocol.punctuation import Cti
 
 __all__ = ["Batch", "Counts", "Dropped", "Outflow", "Reason", "Released", "Step"]
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.columns import payload_columns
 from ordering.model.batch_time import BatchTime
 from ordering.model.chunks import EventRows
@@ -24,8 +25,6 @@ from ordering.model.verdicts import Judgement, TimelineWalk, judge_arrivals
 from ordering.policies import Action, Shape
 from ordering.protocol.wire import Flag
 from ordering.ticks import NEVER
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True)

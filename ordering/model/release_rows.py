@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.columns.segments import first_above, places_above
 from ordering.model.verdicts import TimelineWalk
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True)

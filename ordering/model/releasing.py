@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.payload_columns import take_rows_of_two
 from ordering.columns.segments import group_order, sort_places
 from ordering.model.ahead import Ahead
@@ -22,9 +23,6 @@ from ordering.model.settings import ModelSettings
 from ordering.model.state import OutputStart, State
 from ordering.model.verdicts import TimelineWalk
 from ordering.policies import Action, Shape
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 # Columns that are released as they arrived or were held, in the order of ``Released``.
 _UNCHANGED = ("event_time_us", "arrival_us", "offset", "flags", "key", "value")

@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.errors import BatchError, SettingError
 from ordering.model.events import Batch
 from ordering.model.state import State
 from ordering.policies import Generation, Policies, Shape
 from ordering.protocol.punctuation import Roster
 from ordering.ticks import INFINITY, NEVER
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

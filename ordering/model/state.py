@@ -21,16 +21,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.errors import ProtocolError, check_saved_version
 from ordering.model import chunks as chunk_bytes
 from ordering.model.chunks import Chunk, EventRows, HeldEvents, SavedChunk
 from ordering.model.timelines import Timelines
 from ordering.protocol.facts import Fact
 from ordering.ticks import NEVER
-
-Ints = NDArray[np.int64]
 
 STATE_VERSION = 1
 _MERGE_FANOUT = 8

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.key_table import Keys, KeyTable, with_room
 from ordering.protocol.partitioner import partitions_of
 from ordering.ticks import NEVER
 
-Ints = NDArray[np.int64]
 ShortInts = NDArray[np.int32]
 
 
@@ -110,7 +110,7 @@ class Timelines:
         self._place[chosen] = -1
         return places
 
-    def mask_of(self, chosen: Ints) -> NDArray[np.bool_]:
+    def mask_of(self, chosen: Ints) -> Mask:
         """Return a mask of the *chosen* table rows, with one extra False entry for forgotten timelines (-1)."""
         mask = np.zeros(len(self) + 1, dtype=np.bool_)
         mask[chosen] = True
@@ -120,12 +120,12 @@ class Timelines:
         order = np.arange(len(rows), dtype=np.int32)
         self._place[rows] = order
         # Of rows that repeat, numpy leaves the last one written.
-        is_last: NDArray[np.bool_] = self._place[rows] == order
+        is_last: Mask = self._place[rows] == order
         self._place[rows] = -1
         distinct: ShortInts = rows[is_last]
         return distinct
 
-    def forget(self, needed: NDArray[np.bool_]) -> Ints:
+    def forget(self, needed: Mask) -> Ints:
         """Keep only the *needed* rows; return the new row of each old one (-1: forgotten)."""
         new_rows = np.where(needed, np.cumsum(needed) - 1, -1)
         if self._announced_us is not None:

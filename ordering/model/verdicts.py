@@ -17,14 +17,12 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.segments import group_order, running_max
 from ordering.model.timelines import Timelines
 from ordering.policies import Action, Policies
 from ordering.protocol.wire import Flag
 from ordering.ticks import NEVER
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Reason(IntEnum):

@@ -17,9 +17,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ordering.arrays import Ints
 from ordering.model.step import Batch
 from ordering.policies import Action, Policies
 from ordering.proof.explanation import Explanation, Label, Mover, Policy, PolicyStep, TimeCause, Verdict
@@ -386,7 +384,7 @@ def _records(batch: Batch, over: bool) -> Iterator[_Record]:
     return map(_Record, *columns)
 
 
-def _numbers(column: NDArray[np.int64] | None, rows: int) -> list[int] | list[None]:
+def _numbers(column: Ints | None, rows: int) -> list[int] | list[None]:
     return [None] * rows if column is None else column.tolist()
 
 

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.policies import Cadence
 from ordering.protocol.punctuation import shift_cti
 from ordering.ticks import INFINITY, NEVER, format_duration
 
-Ints = NDArray[np.int64]
 # (log offset, c), both rising; at one offset there may be several.
 Rises = list[tuple[int, int]]
 

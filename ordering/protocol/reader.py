@@ -31,15 +31,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
 from ordering.errors import GapError, check_saved_version
 from ordering.protocol.list_parts import ListAssembler
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.ticks import INFINITY, NEVER
-
-Ints = NDArray[np.int64]
 
 READER_STATE_VERSION = 1
 
@@ -162,7 +160,7 @@ class _Channel:
             if listed:
                 harvest.listed.append((completed, self.number, listed))
 
-    def collect(self, events: _EventRun, wanted: NDArray[np.bool_], promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
+    def collect(self, events: _EventRun, wanted: Mask, promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
         """Collect the *wanted* events (s >= X); each CTI accepts those below its n, until one settles the channel."""
         done = 0
         for index, (offset, n, c, listed) in enumerate(promises):
@@ -181,7 +179,7 @@ class _Channel:
                 return
         self._gather(events[done:], wanted[done:], harvest)
 
-    def _gather(self, events: _EventRun, wanted: NDArray[np.bool_], harvest: _Harvest) -> None:
+    def _gather(self, events: _EventRun, wanted: Mask, harvest: _Harvest) -> None:
         together = _EventRun.join([self.collected, events[np.flatnonzero(wanted & (events.seq > self.last))]])
         _, first = np.unique(together.seq, return_index=True)
         harvest.duplicates += len(self.collected) + int(np.count_nonzero(wanted)) - len(first)

@@ -23,11 +23,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
-
-Ints = NDArray[np.int64]
 
 PLAIN, EXTENDED = 1, 2
 # The highest version that this program writes and reads.

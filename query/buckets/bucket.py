@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints
 from ordering.columns.framed_payloads import payload_of
 from ordering.columns.payload_columns import rows_above
 from ordering.errors import check_saved_version
@@ -51,7 +52,7 @@ from ordering.ticks import INFINITY, NEVER
 from query.buckets.cti_pacing import CtiPacing
 from query.buckets.result_channel import FullSpan, ResultChannel
 from query.columns.decode import DecodedRange
-from query.columns.events import NO_EVENTS, Ints, for_operators, take_events
+from query.columns.events import NO_EVENTS, for_operators, take_events
 from query.config import Promise
 from query.engine.lead import shift_slices
 from query.engine.pending_events import sort_by_time

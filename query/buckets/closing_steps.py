@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.columns.events import Ints
+from ordering.arrays import Ints
 from query.plan.row_tables import between
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints
 from ordering.protocol.frontier import Frontier, Pace, PacedStream, Rises
 from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted, PartitionReader
-from query.columns.events import Ints, end_edges
+from query.columns.events import end_edges
 
 # (ordered partition, roster number of the input partition).
 Channel = tuple[int, int]

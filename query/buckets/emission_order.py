@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints
 from ordering.columns.segments import first_above, running_max, stable_order
 from ordering.ticks import INFINITY
-from query.columns.events import Ints
 from query.columns.large_tables import take_rows
 
 

@@ -18,7 +18,7 @@ from query.buckets.bucket import BucketConfig
 from query.buckets.merged import MergedBucket
 from query.columns.decode import DecodedRange
 from query.columns.events import take_events
-from query.engine.exchange import Ints, Router
+from query.engine.exchange import BucketNumbers, Router
 from query.engine.program import Program
 
 
@@ -28,7 +28,7 @@ class ExchangedBucket(MergedBucket):
     def __init__(self, program: Program, config: BucketConfig, router: Router) -> None:
         super().__init__(program, config)
         self._router = router
-        self._buckets: Ints = np.empty(0, dtype=np.int32)
+        self._buckets: BucketNumbers = np.empty(0, dtype=np.int32)
 
     def route(self, log: int, decoded: DecodedRange) -> DecodedRange:
         return decoded if decoded.buckets is not None else replace(decoded, buckets=self._route(log, decoded.events))
@@ -43,7 +43,7 @@ class ExchangedBucket(MergedBucket):
             # All buckets see the same CTIs; one reports how many it withheld.
             self.totals.pop("withheld_ctis", None)
 
-    def _route(self, log: int, events: pa.Table) -> Ints:
+    def _route(self, log: int, events: pa.Table) -> BucketNumbers:
         return self._router.buckets_of(self._sources[self._source_of[log]].input, events)
 
     def _select_own(self, events: pa.Table, accepted: Accepted) -> pa.Table:

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
@@ -32,7 +33,7 @@ from query.buckets.closing_steps import ClosingSteps
 from query.buckets.emission_order import Moves, first_move, first_rise, sort_by_emission
 from query.buckets.log_walk import CtiEntry, WalkedLog, is_due, walk_places
 from query.buckets.substream_table import SubstreamTable
-from query.columns.events import NO_EVENTS, Bools, Ints
+from query.columns.events import NO_EVENTS
 from query.columns.large_tables import combine_column
 from query.engine.exchange import key_bytes
 from query.engine.program import Program
@@ -97,7 +98,7 @@ class KeyedBucket(Bucket):
         self._subs: SubstreamTable[bytes] = SubstreamTable()
         self._members: dict[Member, int] = {}
         self._walked = [WalkedLog() for _ in self._sources]
-        self._is_joined: Bools = np.empty(0, dtype=np.bool_)
+        self._is_joined: Mask = np.empty(0, dtype=np.bool_)
         self._is_moving: list[bool] = [True] * len(self._sources)
         self._channels_us: Ints = np.empty(0, dtype=np.int64)
         # A row per substream, a column per member; NEVER if it has not moved.
@@ -330,8 +331,8 @@ class KeyedBucket(Bucket):
                 pass
         return due
 
-    def _is_past(self, rows: pa.Table) -> Bools:
-        is_past: Bools = rows["system_us"].to_numpy() < self._subs.progress_us[rows["sub"].to_numpy()]
+    def _is_past(self, rows: pa.Table) -> Mask:
+        is_past: Mask = rows["system_us"].to_numpy() < self._subs.progress_us[rows["sub"].to_numpy()]
         return is_past
 
     def _drop_past(self, name: str) -> None:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints
 from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
-from query.columns.events import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from ordering.model.step import Released
 from ordering.protocol.punctuation import Cause, Cti, Roster
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
-from query.columns.events import Bools, Ints
 from query.columns.large_tables import combine_column, take_rows
 from query.config import Promise
 from query.engine.retention import Retained, Retention
@@ -73,7 +73,7 @@ class ChannelNumbering:
         self.skipped -= count
         return results.slice(count), results.slice(0, count)
 
-    def _is_written(self, results: pa.Table) -> Bools:
+    def _is_written(self, results: pa.Table) -> Mask:
         """Return which results are the first ones of a key, and so in the channel already."""
         is_written = np.zeros(results.num_rows, dtype=np.bool_)
         keys = pc.fill_null(results["key"], b"")

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints, Mask
 from ordering.ticks import NEVER
-from query.columns.events import Bools, Ints
 from query.engine.retention import Retained, Retention
 
 # Fewer substreams are not pruned: forgetting costs a pass over all retained rows.
@@ -106,7 +106,7 @@ class SubstreamTable(Generic[Name]):
         # Twice as many as last time: then the passes over all rows cost a constant share of the work that added them.
         return len(self.names) >= max(2 * self._needed_last, SUBS_MIN)
 
-    def prune(self, needed: Bools, retention: Retention, retained_names: Sequence[str]) -> Bools | None:
+    def prune(self, needed: Mask, retention: Retention, retained_names: Sequence[str]) -> Mask | None:
         """
         Forget the substreams that are not needed, if they are at least half of all; return which stay, None if all do.
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.bucket import Bucket, BucketConfig
@@ -28,7 +29,6 @@ from query.buckets.closing_steps import ClosingSteps
 from query.buckets.cti_pacing import Progress
 from query.buckets.emission_order import Moves, first_move, first_rise, sort_by_emission
 from query.buckets.substream_table import SubstreamTable
-from query.columns.events import Ints
 from query.columns.large_tables import combine_column
 from query.engine.program import Program
 

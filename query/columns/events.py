@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.protocol.wire import Flag
 from query.columns.large_tables import take_rows
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # Events as a bucket keeps them: roster number and offset of the raw record, system timestamp, key and payload (null: none), the flags of
 # :class:`ordering.protocol.wire.Flag`, arrival time. Times in microseconds.
@@ -61,7 +58,7 @@ def take_events(events: pa.Table, rows: Ints) -> pa.Table:
     return take_rows(events, rows) if len(rows) else events.schema.empty_table()
 
 
-def end_edges(events: pa.Table) -> Bools:
+def end_edges(events: pa.Table) -> Mask:
     """Return which events end the interval that a start edge began; CTI generation does not count them."""
-    is_end: Bools = (events["flags"].to_numpy() & Flag.EDGE_END) != 0
+    is_end: Mask = (events["flags"].to_numpy() & Flag.EDGE_END) != 0
     return is_end

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordering.columns.payload_columns import BYTES_MAX, Ints, concat_columns, to_arrow
+from ordering.arrays import Ints
+from ordering.columns.payload_columns import BYTES_MAX, concat_columns, to_arrow
 from tidegate.expressions.evaluation.value_sizes import TOO_MUCH, TooMuchAtOnce
 from tidegate.expressions.variant import Variant
 

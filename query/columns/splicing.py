@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Mask
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, valid_mask
@@ -67,13 +67,13 @@ def _resolve_names(stars: Sequence[Variant], names: Sequence[str], quote: Callab
     return segments
 
 
-def _may_conflict(texts: pa.Array, names: Sequence[str], *, alone: bool) -> npt.NDArray[np.bool_]:
+def _may_conflict(texts: pa.Array, names: Sequence[str], *, alone: bool) -> Mask:
     """Return the rows in which a member may be overridden."""
     if not alone or any(map(_hides_from_pattern, names)):
         return valid_mask(texts)
     # A search is cheaper than parsing. An escape could hide a name from it, so rows with an escape are included.
     pattern = "(?i)" + "|".join([*(re.escape(f'"{name}"') for name in names), r"\\"])
-    has_match: npt.NDArray[np.bool_] = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
+    has_match: Mask = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
     return has_match
 
 
@@ -84,7 +84,7 @@ def _hides_from_pattern(name: str) -> bool:
 class _Members:
     """The members of the records in some rows, concatenated."""
 
-    def __init__(self, texts: pa.Array, is_member_row: npt.NDArray[np.bool_], quote: Callable[[pa.Array], pa.Array]) -> None:
+    def __init__(self, texts: pa.Array, is_member_row: Mask, quote: Callable[[pa.Array], pa.Array]) -> None:
         self._rows = np.flatnonzero(is_member_row).astype(np.int64)
         table = pa.table({"v": texts.take(pa.array(self._rows))})
         json_parts = run("SELECT json_keys(v) AS k, json_extract(v, '$.*') AS m FROM input", input=table)
@@ -96,7 +96,7 @@ class _Members:
         written = pc.binary_join_element_wise(quote(keys.dictionary), pa.scalar(":"), pa.scalar("")).take(keys.indices)
         self._written = pc.binary_join_element_wise(written, values.flatten().cast(pa.string()), pa.scalar(""))
 
-    def is_named_in(self, other: _Members) -> npt.NDArray[np.bool_]:
+    def is_named_in(self, other: _Members) -> Mask:
         """Return for each member whether *other* has one of that name in the same row."""
         names = pa.concat_arrays([self.folded, other.folded]).dictionary_encode()
         codes = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -104,7 +104,7 @@ class _Members:
         pairs = rows * max(len(names.dictionary), 1) + codes
         return np.isin(pairs[: len(self.folded)], pairs[len(self.folded) :])
 
-    def replace_in(self, inside: pa.Array, is_overridden: npt.NDArray[np.bool_]) -> pa.Array:
+    def replace_in(self, inside: pa.Array, is_overridden: Mask) -> pa.Array:
         """Return *inside* without the overridden members in these rows."""
         kept = self._written.filter(pa.array(~is_overridden))
         counts = np.bincount(self._owner[~is_overridden], minlength=len(self._rows))

@@ -32,7 +32,7 @@ from tidegate.expressions.tree import Expr
 from tidegate.expressions.variant import Variant
 from tidegate.payloads.formats import JSON, PayloadFormat
 
-Ints = NDArray[np.int32]
+BucketNumbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Router:
         self._buckets = exchange.buckets
         self._stages = {name: RowStage((), keys, EventFields(payloads.get(name, JSON))) for name, keys in exchange.keys.items()}
 
-    def buckets_of(self, input: str, events: pa.Table) -> Ints:
+    def buckets_of(self, input: str, events: pa.Table) -> BucketNumbers:
         """Return the bucket of each event of an input (``DECODED_SCHEMA``)."""
         if not events.num_rows:
             return np.empty(0, dtype=np.int32)
@@ -63,7 +63,7 @@ class Router:
         buckets[kept["position"].to_numpy()] = self._hash_keys(encode_keys([_normalize_key(key) for key in keys], kept.num_rows))
         return buckets
 
-    def _hash_keys(self, keys: pa.Array) -> Ints:
+    def _hash_keys(self, keys: pa.Array) -> BucketNumbers:
         return partitions_of(KeyBytes.of(keys), self._buckets)
 
 

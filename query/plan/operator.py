@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from query.plan.row_tables import Mask, Retained
+from ordering.arrays import Mask
+from query.plan.row_tables import Retained
 
 
 class Operator(ABC):

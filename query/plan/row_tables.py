@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from ordering.arrays import Ints, Mask
 from query.columns.encode import encode_objects
 from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes
 from tidegate.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.variant import Variant, from_columns
 
-Ints = npt.NDArray[np.int64]
 Ticks = Ints
-Mask = npt.NDArray[np.bool_]
 # The retained rows of each side, None for a side without rows. At least one side has rows.
 Retained = Sequence[pa.Table | None]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from ordering.arrays import Ints
 from ordering.ticks import NEVER
 from tidegate.expressions.binding.input_schema import InputSchema
 
-Ticks = npt.NDArray[np.int64]
+Ticks = Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,14 +23,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.errors import TidegateError, UnreachableError
 from sinks.parquet_columns import Column
 from tidegate.settings.tables.redis import RedisSettings
 from tidegate.settings.tables.stores.base import StoreSettings
-
-Ints = NDArray[np.int64]
 
 
 class Stream(NamedTuple):
@@ -98,7 +96,7 @@ class Rows:
         plain = (column[start:end] for column in (self.position, self.offset, self.system_us))
         return Rows(*plain, *(column.slice(start, max(end - start, 0)) for column in (self.key, self.value)))
 
-    def select(self, is_wanted: NDArray[np.bool_]) -> Rows:
+    def select(self, is_wanted: Mask) -> Rows:
         mask = pa.array(is_wanted)
         plain = (column[is_wanted] for column in (self.position, self.offset, self.system_us))
         return Rows(*plain, *(column.filter(mask) for column in (self.key, self.value)))

@@ -17,14 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.protocol.list_parts import ListAssembler
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER, TICK_MIN, format_tick
 from tidegate.compare.records import EventColumns
-
-Ints = NDArray[np.int64]
 
 # How many of a channel's newest events are kept to check late CTIs against.
 RECENT_EVENTS = 65_536

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.reader import Log, PartitionReader, gap_error
@@ -23,7 +23,6 @@ from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_
 from tidegate.kafka.ranges import RangeReader, Records
 from tidegate.kafka.records import Framed
 
-Ints = NDArray[np.int64]
 Partition = tuple[str, int]
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from ordering.arrays import Ints
 from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant
@@ -27,7 +27,7 @@ class FieldColumns:
     """A column for each field; *reasons* has one entry per bad row, in row order."""
 
     columns: dict[Field, Variant]
-    bad_rows: npt.NDArray[np.int64]
+    bad_rows: Ints
     reasons: list[ReasonText]
 
     @classmethod

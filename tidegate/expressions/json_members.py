@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from ordering.protocol.keys import replace_non_numbers
 from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.duckdb_pool import quote, run
@@ -52,7 +53,6 @@ _ROWS_ONE_BY_ONE_MAX = 64  # up to this many rows are checked one by one instead
 _LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
 # May stand in compact JSON: finds also some texts that have none, in which a string looks like it.
 _NON_NUMBER = r"(?i)[:,\[]-?(?:nan|inf)"
-Mask = npt.NDArray[np.bool_]
 
 
 def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns:
@@ -78,7 +78,7 @@ class WalkedMembers:
 
     columns: list[Variant]
     missing: Mask
-    other_rows: npt.NDArray[np.int64]
+    other_rows: Ints
 
     def merge(self, column: Variant, others: Variant) -> Variant:
         """Return *column* with the values of the other rows."""
@@ -161,7 +161,7 @@ def _fill_other_spellings(texts: pa.Array, field: Field, members: pa.Array) -> p
 def _read_by_spelling(texts: pa.Array, field: Field) -> pa.Array:
     """Return the member of each payload, read by the spelling that the payload itself uses."""
     members = pa.nulls(len(texts), pa.string())
-    groups: dict[tuple[str, ...], npt.NDArray[np.int64]] = {(): np.arange(len(texts))}
+    groups: dict[tuple[str, ...], Ints] = {(): np.arange(len(texts))}
     for name in field.path:
         groups = _split_by_spelling(texts, groups, name)
     for spelling, rows in groups.items():
@@ -173,11 +173,9 @@ def _read_by_spelling(texts: pa.Array, field: Field) -> pa.Array:
     return members
 
 
-def _split_by_spelling(
-    texts: pa.Array, groups: dict[tuple[str, ...], npt.NDArray[np.int64]], name: str
-) -> dict[tuple[str, ...], npt.NDArray[np.int64]]:
+def _split_by_spelling(texts: pa.Array, groups: dict[tuple[str, ...], Ints], name: str) -> dict[tuple[str, ...], Ints]:
     """Split rows, grouped by the path so far, by their spelling of the next *name*; rows without it are left out."""
-    rows_by_path: dict[tuple[str, ...], list[npt.NDArray[np.int64]]] = {}
+    rows_by_path: dict[tuple[str, ...], list[Ints]] = {}
     for path, rows in groups.items():
         sql = f"SELECT CAST(to_json(json_keys(v, {quote(_json_path(path))})) AS VARCHAR) AS k FROM input"
         keys = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["k"].combine_chunks().dictionary_encode()

@@ -13,9 +13,8 @@ import re
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-Mask = NDArray[np.bool_]
+from ordering.arrays import Mask
 
 NESTING_MAX = 500
 # Possessive: otherwise the regular expression would store a backtracking state for each character of a text.

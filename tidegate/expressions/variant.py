@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from ordering.columns import payload_columns
 from tidegate.expressions.kinds import VALUE_KINDS, Kind
 
@@ -55,16 +56,16 @@ class Variant:
         part = self.parts.get(kind)
         return pa.nulls(self.length, kind.arrow) if part is None else part
 
-    def valid_mask(self) -> npt.NDArray[np.bool_]:
+    def valid_mask(self) -> Mask:
         mask = np.zeros(self.length, dtype=np.bool_)
         for part in self.parts.values():
             mask |= valid_mask(part)
         return mask
 
-    def take_rows(self, rows: npt.NDArray[np.int64]) -> Variant:
+    def take_rows(self, rows: Ints) -> Variant:
         return Variant.of(len(rows), {kind: part.take(pa.array(rows)) for kind, part in self.parts.items()})
 
-    def filter_rows(self, mask: npt.NDArray[np.bool_]) -> Variant:
+    def filter_rows(self, mask: Mask) -> Variant:
         row_count = int(mask.sum())
         if row_count == self.length:
             return self
@@ -82,7 +83,7 @@ def from_columns(table: pa.Table, name: str) -> Variant:
     return Variant.of(table.num_rows, parts)
 
 
-def gather(length: int, pieces: Sequence[tuple[npt.NDArray[np.int64], Variant]]) -> Variant:
+def gather(length: int, pieces: Sequence[tuple[Ints, Variant]]) -> Variant:
     """Combine variants computed for disjoint sets of rows; rows in no set are NULL."""
     if len(pieces) == 1 and len(pieces[0][0]) == length:
         return pieces[0][1]
@@ -99,11 +100,11 @@ def constant(length: int, kind: Kind, values: object) -> Variant:
     return Variant.of(length, {kind: pa.array(values, kind.arrow)})
 
 
-def valid_mask(part: pa.Array) -> npt.NDArray[np.bool_]:
+def valid_mask(part: pa.Array) -> Mask:
     """Return which values of *part* are not null."""
     if part.null_count == 0:
         return np.ones(len(part), dtype=np.bool_)
-    mask: npt.NDArray[np.bool_] = part.is_valid().to_numpy(zero_copy_only=False)
+    mask: Mask = part.is_valid().to_numpy(zero_copy_only=False)
     return mask
 
 
@@ -114,7 +115,7 @@ def finite(part: pa.Array) -> pa.Array:
     return positive_zero if pc.all(fine).as_py() in (True, None) else pc.if_else(fine, positive_zero, None)
 
 
-def _scatter(length: int, rows: Iterable[npt.NDArray[np.int64]], parts: Sequence[pa.Array]) -> pa.Array:
+def _scatter(length: int, rows: Iterable[Ints], parts: Sequence[pa.Array]) -> pa.Array:
     source = np.full(length, -1, dtype=np.int64)
     start = 0
     for numbers, part in zip(rows, parts, strict=True):

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from tidegate import native_parts
 
 # What is known of a payload: of others nothing, of a missing one that it is; the rest has been read, in bits that may stand together.
@@ -77,7 +78,7 @@ class JsonFields:
     """
 
     status: Bytes
-    other_rows: NDArray[np.int64]
+    other_rows: Ints
     columns: list[dict[int, pa.Array]]
 
 
@@ -179,7 +180,7 @@ def _read(part: ctypes.CDLL, payloads: pa.Array, tree: FieldTree) -> JsonFields 
     return JsonFields(status, other_rows, [columns[slot] for slot in tree.slots])
 
 
-def _column(part: ctypes.CDLL, start: int, kinds: Bytes, values: NDArray[np.int64]) -> dict[int, pa.Array]:
+def _column(part: ctypes.CDLL, start: int, kinds: Bytes, values: Ints) -> dict[int, pa.Array]:
     rows, counts = len(kinds), np.zeros(_KINDS, dtype=np.int64)
     size = part.tg_json_kinds(kinds.ctypes.data, values.ctypes.data, rows, counts.ctypes.data)
     parts: dict[int, pa.Array] = {}
@@ -204,14 +205,14 @@ def _column(part: ctypes.CDLL, start: int, kinds: Bytes, values: NDArray[np.int6
     return parts
 
 
-def _read_numerals(texts: pa.Array, kinds: Bytes, values: NDArray[np.int64]) -> None:
+def _read_numerals(texts: pa.Array, kinds: Bytes, values: Ints) -> None:
     """Make floats of numbers that C has left as *texts*."""
     rows = np.flatnonzero(kinds == NUMERAL)
     floats = texts.drop_null().cast(pa.float64()).to_numpy() + 0.0
     kinds[rows], values[rows] = FLOAT, floats.view(np.int64)
 
 
-def _valid_bits(kinds: Bytes, kind: int, counts: NDArray[np.int64]) -> pa.Buffer | None:
+def _valid_bits(kinds: Bytes, kind: int, counts: Ints) -> pa.Buffer | None:
     return None if counts[kind] == len(kinds) else pa.py_buffer(np.packbits(kinds == kind, bitorder="little"))
 
 

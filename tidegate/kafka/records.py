@@ -15,6 +15,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.framed_payloads import payload_of, payloads_of
 from ordering.columns.payload_columns import Payload
 from ordering.protocol.facts import FACTS_HEADER_NAME
@@ -42,8 +43,8 @@ class Records:
         is_framed: Whether values have frames before them.
     """
 
-    offset: NDArray[np.int64]
-    timestamp_ms: NDArray[np.int64]
+    offset: Ints
+    timestamp_ms: Ints
     key: pa.Array
     value: pa.Array
     header: pa.Array | None = None
@@ -62,7 +63,7 @@ class Records:
         value: bytes | None = self.value[row].as_py()
         return bytes(payload_of(value)) if self.is_framed and value is not None else value
 
-    def select(self, mask_of_rows: NDArray[np.bool_]) -> Records:
+    def select(self, mask_of_rows: Mask) -> Records:
         mask = pa.array(mask_of_rows)
         columns = [None if column is None else column.filter(mask) for column in (self.key, self.value, self.header, self.facts)]
         return Records(self.offset[mask_of_rows], self.timestamp_ms[mask_of_rows], *columns, is_framed=self.is_framed)
@@ -82,7 +83,7 @@ class Columns(NamedTuple):
     value: Payload
     key: Payload
     partition: NDArray[np.int32]
-    stamp_ms: NDArray[np.int64]
+    stamp_ms: Ints
     name: str
     headers: pa.FixedSizeBinaryArray | None
     is_framed: bool = False

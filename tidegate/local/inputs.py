@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ingest.fields.columns import Column, drop_long_keys, over_name, substream_keys
 from ingest.fields.json_source import JsonSource
 from ingest.fields.values import ReaderSource, Values
+from ordering.arrays import Ints, Mask
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model, Step
 from ordering.policies import Policies, Shape
@@ -45,9 +45,6 @@ from tidegate.order.flags import without_arrival
 from tidegate.order.record_columns import RecordColumns
 from tidegate.order.summary import add_counts
 from tidegate.payloads.formats import JSON, reader_of
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 ARRIVAL = "EventEnqueuedUtcTime"
 PARTITION = "PartitionId"

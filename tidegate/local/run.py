@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.columns.payload_columns import to_arrow
 from ordering.model.step import Released, Step
 from ordering.protocol.punctuation import Roster, Spread
@@ -39,12 +39,12 @@ _STEPS_PER_TIDYING = 4
 class Results:
     """Results of one output in pieces: their system timestamps, rising, and their values (large_binary)."""
 
-    pieces: list[tuple[NDArray[np.int64], pa.Array]] = field(default_factory=list)
+    pieces: list[tuple[Ints, pa.Array]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(len(instants) for instants, _ in self.pieces)
 
-    def add(self, system_us: NDArray[np.int64], values: pa.Array) -> None:
+    def add(self, system_us: Ints, values: pa.Array) -> None:
         if len(system_us):
             self.pieces.append((system_us, to_arrow(values)))
 

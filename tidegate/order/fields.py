@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.timestamps import to_ticks
 from ordering.errors import SettingError
 from ordering.protocol.keys import canonical, key_bytes
 
 FieldPath = tuple[str, ...]
-Ticks = tuple[NDArray[np.int64], NDArray[np.bool_]]
+Ticks = tuple[Ints, Mask]
 
 ARRIVAL_NAMES = ("EventEnqueuedUtcTime", "EnqueuedTime", "LastModified")
 PARTITION_NAMES = ("PartitionId",)

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from ordering.columns import payload_columns
 from ordering.columns.payload_columns import Payload
 from ordering.model.step import Batch
 from ordering.policies import Shape
 from ordering.ticks import NEVER
 from tidegate.order.blocks import Block
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class RecordColumns:

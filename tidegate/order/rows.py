@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.policies import Policies, Shape
 from ordering.protocol.keys import KEY_BYTES_MAX
 from tidegate.order.blocks import Block
@@ -31,8 +31,6 @@ from tidegate.order.fields import (
     ticks_of,
 )
 from tidegate.order.record_columns import RecordColumns
-
-Ints = NDArray[np.int64]
 
 # The partition of all records if none is named.
 SINGLE_PARTITION = PartitionId(2, 0, "", b"0")

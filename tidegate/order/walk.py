@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.model.step import Batch, Counts, Model, Reason, Released
 from ordering.policies import Policies, Shape
 from ordering.proof.explain import Explainer, Explanation, Verdict
@@ -24,8 +24,6 @@ from tidegate.order.fields import PartitionId
 from tidegate.order.flags import without_arrival
 from tidegate.order.rows import FieldNames, OrderPlan, Rows
 from tidegate.order.summary import add_counts
-
-Ints = NDArray[np.int64]
 
 _POLICY_NAMES = {
     Flag.LATE: b'"late"',

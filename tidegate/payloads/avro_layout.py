@@ -25,9 +25,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from tidegate import native_parts
-
-Ints = NDArray[np.int64]
 
 EMPTY, BOOLEAN, INT, LONG, FIXED, BYTES, ENUM, UNION, RECORD, ARRAY, MAP = range(11)
 _PLAIN = {"null": EMPTY, "boolean": BOOLEAN, "int": INT, "long": LONG, "bytes": BYTES, "string": BYTES}

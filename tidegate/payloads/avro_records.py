@@ -16,8 +16,8 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
 from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.field_columns import NO_PAYLOAD, FieldColumns
@@ -30,7 +30,6 @@ from tidegate.payloads.avro_schema import Moment
 NOT_AVRO = QueryReason.NOT_AVRO.text()
 # Values of about this weight are decoded at a time.
 DECODED_WEIGHT = 1_000_000
-Ints = NDArray[np.int64]
 
 
 class AvroReader:

@@ -14,10 +14,10 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints
 from tidegate.dead_letter_reasons import QueryReason, ReasonText
 from tidegate.expressions.field_columns import FieldColumns, decode_texts
 from tidegate.expressions.kinds import Kind
@@ -54,7 +54,7 @@ class CsvReader:
             return self._columns.index(name)
         return next((index for index, column in enumerate(self._columns) if column.lower() == name.lower()), None)
 
-    def _split(self, texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    def _split(self, texts: pa.Array) -> tuple[Ints, pa.Array]:
         """Return the rows of *texts* with the right number of values, and all their values, one after the other."""
         width = len(self._columns)
         parts = pc.split_pattern(texts, self._delimiter, max_splits=width)
@@ -63,7 +63,7 @@ class CsvReader:
             parts = parts.filter(fitting)
         return np.flatnonzero(fitting.to_numpy(zero_copy_only=False)), parts.flatten()
 
-    def _read_one_by_one(self, texts: pa.Array, rows: npt.NDArray[np.int64], reasons: dict[int, ReasonText]) -> dict[int, list[str | None]]:
+    def _read_one_by_one(self, texts: pa.Array, rows: Ints, reasons: dict[int, ReasonText]) -> dict[int, list[str | None]]:
         records = {}
         for row in rows.tolist():
             record = self._record(texts[row].as_py())
@@ -89,9 +89,7 @@ class CsvReader:
             position += 1
         return None
 
-    def _column(
-        self, field: Field, length: int, rows: npt.NDArray[np.int64], values: pa.Array, parsed: dict[int, list[str | None]]
-    ) -> Variant:
+    def _column(self, field: Field, length: int, rows: Ints, values: pa.Array, parsed: dict[int, list[str | None]]) -> Variant:
         index = self.index_of(field.path)
         if index is None:
             return Variant.of(length, {})

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints
 from ordering.errors import UnreachableError
 from sinks.stores.base import Rows, RowsRefused, Store, StoreContext
 from sinks.stores.reading import ReadableStore, StoreReader
@@ -32,7 +32,7 @@ from tidegate.verify.rows import RowDifference
 from tidegate.verify.unordered import UnorderedRows
 
 # The numbers of results, rising, by partition.
-Positions = Mapping[int, NDArray[np.int64]]
+Positions = Mapping[int, Ints]
 _REFUSED = StoreReason.REFUSED.format("").encode()
 _POLL_S, _SILENCE_S = 1.0, 60.0
 
@@ -196,7 +196,7 @@ def _refused_origins(kafka: Mapping[str, str], place: tuple[str, int], start: in
     return found
 
 
-def _positions(kafka: Mapping[str, str], topic: str, partition: int, offsets: Sequence[int]) -> NDArray[np.int64]:
+def _positions(kafka: Mapping[str, str], topic: str, partition: int, offsets: Sequence[int]) -> Ints:
     """Return the numbers of the results at these log offsets."""
     found = []
     with RangeReader(kafka, topic, partition, headers=True) as reader:

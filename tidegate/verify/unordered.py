@@ -21,8 +21,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from ordering.arrays import Ints, Mask
 from tidegate.verify.rows import Row, RowDifference
 
 _MEMORY = "256MB"
@@ -114,10 +114,10 @@ class UnorderedRows:
         self,
         rows: pa.Table,
         part: int,
-        seq: NDArray[np.int64],
-        system_us: NDArray[np.int64],
+        seq: Ints,
+        system_us: Ints,
         key: pa.Array,
-        optional: NDArray[np.bool_] | None = None,
+        optional: Mask | None = None,
     ) -> None:
         """Take rows as they should stand, with what is known of each result; an *optional* one may stand, or may not."""
         is_optional = np.zeros(len(rows), dtype=bool) if optional is None else optional

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints, Mask
 from query.columns.large_tables import in_parts, take_rows
 from query.operators.analytic.function_columns import ROW_COUNT, AnalyticColumns, state_name
 from query.operators.rows.row_groups import Candidates, Groups, group_numbers, interval_ends, take_or_null
@@ -26,7 +27,7 @@ from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.operators.windows.running_totals import aggregate_runs, choose_states, row_states, sum_groups
 from query.plan.nodes import Analyze
 from query.plan.operator import Operator
-from query.plan.row_tables import Ints, Mask, Retained, append_values, by_substream, concat_rows, only_side, ticks, with_reasons
+from query.plan.row_tables import Retained, append_values, by_substream, concat_rows, only_side, ticks, with_reasons
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Analytic, Expr

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Mask
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Analyze, predicates_of
-from query.plan.row_tables import Mask, append_values, first_reasons, ticks
+from query.plan.row_tables import append_values, first_reasons, ticks
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.tree import Expr, Literal, Slot
 from tidegate.expressions.variant import Variant, from_columns, gather

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Mask
 from query.columns.large_tables import AT_ONCE_BYTES, take_values
 from query.operators.joins.matching import Pairs
 from query.operators.rows.row_stage import RowStage
@@ -54,7 +54,7 @@ def keys_of(table: pa.Table, keys: Sequence[Expr]) -> list[Variant]:
     return [from_columns(table, f"s{key.index}" if isinstance(key, Slot) else f"g{number}") for number, key in enumerate(keys)]
 
 
-def have_all_keys(table: pa.Table, keys: Sequence[Expr]) -> npt.NDArray[np.bool_]:
+def have_all_keys(table: pa.Table, keys: Sequence[Expr]) -> Mask:
     """Return which rows have no NULL among their keys: NULL equals nothing."""
     mask = np.ones(table.num_rows, dtype=np.bool_)
     for key in keys_of(table, keys):

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
-from query.plan.row_tables import Ints, Mask
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.functions.conversions import TypedSql, unify
 from tidegate.expressions.kinds import Kind, KindMismatch

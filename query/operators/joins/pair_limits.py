@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
 from query.operators.joins.joined_rows import unmatched_rows
 from query.operators.joins.matching import KeyedRows
-from query.plan.row_tables import Ints, Mask, Ticks
+from query.plan.row_tables import Ticks
 from tidegate.dead_letter_reasons import QueryReason
 
 # Most pairs of one key at one instant, unless the settings say otherwise.

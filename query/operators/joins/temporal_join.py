@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
 from query.columns.large_tables import AT_ONCE_BYTES, text_bytes
 from query.operators.joins.joined_rows import (
@@ -43,7 +44,7 @@ from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess, Quota, num
 from query.plan.columns_read import ColumnNumbers, columns_read
 from query.plan.nodes import Join
 from query.plan.operator import Operator
-from query.plan.row_tables import Ints, Mask, Retained, Ticks, by_substream, concat_rows, no_rows, ticks
+from query.plan.row_tables import Retained, Ticks, by_substream, concat_rows, no_rows, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr
 from tidegate.expressions.variant import from_columns

@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints
 from ordering.columns.segments import sort_places
 from query.columns.encode import canonicalize, encode_keys
 from query.operators.lifetimes.lifetime_rules import ForLength, Lifetime, UntilColumn, UntilEdge, count_alive
 from query.operators.rows.row_groups import Groups, group_numbers
 from query.plan.operator import Operator
 from query.plan.operator_extensions import Argument, ColumnArgument, Length, NamedColumn, OperatorExtension, RowColumn
-from query.plan.row_tables import Ints, Retained, by_substream, in_slice, no_rows, only_side, rows_table, ticks
+from query.plan.row_tables import Retained, by_substream, in_slice, no_rows, only_side, rows_table, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, from_columns
 

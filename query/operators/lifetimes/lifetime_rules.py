@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Mask
 from ordering.columns.segments import first_above, group_order
 from query.columns.encode import canonicalize
 from query.operators.rows.row_groups import Groups, group_numbers
 from query.operators.rows.row_stage import RowStage
-from query.plan.row_tables import BAD_SCHEMA, Mask, Ticks, ticks
+from query.plan.row_tables import BAD_SCHEMA, Ticks, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Cast, Slot
 from tidegate.expressions.variant import Variant, from_columns

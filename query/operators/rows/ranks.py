@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints
 from query.columns.encode import canonicalize
 from query.columns.large_tables import REPEATED_BYTES, is_text
-from query.plan.row_tables import Ints
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, valid_mask
 

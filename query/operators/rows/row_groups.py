@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.segments import first_above, group_order
 from query.columns.encode import canonicalize
 from query.columns.large_tables import check_repeated
-from query.plan.row_tables import Ints, Mask
 from tidegate.expressions.variant import Variant, valid_mask
 
 # Group numbers above this are renumbered densely, so that their product with the next key's codes fits 64 bits.

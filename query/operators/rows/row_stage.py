@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from query.columns.encode import encode_objects
 from query.columns.large_tables import combine_column
 from query.operators.rows.event_fields import EventFields
-from query.plan.row_tables import BAD_SCHEMA, Ints, Mask
+from query.plan.row_tables import BAD_SCHEMA
 from tidegate.dead_letter_reasons import ReasonText
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.field_columns import FieldColumns

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from query.operators.windows.exact_sum import PIECES, round_sums, split_floats
-from query.plan.row_tables import Ints, Mask, ticks
+from query.plan.row_tables import ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, valid_mask

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints
 from ordering.columns.segments import first_above
-from query.plan.row_tables import Ints, by_substream, ticks
+from query.plan.row_tables import by_substream, ticks
 from query.plan.windows import Sliding, Window
 
 

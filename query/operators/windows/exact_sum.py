@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from query.plan.row_tables import Ints
+from ordering.arrays import Ints, Mask
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,7 +62,7 @@ def _split_block(values: Floats, shift: Ints | int) -> list[tuple[Ints, Ints]]:
     return pieces
 
 
-def round_sums(limbs: Mapping[int, Ints], high: Ints, low: Ints) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def round_sums(limbs: Mapping[int, Ints], high: Ints, low: Ints) -> tuple[Floats, Mask]:
     """
     Add up sums of pieces and integers, and round each total once; return the nearest floats, and which of them are finite.
 

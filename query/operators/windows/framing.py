@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.segments import sort_places
 from query.columns.large_tables import take_rows
 from query.operators.rows.ranks import order_places
@@ -23,7 +24,7 @@ from query.operators.windows.aggregate_states import AggregateStates, State, add
 from query.operators.windows.cell_runs import Cells, Runs, hopping_runs, sliding_runs
 from query.operators.windows.merged_cells import add_row_numbers, merge_cells
 from query.operators.windows.sessions import session_ends
-from query.plan.row_tables import Ints, Mask, Ticks, by_substream, ticks
+from query.plan.row_tables import Ticks, by_substream, ticks
 from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.tree import Aggregate

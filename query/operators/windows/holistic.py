@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from query.columns import large_tables
 from query.columns.encode import json_values
 from query.columns.large_tables import repeat_rows, value_bytes, variant_bytes
 from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
 from query.operators.windows.variance import variances
-from query.plan.row_tables import Ints, Mask
 from tidegate.dead_letter_reasons import QueryReason, with_place
 from tidegate.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.expressions.functions import extension_aggregates

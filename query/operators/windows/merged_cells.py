@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints
 from query.columns.large_tables import check_repeated
 from query.operators.windows.aggregate_states import State
 from query.operators.windows.cell_runs import Runs
-from query.plan.row_tables import Ints, ticks
+from query.plan.row_tables import ticks
 from tidegate.expressions.variant import valid_mask
 
 

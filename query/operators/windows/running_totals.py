@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from query.operators.windows.aggregate_states import State, finish_aggregate
 from query.operators.windows.cell_runs import Runs
 from query.operators.windows.exact_sum import split_floats
 from query.operators.windows.merged_cells import merge_states
-from query.plan.row_tables import Ints, Mask
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, valid_mask

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ordering.arrays import Ints
 from ordering.columns.segments import sort_places
-from query.plan.row_tables import Ints
 from query.plan.windows import Session
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ordering.arrays import Ints, Mask
 from query.operators.rows.ranks import Floats, nearest_floats, remainders
 from query.operators.windows.exact_sum import LIMB_BITS, SCALE, divide_exactly, split_floats
-from query.plan.row_tables import Ints
 from tidegate.expressions.variant import Variant
 
 # Splits the 53 bits of a float into two halves (Veltkamp).
@@ -100,7 +100,7 @@ def _sums(terms: Sequence[Term], first: Ints, last: Ints) -> tuple[Integers, int
     return total, LIMB_BITS * lowest - SCALE
 
 
-def _of_runs(amounts: npt.NDArray[np.int64] | npt.NDArray[np.bool_], first: Ints, last: Ints) -> Ints:
+def _of_runs(amounts: Ints | Mask, first: Ints, last: Ints) -> Ints:
     """Return the sum over each run of rows; of integers, so that the difference of running sums is exact."""
     running = np.concatenate([[0], np.cumsum(amounts, dtype=np.int64)])
     sums: Ints = running[last + 1] - running[first]

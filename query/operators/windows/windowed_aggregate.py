@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints, Mask
 from ordering.columns.segments import sort_places
 from query.columns import large_tables
 from query.columns.encode import canonicalize, encode_keys, encode_over_keys
@@ -36,7 +37,6 @@ from query.operators.windows.holistic import compute_aggregate, is_holistic, pic
 from query.plan.nodes import WindowedAggregate, predicates_of
 from query.plan.operator import Operator
 from query.plan.row_tables import (
-    Ints,
     Retained,
     TooMuchTimeAtOnce,
     concat_rows,
@@ -227,9 +227,7 @@ class WindowAggregation(Operator):
         results = rows_table(groups["sub"].take(group), windows["system_us"], groups["key"].take(group), columns)
         return with_reasons(results, [*group_failures, *failures]), groups, group
 
-    def _apply_having(
-        self, leaves: Mapping[Expr, Variant], failing: Sequence[Failure], count: int
-    ) -> tuple[npt.NDArray[np.bool_], list[Failure]]:
+    def _apply_having(self, leaves: Mapping[Expr, Variant], failing: Sequence[Failure], count: int) -> tuple[Mask, list[Failure]]:
         """Return which groups meet HAVING or have failed, and the failures, numbered among those groups."""
         if self.node.having is None:
             return np.ones(count, dtype=np.bool_), list(failing)

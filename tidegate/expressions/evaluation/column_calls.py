@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
+from ordering.arrays import Mask
 from tidegate.dead_letter_reasons import with_place
 from tidegate.expressions.functions import column_functions
 from tidegate.expressions.functions.column_functions import Failure, RowNumbers
@@ -44,7 +44,7 @@ class ColumnCalls:
     compute: Compute
     computed_everywhere: dict[Expr, Evaluated]
     failures: list[Failure] = field(default_factory=list)
-    _computed_rows: dict[Expr, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    _computed_rows: dict[Expr, Mask] = field(default_factory=dict)
 
     def replace_calls(self, expr: Expr, rows: RowNumbers) -> Expr:
         """Return *expr* with its column functions computed in *rows* and replaced by leaves."""
@@ -71,7 +71,7 @@ class ColumnCalls:
         for condition, value in case.whens:
             condition_without_calls = self.replace_calls(condition, rows)
             truth, _ = self._evaluate(condition_without_calls, rows)
-            is_true: npt.NDArray[np.bool_] = pc.fill_null(truth.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
+            is_true: Mask = pc.fill_null(truth.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
             whens.append((condition_without_calls, self.replace_calls(value, rows[is_true])))
             # Later branches are computed only in rows for which no earlier condition is true.
             rows = rows[~is_true]

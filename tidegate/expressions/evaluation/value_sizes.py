@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints
 from tidegate.expressions.functions import catalog
 from tidegate.expressions.functions.texts import REPEATED_CHARACTERS_MAX
 from tidegate.expressions.kinds import Kind
@@ -177,7 +178,7 @@ def _texts(column: Variant) -> list[str | None]:
     return texts
 
 
-def split_by_size(sizes: npt.NDArray[np.float64], bytes_max: int = AT_ONCE_BYTES) -> list[npt.NDArray[np.int64]]:
+def split_by_size(sizes: npt.NDArray[np.float64], bytes_max: int = AT_ONCE_BYTES) -> list[Ints]:
     """Return the numbers of the rows in parts of about *bytes_max* together."""
     cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // bytes_max)) + 1
     return np.split(np.arange(len(sizes), dtype=np.int64), cuts)

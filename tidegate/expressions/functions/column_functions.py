@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ordering.arrays import Ints
 from tidegate.dead_letter_reasons import ReasonText
 from tidegate.expressions.kinds import Kind, mismatch_reason
 from tidegate.expressions.tree import Call, Expr, Property
 from tidegate.expressions.variant import KIND_CODES, Variant
 
-RowNumbers = npt.NDArray[np.int64]
+RowNumbers = Ints
 
 
 @dataclass(frozen=True, slots=True)

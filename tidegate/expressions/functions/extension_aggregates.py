@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from ordering.arrays import Ints
 from tidegate.expressions.functions import column_functions
 from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, wrong_kinds
 from tidegate.expressions.kinds import VALUE_KINDS, Kind
 from tidegate.expressions.tree import Call, Expr
 from tidegate.expressions.variant import Variant
 
-RowNumbers = npt.NDArray[np.int64]
+RowNumbers = Ints
 
 # Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result, and the
 # results that failed, NULL in it.
