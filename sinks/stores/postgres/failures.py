@@ -6,6 +6,7 @@ Law: an error whose kind is not known is repeated: it may last, but nothing is l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -40,9 +41,11 @@ def is_about_rows(error: psycopg.Error) -> bool:
 
 
 def words_of(error: psycopg.Error) -> str:
-    """Return what the server said, on one line: its message and detail."""
+    """Return what the server said, on one line: its message and detail, and the column of a value that it could not read."""
     diagnosis = error.diag
+    column = re.search(r", column ([^:]+)", diagnosis.context or "")
     parts = [diagnosis.message_primary, diagnosis.message_detail] if diagnosis.message_primary else [str(error)]
+    parts += [f"(column {column[1]})"] if column else []
     return scrub(" ".join(" ".join(part.split()) for part in parts if part))
 
 

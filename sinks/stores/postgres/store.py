@@ -10,7 +10,7 @@ inserted from there; of several results with one key in a batch, upsert keeps th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pyarrow as pa
@@ -46,12 +46,12 @@ class PostgresStore:
         return self._where
 
     def check(self) -> None:
-        """Compare the table's columns with the query's; nothing is changed."""
-        self._find_target(may_change=False)
+        """Compare the table's columns with the query's, and look what the user may do; nothing is changed."""
+        self._find_target("check")
 
     def prepare(self) -> None:
         """Make the tables that are missing, and check them."""
-        self._target = self._find_target(may_change=True)
+        self._target = self._find_target("make")
         if self._settings.mode != "append":
             with translate_errors(self._where):
                 self._make_staging(self._target)
@@ -82,7 +82,7 @@ class PostgresStore:
 
     def reader(self) -> PostgresReader:
         """Return a reader of the table."""
-        target = self._find_target(may_change=False)
+        target = self._find_target("read")
         return PostgresReader(self._connect(), target, self._settings, self._context.columns, self._context.stream, self._where)
 
     def close(self) -> None:
@@ -108,10 +108,10 @@ class PostgresStore:
             self._connection = connect(self._settings, f"tidegate {self._context.output}", self._where)
         return self._connection
 
-    def _find_target(self, *, may_change: bool) -> Target:
+    def _find_target(self, access: Literal["read", "check", "make"]) -> Target:
         connection = self._connect()
         with translate_errors(self._where), connection.transaction():
-            return find_target(connection, self._settings, self._context.output, self._context.columns, may_change=may_change)
+            return find_target(connection, self._settings, self._context.output, self._context.columns, access)
 
     def _make_staging(self, target: Target) -> None:
         """Make the temporary table: the columns of the query as the table has them, and the order of the rows."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -44,6 +44,24 @@ _UNIQUE = """
 SELECT (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey[0:indnkeyatts - 1])),
        to_jsonb(pg_index)->>'indnullsnotdistinct' = 'true'
 FROM pg_index WHERE indrelid = %s AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
+"""
+# The first right that the user lacks: on a table that is there, of one column at least; else to make it.
+_LACKING = """
+WITH wanted (name, rights) AS (VALUES (%(table)s::text, %(rights)s::text[]), (%(progress)s, %(all)s::text[])),
+     there AS (SELECT wanted.name, rights, pg_class.oid FROM wanted LEFT JOIN pg_class
+               ON relname = wanted.name AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = %(schema)s::text))
+SELECT current_user, lacking."right", lacking."on" FROM (
+    SELECT 1, 'CREATE', 'DATABASE ' || quote_ident(current_database())
+    WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = %(schema)s) AND NOT has_database_privilege(current_database(), 'CREATE')
+    UNION ALL SELECT 2, 'USAGE', 'SCHEMA ' || quote_ident(nspname) FROM pg_namespace
+    WHERE nspname = %(schema)s AND NOT has_schema_privilege(oid, 'USAGE')
+    UNION ALL SELECT 3, 'CREATE', 'SCHEMA ' || quote_ident(nspname) FROM pg_namespace, there
+    WHERE nspname = %(schema)s AND there.oid IS NULL AND NOT has_schema_privilege(pg_namespace.oid, 'CREATE')
+    UNION ALL SELECT 4, lack, quote_ident(%(schema)s) || '.' || quote_ident(name) FROM there, unnest(rights) AS lack
+    WHERE oid IS NOT NULL AND NOT has_any_column_privilege(oid, lack)
+    UNION ALL SELECT 5, 'TEMPORARY', 'DATABASE ' || quote_ident(current_database())
+    WHERE %(key)s AND NOT has_database_privilege(current_database(), 'TEMPORARY')
+) AS lacking (step, "right", "on") ORDER BY step LIMIT 1
 """
 # All who make or check the same table at the same time do it one after the other.
 _LOCK = 0x7D6_A7E
@@ -94,20 +112,28 @@ class Target:
 
 
 def find_target(
-    connection: psycopg.Connection[Any], settings: PostgresSettings, output: str, columns: Sequence[Column], *, may_change: bool
+    connection: psycopg.Connection[Any],
+    settings: PostgresSettings,
+    output: str,
+    columns: Sequence[Column],
+    access: Literal["read", "check", "make"],
 ) -> Target:
     """
-    Return the table of an output, made or extended if *may_change*, within the transaction of *connection*. Raises StoreError: it does not
-    fit the query, or it is gone though results have been written.
+    Return the table of an output within the transaction of *connection*: to read it, to check it and the rights to write it, or with what
+    is missing made. Raises StoreError: it does not fit the query, a right is lacking, or it is gone though results have been written.
     """
+    may_change = access == "make"
     schema = connection.execute("SELECT coalesce(current_schema(), 'public')").fetchone()[0]  # type: ignore[index]
     name = parse_name(settings.table or output, schema)
+    if access != "read":
+        _check_rights(connection, name, settings)
     if may_change:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         _make_missing(connection, name, settings, columns)
     there = _read_columns(connection, name)
     if not there:
-        # Nothing to check: it will be made.
+        # It will be made.
+        _check_key_columns(name, settings.primary_key, [column for column, _ in columns])
         return Target(name, tuple(column for column, _ in columns), settings.primary_key)
     missing = [(column, kind) for column, kind in columns if _find(there, column) is None]
     if missing and settings.schema_evolution == "none":
@@ -130,6 +156,21 @@ def find_target(
     return target
 
 
+def _check_rights(connection: psycopg.Connection[Any], name: TableName, settings: PostgresSettings) -> None:
+    """Raise StoreError, with the statement that mends it, if the user lacks a right on the tables, or the one to make them."""
+    place = {"schema": name.schema, "key": bool(settings.primary_key), "progress": PROGRESS_TABLE, "table": name.table}
+    rights = {"append": ["INSERT"], "insert": ["SELECT", "INSERT"], "upsert": ["SELECT", "INSERT", "UPDATE"]}[settings.mode]
+    lacking = connection.execute(_LACKING, {**place, "rights": rights, "all": ["SELECT", "INSERT", "UPDATE"]}).fetchone()
+    if lacking is not None:
+        user, right, on = lacking
+        raise StoreError(
+            f"the user {user} has no right to {right} on {on}",
+            code="TG-STORE-REFUSED",
+            where=str(name),
+            fix=f"GRANT {right} ON {on} TO {user}",
+        )
+
+
 def _make_missing(connection: psycopg.Connection[Any], name: TableName, settings: PostgresSettings, columns: Sequence[Column]) -> None:
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [name.schema]).fetchone() == (None,):
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name.schema)))
@@ -143,6 +184,7 @@ def _make_missing(connection: psycopg.Connection[Any], name: TableName, settings
         )
     if _relation(connection, name) is None:
         _check_not_lost(connection, name)
+        _check_key_columns(name, settings.primary_key, [column for column, _ in columns])
         parts = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(_type_of(kind))) for column, kind in columns]
         if settings.primary_key:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(sql.SQL(", ").join(map(sql.Identifier, settings.primary_key))))
@@ -206,10 +248,14 @@ def _check_columns(name: TableName, there: Sequence[_TableColumn], present: Sequ
             raise _column_error(name, what, "select it in the query, or give the column a default")
 
 
-def _check_key(connection: psycopg.Connection[Any], target: Target, there: Sequence[_TableColumn]) -> None:
-    unknown = sorted(set(target.primary_key) - {column.name for column in there})
+def _check_key_columns(name: TableName, primary_key: Sequence[str], columns: Sequence[str]) -> None:
+    unknown = sorted(set(primary_key) - set(columns))
     if unknown:
-        raise _column_error(target.name, f"has no column {unknown[0]}, which primary_key names", "name columns of the query")
+        raise _column_error(name, f"has no column {unknown[0]}, which primary_key names", f"name columns of it: {', '.join(columns)}")
+
+
+def _check_key(connection: psycopg.Connection[Any], target: Target, there: Sequence[_TableColumn]) -> None:
+    _check_key_columns(target.name, target.primary_key, [column.name for column in there])
     unique = connection.execute(_UNIQUE, [_relation(connection, target.name)]).fetchall()
     equals = [nulls for columns, nulls in unique if set(columns) == set(target.primary_key)]
     names = ", ".join(target.primary_key)
