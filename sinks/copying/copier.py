@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException
@@ -163,6 +163,14 @@ class Copier(threading.Thread):
                 failures += 1
                 knows_progress = False
                 self._wait(error, failures)
+        if knows_progress:
+            self._write_rest()
+
+    def _write_rest(self) -> None:
+        """Write what is read and would have waited for more, when asked to stop; a store that does not answer gets it at the next start."""
+        with suppress(UnreachableError):
+            for partition, feed in self._feeds.items():
+                self._write_due(partition, feed)
 
     def _seek(self) -> None:
         """Ask the store how far it is, and read on from there."""
@@ -222,7 +230,8 @@ class Copier(threading.Thread):
                 count = min(waiting, settings.batch_rows)
                 is_old = time.monotonic() - pending.since_s >= settings.flush_interval_us / 1e6
                 is_last = self._plan.until is not None and feed.offset >= self._plan.until[partition]
-                is_due = count == settings.batch_rows or pending.nbytes >= _BATCH_BYTES or is_old or is_last or feed.is_finished
+                is_last = is_last or feed.is_finished or self._stopping.is_set()
+                is_due = count == settings.batch_rows or pending.nbytes >= _BATCH_BYTES or is_old or is_last
             if not is_due:
                 return True
             if not self._write(partition, pending.cut(count)):

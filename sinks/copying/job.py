@@ -197,7 +197,10 @@ class SinkJob:
         return {place: max(offset, known[place]) for place, offset in positions.items()}
 
     def _waits_for(self) -> str:
-        return "; ".join(dict.fromkeys(copier.waits_for for copier in self._all if copier.waits_for))
+        waits = sorted(copier.waits_for for copier in self._all if copier.waits_for)
+        # Of several copiers that wait for the same the first says since when.
+        first = {wait.partition(": ")[2]: wait for wait in reversed(waits)}
+        return "; ".join(sorted(first.values()))
 
     def _find_ends(self, places: Sequence[tuple[str, int]]) -> Positions:
         self._topics.check(self._admin)

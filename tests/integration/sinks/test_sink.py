@@ -47,6 +47,15 @@ def test_it_follows_the_topic_until_it_is_stopped(bench: Bench, topic: ResultTop
     kit.check_stands(bench, target, {0: 11, 1: 6, 2: 1})
 
 
+def test_a_stop_writes_what_waits_for_more(bench: Bench, topic: ResultTopic, target: str, make_space: Callable[..., Workspace]) -> None:
+    """A batch that is not full yet need not wait for the next start."""
+    topic.write(0, 0, 15)
+    job = make_space('batch_rows = 10\nflush_interval = "1h"').start("sink", "results")
+    job.until(lambda: len(bench.read(target)) == 10, "the full batch is there")
+    job.stop()
+    kit.check_stands(bench, target, {0: 15})
+
+
 def test_a_topic_made_again_is_refused(stack: SharedStack, bench: Bench, topic: ResultTopic, target: str, space: Workspace) -> None:
     """Its numbers begin anew, so the store's progress would pass over its results: the job says so and writes nothing."""
     topic.write(0, 0, 30)

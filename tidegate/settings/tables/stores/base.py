@@ -18,7 +18,9 @@ class StoreSettings(Table):
     named_by: ClassVar[str] = "table"
 
     batch_rows: Count = Field(default=50_000, description="Most results of a partition written at once.")
-    flush_interval_us: Duration = Field(default=SECOND_US, description="A batch with fewer results is written after this time.")
+    flush_interval_us: Duration = Field(
+        default=SECOND_US, description="A batch with fewer results is written after this time, and when the job is asked to stop."
+    )
     connections: Count = Field(default=2, description="How many partitions are written at the same time, each over its own connection.")
     max_retries: Annotated[Count | None, Kind("count; default: without limit")] = Field(
         default=None, description="How often in a row a store that does not answer is tried again before the job stops."
