@@ -60,7 +60,10 @@ def main() -> int:
     for name in ("tidegate.toml", "orders.sql"):
         shutil.copy(HERE / name, work)
     orders = list(draw_orders(arguments.orders))
-    make_prices(arguments.postgres)
+    try:
+        make_prices(arguments.postgres)
+    except psycopg.OperationalError as error:
+        parser.error(f"--postgres: {error}")
     stack.start(print)
     try:
         addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}

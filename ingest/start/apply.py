@@ -44,7 +44,12 @@ def _create_topics(plan: IngestPlan, admin: Admin) -> tuple[Topic, int]:
     """Return the ordered topic, and the size that dead letters are cut to."""
     chosen = plan.settings
     ordered = admin.ensure_ordered_topic(
-        chosen.ordered_topic, plan.output_partitions, chosen.retention_us, plan.record_bytes_max, chosen.replication_factor
+        chosen.ordered_topic,
+        plan.output_partitions,
+        chosen.retention_us,
+        plan.record_bytes_max,
+        chosen.replication_factor,
+        setting="output_partitions",
     )
     letter_bytes_max = ensure_dead_letter_topic(
         admin, chosen.dead_letter_topic, chosen.dead_letter_retention_us, chosen.dead_letter_bytes_max, chosen.replication_factor

@@ -50,7 +50,7 @@ def describe_copies(output: OutputSettings, selected: Sequence[Column]) -> list[
     job = "the query itself" if output.sink_in_job else f"tidegate sink {output.name}"
     told = [f"{output.name}: topic {output.topic}, made if missing, keeps them {kept}; {job} copies them into {', '.join(output.stores)}"]
     untyped = [name for name, kind in output.columns_of(selected) if kind == "any" and name != "*"]
-    if untyped and output.stores.keys() - {"http"}:
+    if untyped and output.stores.keys() - {"http", "redis"}:
         fix = "declare it in fields of the input, or write CAST"
         told.append(f"{output.name}: stores get {', '.join(untyped)} as JSON, since nothing says its type: {fix}")
     return told

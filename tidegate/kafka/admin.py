@@ -208,7 +208,7 @@ class Admin:
         return self.find(name) or self.create(name, partitions, config, replication_factor)
 
     def ensure_ordered_topic(
-        self, name: str, partitions: int, retention_us: int | None, record_bytes_max: int, replication_factor: int = 1
+        self, name: str, partitions: int, retention_us: int | None, record_bytes_max: int, replication_factor: int = 1, setting: str = ""
     ) -> Topic:
         """
         Return the ordered topic, created if missing, with the settings of spec section 4.
@@ -216,6 +216,7 @@ class Admin:
         Args:
             retention_us: How long events are retained, by system timestamp; None: for ever.
             record_bytes_max: Largest record of the topic that it is made from.
+            setting: By which setting the number of partitions may be another one; empty: it follows from the query.
 
         Raises:
             RefusedError: It exists with another number of partitions, or with settings that would lose or refuse events.
@@ -228,8 +229,9 @@ class Admin:
         }
         topic = self.ensure(name, partitions, wanted, replication_factor)
         if topic.partitions != partitions:
-            what = f"ordered topic {name} has {topic.partitions} partitions, the settings ask for {partitions}"
-            fix = f"set output_partitions = {topic.partitions}, or write to a new ordered topic: N is fixed, since keys would move"
+            what = f"topic {name} has {topic.partitions} partitions, and it should have {partitions}"
+            ways = f"set {setting} = {topic.partitions}, or " if setting else ""
+            fix = f"{ways}name a topic that is not there yet: N is fixed, since keys would move"
             raise RefusedError(what, code="TG-TOPIC-PARTITIONS", where=name, fix=fix)
         wrong_keys = [key for key, value in wanted.items() if not _is_satisfied(key, topic.config.get(key, ""), value)]
         if wrong_keys:

@@ -11,7 +11,7 @@ import pytest
 from support.postgres_server import PostgresServer
 from support.stack.jobs import Workspace, error_code, workspace
 from support.stack.servers import SharedStack
-from support.stack.topics import fresh, read_ordered
+from support.stack.topics import create, fresh, read_ordered
 from support.stores import kit
 from support.stores.result_topic import ResultTopic
 
@@ -134,6 +134,19 @@ def test_a_script_that_does_not_fit_may_be_changed(postgres: PostgresServer, tab
     space.start("query", "doubled.sql").finish()
     with psycopg.connect(postgres.url()) as connection:
         assert connection.execute(f"SELECT COUNT(*) FROM {output}".encode()).fetchone() == (10,)
+
+
+def test_a_topic_of_that_name_that_is_no_result_topic_is_refused(
+    stack: SharedStack, table_alone: tuple[Workspace, ResultTopic, str]
+) -> None:
+    """Nobody named it, so it may be somebody else's: the number of its partitions does not fit, and no setting of the output helps."""
+    space, source, output = table_alone
+    source.write(0, 0, 10, is_final=True)
+    create(stack.bootstrap, output, 3)
+    job = space.start("query", "doubled.sql")
+    assert error_code(job) == "TG-TOPIC-PARTITIONS"
+    assert "name a topic that is not there yet" in job.errors
+    assert "output_partitions" not in job.errors
 
 
 def test_a_bounded_query_ends_when_its_table_has_all(postgres: PostgresServer, table_alone: tuple[Workspace, ResultTopic, str]) -> None:
