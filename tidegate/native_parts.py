@@ -11,7 +11,9 @@ import ctypes
 import hashlib
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 # Environment variable: ``auto`` (the default) or ``off``; in ``tidegate.toml`` it is ``kafka.native``.
 NATIVE_SWITCH = "TIDEGATE_KAFKA__NATIVE"
@@ -24,13 +26,27 @@ def is_enabled() -> bool:
     return os.environ.get(NATIVE_SWITCH, "auto").strip().lower() != "off"
 
 
-def open_part(folder: Path, name: str) -> ctypes.CDLL | None:
+# The functions of a part: what each returns, and its arguments.
+Signatures = Mapping[str, tuple[Any, list[Any]]]
+
+
+def open_part(folder: Path, name: str, signatures: Signatures) -> ctypes.CDLL | None:
     """Open the compiled part *name* in *folder*; None if it is not compiled, is stale, or cannot be loaded."""
     try:
         part = ctypes.CDLL(str(folder / f"{name}.so"))
     except OSError:
         return None
-    return None if is_stale(part, folder) else part
+    if is_stale(part, folder):
+        return None
+    declare(part, signatures)
+    return part
+
+
+def declare(part: ctypes.CDLL, signatures: Signatures) -> None:
+    """Tell ctypes the types of the functions of *part*."""
+    for name, (result, arguments) in signatures.items():
+        function = getattr(part, name)
+        function.restype, function.argtypes = result, arguments
 
 
 def is_stale(part: ctypes.CDLL, folder: Path) -> bool:

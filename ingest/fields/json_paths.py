@@ -16,7 +16,8 @@ from ingest.fields.columns import ExtractedFields, Ticks
 from ordering.arrays import Mask
 from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
-from tidegate.expressions.duckdb_pool import run
+from tidegate.expressions.duckdb_pool import quote, run
+from tidegate.expressions.json_members import json_path
 from tidegate.expressions.json_texts import too_deep
 
 Path = tuple[str, ...]
@@ -28,7 +29,7 @@ class JsonPaths:
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._names = tuple(paths)
         # TRY gives NULL for the one row that has bad UTF-8 or broken JSON, instead of an error for all rows.
-        columns = [f"TRY(json_extract(text, '{_json_path(path)}')) AS \"{name}\"" for name, path in paths.items()]
+        columns = [f'TRY(json_extract(text, {quote(json_path(path))})) AS "{name}"' for name, path in paths.items()]
         chosen = ", ".join([*columns, "text IS NOT NULL AND json_valid(text) AS ok"])
         self._sql = f"SELECT {chosen} FROM (SELECT TRY(decode(value)) AS text FROM payloads)"
 
@@ -56,11 +57,6 @@ class JsonTexts:
     def present(self) -> Mask:
         present: Mask = pc.not_equal(self.raw.cast(pa.string()), "null").fill_null(False).to_numpy(zero_copy_only=False)
         return present
-
-
-def _json_path(path: Path) -> str:
-    steps = "".join('."' + step.replace("\\", "\\\\").replace('"', '\\"') + '"' for step in path)
-    return f"${steps}".replace("'", "''")
 
 
 def single_chunk(column: pa.ChunkedArray) -> pa.Array:

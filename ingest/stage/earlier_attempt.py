@@ -21,15 +21,12 @@ from ordering.errors import RefusedError
 from ordering.model.events import Released
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.channel_promises import ctis_of
+from tidegate.kafka.channel_promises import ctis_of, tail_starts
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.records import Records
 from tidegate.kafka.writer import event_headers
 
 _ANSWER_S = 30.0
-_FIRST_TAIL = 5_000
-_GROWTH = 8
-
 
 # The headers of one channel's events, by seq.
 Headers = Mapping[int, bytes]
@@ -93,15 +90,14 @@ def read_earlier_attempt(plan: IngestPlan, planned: IngestRange) -> EarlierAttem
 
 
 def _read_tail(plan: IngestPlan, planned: IngestRange, output: int, start: int, end: int) -> Headers:
-    topic, length = plan.settings.ordered_topic, _FIRST_TAIL
-    while True:
-        first = max(end - length, start)
-        with RangeReader(plan.kafka, topic, output, headers=True) as reader:
+    topic = plan.settings.ordered_topic
+    with RangeReader(plan.kafka, topic, output, headers=True) as reader:
+        for first in tail_starts(start, end):
             pieces = list(reader.read(first, end))
-        ctis = (cti for piece in pieces for _, cti in ctis_of(piece, topic, output))
-        if first == start or any(cti.number == planned.number and cti.next_offset <= planned.start for cti in ctis):
-            return dict(event for piece in pieces for event in _own_events(piece, planned.number))
-        length *= _GROWTH
+            ctis = (cti for piece in pieces for _, cti in ctis_of(piece, topic, output))
+            if any(cti.number == planned.number and cti.next_offset <= planned.start for cti in ctis):
+                break
+    return dict(event for piece in pieces for event in _own_events(piece, planned.number))
 
 
 def _own_events(records: Records, number: int) -> Iterator[tuple[int, bytes]]:

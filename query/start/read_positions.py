@@ -24,11 +24,10 @@ from query.config import LogStart, Partition, QueryPlan
 from query.stage.offsets import Offset
 from query.start.settling import settle_log
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.channel_promises import ctis_of, log_of
+from tidegate.kafka.channel_promises import TAIL_RECORDS, ctis_of, log_of
 from tidegate.kafka.ranges import RangeReader
 from tidegate.spark.offset_log import last_batches, read_offset
 
-TAIL_RECORDS = 1_000
 WAYS_OUT = "start from a time that is still there, and give the topic a longer retention"
 
 

@@ -9,12 +9,9 @@ from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER
 from tidegate.compare.records import Side
 from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.channel_promises import ctis_of
+from tidegate.kafka.channel_promises import TAIL_RECORDS, ctis_of
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.records import Framed
-
-# A start in the middle also reads this many records at the end: the last CTI of a channel may be before that start.
-TAIL_RECORDS = 1_000
 
 
 def make_side(label: str, admin: Admin, properties: Mapping[str, str], topic: Topic, start_us: int | None, framed: Framed = ()) -> Side:
@@ -32,6 +29,7 @@ def make_side(label: str, admin: Admin, properties: Mapping[str, str], topic: To
     # A trimmed topic is read from its first record on: its CTIs must prove that no needed event was deleted.
     if start_us is not None and not trimmed_places:
         first_offsets = admin.offsets_from(partitions, start_us)
+        # The last CTI of a channel may be before that start.
         starts = {partition: min(first_offsets[partition], max(ends[partition] - TAIL_RECORDS, 0)) for partition in partitions}
     first, end = (tuple(offsets[partition] for partition in partitions) for offsets in (starts, ends))
     return Side(label, topic.name, properties, topic.partitions, first, end, start_us, bool(trimmed_places), framed=framed)

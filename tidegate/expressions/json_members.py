@@ -115,7 +115,7 @@ def _exact_members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, 
     objects = pc.fill_null(pc.starts_with(texts, "{"), False)
     if not pc.all(objects).as_py():
         objects = pc.fill_null(pc.match_substring_regex(texts, r"^[ \t\r\n]*\{"), False)
-    paths = ", ".join(quote(_json_path(field.path)) for field in fields)
+    paths = ", ".join(quote(json_path(field.path)) for field in fields)
     sql = f"SELECT {', '.join(f'm[{index + 1}]' for index in range(len(fields)))} FROM (SELECT json_extract(v, [{paths}]) AS m FROM input)"
     try:
         members = run(sql, input=pa.table({"v": texts}))
@@ -131,7 +131,8 @@ def _exact_members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, 
     return texts, [column.combine_chunks() for column in members.columns]
 
 
-def _json_path(path: Sequence[str]) -> str:
+def json_path(path: Sequence[str]) -> str:
+    """Return the JSON path, as DuckDB reads it, of the member at a path of names."""
     return "$" + "".join('."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in path)
 
 
@@ -165,7 +166,7 @@ def _read_by_spelling(texts: pa.Array, field: Field) -> pa.Array:
     for name in field.path:
         groups = _split_by_spelling(texts, groups, name)
     for spelling, rows in groups.items():
-        sql = f"SELECT json_extract(v, {quote(_json_path(spelling))}) AS m FROM input"
+        sql = f"SELECT json_extract(v, {quote(json_path(spelling))}) AS m FROM input"
         values = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["m"].combine_chunks()
         mask = np.zeros(len(texts), dtype=np.bool_)
         mask[rows] = True
@@ -177,7 +178,7 @@ def _split_by_spelling(texts: pa.Array, groups: dict[tuple[str, ...], Ints], nam
     """Split rows, grouped by the path so far, by their spelling of the next *name*; rows without it are left out."""
     rows_by_path: dict[tuple[str, ...], list[Ints]] = {}
     for path, rows in groups.items():
-        sql = f"SELECT CAST(to_json(json_keys(v, {quote(_json_path(path))})) AS VARCHAR) AS k FROM input"
+        sql = f"SELECT CAST(to_json(json_keys(v, {quote(json_path(path))})) AS VARCHAR) AS k FROM input"
         keys = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["k"].combine_chunks().dictionary_encode()
         numbers = pc.fill_null(keys.indices, -1).to_numpy(zero_copy_only=False)
         for number, members in enumerate(keys.dictionary.to_pylist()):

@@ -85,16 +85,14 @@ class JsonFields:
 @cache
 def library() -> ctypes.CDLL | None:
     """Return ``json_fields.c``, or None if it is not compiled or cannot be loaded."""
-    part = native_parts.open_part(Path(__file__).parent, "_json_fields")
-    if part is None:
-        return None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     pointers = ctypes.POINTER(pointer)
-    part.tg_json_fields.restype = number
-    part.tg_json_fields.argtypes = [ctypes.POINTER(_Column), ctypes.POINTER(_Node), pointers, pointers, pointer, pointer, pointer]
-    part.tg_json_kinds.restype, part.tg_json_kinds.argtypes = number, [pointer, pointer, number, pointer]
-    part.tg_json_texts.restype, part.tg_json_texts.argtypes = None, [pointer, pointer, pointer, number, pointer, pointer]
-    return part
+    signatures: native_parts.Signatures = {
+        "tg_json_fields": (number, [ctypes.POINTER(_Column), ctypes.POINTER(_Node), pointers, pointers, pointer, pointer, pointer]),
+        "tg_json_kinds": (number, [pointer, pointer, number, pointer]),
+        "tg_json_texts": (None, [pointer, pointer, pointer, number, pointer, pointer]),
+    }
+    return native_parts.open_part(Path(__file__).parent, "_json_fields", signatures)
 
 
 @lru_cache(maxsize=256)

@@ -60,13 +60,9 @@ class _CColumn(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL | None:
     """Return ``json_rows.c``, or None if it is not compiled or cannot be loaded."""
-    part = open_part(Path(__file__).parent, "_json_rows")
-    if part is None:
-        return None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    part.tg_json_rows.restype = number
-    part.tg_json_rows.argtypes = [ctypes.POINTER(_CColumn), number, ctypes.c_char_p, number, number, pointer, pointer]
-    return part
+    arguments = [ctypes.POINTER(_CColumn), number, ctypes.c_char_p, number, number, pointer, pointer]
+    return open_part(Path(__file__).parent, "_json_rows", {"tg_json_rows": (number, arguments)})
 
 
 def write_rows(

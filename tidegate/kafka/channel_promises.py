@@ -28,6 +28,7 @@ OTHER_TOPIC_FIX = "set ordered_topic to a topic that is not there yet"
 # The last CTI of each channel that has one: by roster number, then by output partition.
 Promises = dict[int, dict[int, Cti]]
 
+# So many records at the end of a partition are read where its last CTIs are wanted and need not all be there.
 TAIL_RECORDS = 1_000
 _FIRST_TAIL = 5_000
 _GROWTH = 8
@@ -86,17 +87,24 @@ def ended_error(topic: str, other_topic_fix: str = OTHER_TOPIC_FIX) -> RefusedEr
     return RefusedError(f"ordered topic {topic} has ended: its final CTI is written", code="TG-TOPIC-ENDED", where=topic, fix=fix)
 
 
-def _walk_tails(properties: Mapping[str, str], topic: str, partition: int, partitions: int, start: int, end: int) -> LastPromises:
+def tail_starts(start: int, end: int) -> Iterator[int]:
+    """Yield where ever longer tails of a partition begin; the last is the partition as a whole, from *start* to *end*."""
     length = _FIRST_TAIL
+    while end - length > start:
+        yield end - length
+        length *= _GROWTH
+    yield start
+
+
+def _walk_tails(properties: Mapping[str, str], topic: str, partition: int, partitions: int, start: int, end: int) -> LastPromises:
     with RangeReader(properties, topic, partition, headers=True) as reader:
-        while True:
-            first = max(end - length, start)
+        for first in tail_starts(start, end):
             walk = LastPromises(partition, partitions, from_beginning=first == 0)
             for records in reader.read(first, end):
                 walk.accept(log_of(records, topic, partition))
-            if first == start or _is_complete(walk):
-                return walk
-            length *= _GROWTH
+            if _is_complete(walk):
+                break
+    return walk
 
 
 def _is_complete(walk: LastPromises) -> bool:

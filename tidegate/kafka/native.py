@@ -90,9 +90,7 @@ def _open_library(compiled: Path) -> ctypes.CDLL:
     native = ctypes.CDLL(str(compiled))
     if native_parts.is_stale(native, compiled.parent):
         raise OSError("it was compiled from other sources; run: make install")
-    for name, result, arguments in _SIGNATURES:
-        function = getattr(native, name)
-        function.restype, function.argtypes = result, arguments
+    native_parts.declare(native, _SIGNATURES)
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     if native.tg_open(_librdkafka().encode(), text):
         raise OSError(f"librdkafka: {text.value.decode(errors='replace')}")
@@ -108,28 +106,27 @@ def _librdkafka() -> str:
     return str(bundled[0]) if bundled else ctypes.util.find_library("rdkafka") or "librdkafka.so.1"
 
 
-_SIGNATURES: list[tuple[str, Any, list[Any]]] = [
-    ("tg_open", _int, [_text, _text]),
-    ("tg_free", None, [_p]),
-    ("tg_source_new", _p, [_texts, _texts, _int, _text]),
-    ("tg_source_close", None, [_p]),
-    ("tg_consumer_new", _p, [_p, _text, _i32, _i64, _text, _text, _texts, _int, _text]),
-    ("tg_consumer_close", None, [_p]),
-    ("tg_assign", _int, [_p, _i64]),
-    ("tg_take", _int, [_p, _i64, _i64, _i64, _int, _int, ctypes.POINTER(_Piece)]),
-    ("tg_producer_new", _p, [_texts, _texts, _int, _text]),
-    ("tg_producer_close", None, [_p]),
-    ("tg_poll", _int, [_p, _int]),
-    (
-        "tg_send",
+_SIGNATURES: native_parts.Signatures = {
+    "tg_open": (_int, [_text, _text]),
+    "tg_free": (None, [_p]),
+    "tg_source_new": (_p, [_texts, _texts, _int, _text]),
+    "tg_source_close": (None, [_p]),
+    "tg_consumer_new": (_p, [_p, _text, _i32, _i64, _text, _text, _texts, _int, _text]),
+    "tg_consumer_close": (None, [_p]),
+    "tg_assign": (_int, [_p, _i64]),
+    "tg_take": (_int, [_p, _i64, _i64, _i64, _int, _int, ctypes.POINTER(_Piece)]),
+    "tg_producer_new": (_p, [_texts, _texts, _int, _text]),
+    "tg_producer_close": (None, [_p]),
+    "tg_poll": (_int, [_p, _int]),
+    "tg_send": (
         _i64,
         [_p, _text, ctypes.POINTER(_WrittenColumn), ctypes.POINTER(_WrittenColumn), _p, _p, _text, _p, _i64, _int, _i64, _i64],
     ),
-    ("tg_send_one", _int, [_p, _text, _text, _i64, _text, _i64, _i32, _i64, _texts, _texts, ctypes.POINTER(_i64), _int]),
-    ("tg_flush", _int, [_p, _int]),
-    ("tg_error", _int, [_p]),
-    ("tg_error_text", _text, [_p]),
-]
+    "tg_send_one": (_int, [_p, _text, _text, _i64, _text, _i64, _i32, _i64, _texts, _texts, ctypes.POINTER(_i64), _int]),
+    "tg_flush": (_int, [_p, _int]),
+    "tg_error": (_int, [_p]),
+    "tg_error_text": (_text, [_p]),
+}
 
 _open_clients: weakref.WeakSet[_Client] = weakref.WeakSet()
 

@@ -103,13 +103,9 @@ class AvroSchema:
 @cache
 def library() -> ctypes.CDLL | None:
     """Return ``avro_layout.c``, or None if it is not compiled or cannot be loaded."""
-    part = native_parts.open_part(Path(__file__).parent, "_avro_layout")
-    if part is None:
-        return None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    part.tg_avro_weights.restype = None
-    part.tg_avro_weights.argtypes = [pointer, pointer, pointer, ctypes.c_int, pointer, number, number, number, pointer, pointer]
-    return part
+    arguments = [pointer, pointer, pointer, ctypes.c_int, pointer, number, number, number, pointer, pointer]
+    return native_parts.open_part(Path(__file__).parent, "_avro_layout", {"tg_avro_weights": (None, arguments)})
 
 
 def weigh(schema: AvroSchema, payloads: pa.Array, skipped: int = 0) -> Ints:
