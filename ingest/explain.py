@@ -36,10 +36,7 @@ class ExplainingWalk(ReplayingWalk):
         self.unusable_offsets: dict[int, str] = {}
 
     def explanations(self, start: int, end: int, on_records: Callable[[int], None]) -> Iterator[Explanation]:
-        """
-        Walk until *end*, or until all is explained; yield the explanations, also of events still held. *on_records* gets each piece's
-        length.
-        """
+        """Walk until *end* or until all is explained; yield explanations, of held events too. *on_records* gets each piece's length."""
         open_offsets = set(self._offsets)
         self._state.next_offset = start
         with self._open_reader() as reader:

@@ -23,10 +23,7 @@ class ShadowedError(TidegateError):
 
 
 def check_provenance() -> None:
-    """
-    Check that Python finds this distribution's packages under their names. Raises ShadowedError: another module of that name comes first,
-    or there is none; names it.
-    """
+    """Raise ShadowedError if Python finds another module under the name of one of this distribution's packages, or none."""
     own_folder = Path(next(iter(tidegate.__path__))).resolve().parent
     for name in PACKAGES:
         location = _location_of(name)

@@ -148,9 +148,7 @@ def _complete_from(plan: IngestPlan, admin: Admin, gone: Mapping[Partition, int]
 
 
 def _frontier_us(plan: IngestPlan, admin: Admin, number: int, position: int) -> int | None:
-    """
-    Return an arrival time that no record below a position exceeds, by the first CTI that was written from there on; None if there is none.
-    """
+    """Return an arrival time that no record below a position exceeds, by the first CTI written from there on; None without one."""
     output = plan.settings.ordered_topic, plan.outputs_of(number)[0]
     start, end = admin.starts([output])[output], admin.ends([output])[output]
     with RangeReader(plan.kafka, *output, headers=True) as reader:

@@ -59,9 +59,7 @@ class ReplayingWalk(RangeWalk):
         return RangeReader(self._plan.kafka, *self._partition, settings.source_ctis, framed=settings.headers)
 
     def events(self, end: int, *, finish: bool = False) -> Iterator[tuple[int, Released]]:
-        """
-        Walk until *end*, and to the end of the input if *finish*; yield how many records each piece had, and the events that it released.
-        """
+        """Walk until *end*, and to the end of the input if *finish*; yield the records and the released events of each piece."""
         start, skips = self._state.next_offset, self._plan.skipped_spans(self._partition)
         with self._open_reader() as reader:
             for records in read_unskipped(reader, start, end, skips, CHUNK_EVENTS):

@@ -36,9 +36,7 @@ def find_gaps(available: Mapping[Partition, int], needed: Mapping[Partition, Pla
 
 
 def apply_skips(plan: IngestPlan, survey: Survey, gaps: tuple[Skip, ...], admin: Admin, journal: RedisJournal) -> IngestPlan:
-    """
-    Put requests and *gaps* in force; return the plan with all skips. A request that comes too late has no effect, and is warned of.
-    """
+    """Put requests and *gaps* in force, warn of requests that come too late, and return the plan with all skips."""
     known, book = survey.skips, SkipBook.of(plan, journal)
     done = plan.starts if survey.done is None else survey.done.partitions
     judged = {partition: position.next_offset for partition, position in done.items()}

@@ -61,10 +61,7 @@ def payloads_of(framed: pa.Array) -> pa.Array:
 
 
 def header_texts(framed: pa.Array, name: str) -> pa.StringArray:
-    """
-    Return the value of each row's header *name*, the last one if there are several; null if there is none, or no payload. Bytes that are no
-    UTF-8 become U+FFFD.
-    """
+    """Return the last value of each row's header *name*, null without one; bytes that are no UTF-8 become U+FFFD."""
     rows = _FramedRows(framed)
     firsts, ends = rows.find_values(np.frombuffer(name.encode(), dtype=np.uint8))
     values = rows.take_segments([firsts, ends], 1, firsts > rows.starts)

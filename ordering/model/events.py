@@ -111,10 +111,7 @@ class Released:
 
 @dataclass(slots=True)
 class Outflow:
-    """
-    All events released by a batch, in release order; *is_skipped*: those that an earlier writer has already numbered and written (None:
-    none).
-    """
+    """Events released by a batch, in release order; *is_skipped*: those that an earlier writer has written already (None: none)."""
 
     system_us: Ints
     partition: NDArray[np.int32]

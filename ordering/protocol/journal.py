@@ -61,10 +61,7 @@ class JournalWipedError(TidegateError):
 
 
 class Raise(NamedTuple):
-    """
-    Raise the ESTIMATE, IMPORT or SKIP at a position to at least *value_us* (of a SKIP an offset). Answer: the value in force, None if the
-    position is closed.
-    """
+    """Raise the ESTIMATE, IMPORT or SKIP (an offset) at a position to *value_us* or more. Answer: the value in force; None: closed."""
 
     kind: FactKind
     key: JournalKey

@@ -24,9 +24,7 @@ class KnownTopics:
         self._missed = 0
 
     def check(self, admin: Admin) -> None:
-        """
-        Check the ids. Raises RefusedError: a topic was deleted or made again; UnreachableError: one is not found, or no broker answers.
-        """
+        """Raise RefusedError if a topic was deleted or made again, UnreachableError if one is not found or no broker answers."""
         current = admin.topic_ids(self._ids)
         missing = sorted(name for name, topic_id in current.items() if not topic_id)
         self._missed = self._missed + 1 if missing else 0

@@ -24,9 +24,7 @@ _warned: set[str] = set()
 
 
 def spill(state: State, bytes_max: int) -> int:
-    """
-    Move the largest pieces of *state* to temporary files until *bytes_max* payload bytes or less are in memory; return the bytes moved.
-    """
+    """Move the largest pieces of *state* to files until at most *bytes_max* payload bytes are in memory; return the bytes moved."""
     pieces = sorted((chunk.held.rows for chunk in state.all_chunks()), key=lambda rows: rows.payload_bytes)
     left, moved = sum(rows.payload_bytes for rows in pieces), 0
     while left > bytes_max and pieces and pieces[-1].payload_bytes >= _PIECE_BYTES_MIN:

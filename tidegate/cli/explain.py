@@ -95,10 +95,7 @@ def _print_skipped(skips: tuple[Skip, ...], partition: Partition, offsets: list[
 
 
 def parse_places(places: list[str], partitions: tuple[Partition, ...] = ()) -> dict[Partition, list[int]]:
-    """
-    Return the requested offsets of each input partition, in their order.
-    Raises SettingError if a place has another form, or names none of *partitions*, if they are known.
-    """
+    """Return the requested offsets by input partition. SettingError: a place has another form, or names none of *partitions*, if known."""
     offsets_by_partition: dict[Partition, list[int]] = {}
     for place in places:
         match = _PLACE.fullmatch(place)

@@ -103,10 +103,7 @@ _BYTES = ("header", "key", "value")
 
 
 def split_records(records: Records, topic: str, partition: int) -> tuple[EventColumns, list[tuple[int, Cti]]]:
-    """
-    Return the events among *records* as columns, and the CTIs with their log offsets.
-    Raises ProtocolError, with the offset, if a record is neither.
-    """
+    """Return events among *records* as columns, and CTIs with their log offsets. ProtocolError, with the offset: a record is neither."""
     assert records.header is not None, "an ordered topic is read with its headers"
     header = records.header.fill_null(b"") if records.header.null_count else records.header
     is_event = pc.binary_length(header).to_numpy(zero_copy_only=False) == EVENT_HEADER_BYTES

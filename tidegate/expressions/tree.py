@@ -158,9 +158,7 @@ class Payload(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Leaf):
-    """
-    Value number ``index`` of a row or group; prints as ``title``, the expression it stands for. ``kind`` is None if rows differ in kind.
-    """
+    """Value number ``index`` of a row or group; prints as ``title``, its expression. ``kind`` is None if rows differ in kind."""
 
     index: int
     title: str = field(compare=False)

@@ -112,9 +112,7 @@ def _is_complete(walk: LastPromises) -> bool:
 
 
 def log_of(records: Records, topic: str, partition: int) -> Log:
-    """
-    Return records of an ordered partition, read with headers, as the reader's rule takes them. Raises ProtocolError: one is malformed.
-    """
+    """Return records of an ordered partition, read with headers, as the reader's rule takes them. ProtocolError: one is malformed."""
     assert records.header is not None, "events are known by their headers"
     rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)
     table = decode_event_headers(records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES)))

@@ -46,9 +46,7 @@ _log = get_logger("kafka.writer")
 
 
 class GaplessProducer:
-    """
-    A producer that delivers everything in order or fails as a whole; *properties* that would break this are overridden, *own* ones are not.
-    """
+    """Delivers everything in order or fails as a whole; overrides *properties* that would break this, but not *own* ones."""
 
     def __init__(self, properties: Mapping[str, str], own_properties: Mapping[str, str] = MappingProxyType({})) -> None:
         self._properties, self._topics = properties, set[str]()

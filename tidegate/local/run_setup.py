@@ -70,10 +70,7 @@ class RunSetup:
     def of(
         cls, files: Sequence[LocalFile], flags: PolicyFlags, config: Path | None = None, references: Sequence[LocalFile] = ()
     ) -> RunSetup:
-        """
-        Combine files, flags and configuration. Raises SettingError: one of them is wrong; RefusedError: a table of reference data cannot be
-        read.
-        """
+        """Combine files, flags and configuration. SettingError: one is wrong; RefusedError: a table of reference data is unreadable."""
         shared_names = {file.name.lower() for file in files} & {file.name.lower() for file in references}
         if shared_names:
             what, fix = f"{', '.join(sorted(shared_names))} is both an input and reference data", "name it once"

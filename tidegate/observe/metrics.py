@@ -110,10 +110,7 @@ class _Sink:
 
 
 class Metrics(Collector):
-    """
-    The metrics of one process, on TCP *port* of *host*; port 0 publishes nothing. *now_us* is the wall clock, microseconds.
-    Raises SettingError if the port is taken.
-    """
+    """The metrics of a process on TCP *port* of *host*; port 0: none. *now_us*: the wall clock, microseconds. SettingError: port taken."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self._now_us = now_us

@@ -91,10 +91,7 @@ class _Lines:
 
 
 class CsvRecords:
-    """
-    A CSV with a header, as Python's csv module reads it; ``total`` is its size in bytes, 0 if unknown.
-    Raises OrderFileError if the header cannot be read.
-    """
+    """A CSV with a header, as Python's csv module reads it; ``total``: its bytes, 0 if unknown. OrderFileError: no readable header."""
 
     def __init__(self, path: str, source: BinaryIO, total: int, delimiter: str, block_bytes: int) -> None:
         self.total, self.done, self._delimiter = total, 0, delimiter

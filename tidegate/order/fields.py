@@ -39,10 +39,7 @@ _INT64 = 2**63
 
 
 def parse_path(text: str, flag: str) -> FieldPath:
-    """
-    Read a field path: names with dots between them; a name with dots or brackets is written in ``[brackets]``.
-    Raises SettingError if *text* is not a field path.
-    """
+    """Read a field path: names between dots, one with dots or brackets in ``[brackets]``. SettingError: *text* is no field path."""
     names, position = [], 0
     while position < len(text):
         step = _STEP.match(text, position)

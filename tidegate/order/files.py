@@ -32,10 +32,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, block_bytes: int) -> Records:
-    """
-    Start reading *source*, the file that errors call *path* (``-``: standard input). Raises OrderFileError: the file cannot be read in that
-    format.
-    """
+    """Start reading *source*, which errors call *path* (``-``: standard input). OrderFileError: it cannot be read in that format."""
     total = Path(path).stat().st_size if path != STANDARD_INPUT and Path(path).is_file() else 0
     if format is Format.NDJSON:
         is_json_array, peeked = detect_array(source)

@@ -73,10 +73,7 @@ def local_conf(folder: Path) -> dict[str, str]:
 
 
 def java_options(folder: Path, added: str = "") -> str:
-    """
-    Return the JVM's options, before those that a user has *added*; what it unpacks goes into the private *folder*, unless
-    ``SPARK_SUBMIT_OPTS`` names another one.
-    """
+    """Return the JVM's options, before those *added* by a user; it unpacks into *folder*, unless ``SPARK_SUBMIT_OPTS`` says where."""
     # A JVM with two collectors does not start.
     options = JAVA_OPTIONS.replace(_COLLECTOR, "") if re.search(r"-XX:\+Use\w+GC", added) else JAVA_OPTIONS
     temporary = "" if "java.io.tmpdir" in os.environ.get("SPARK_SUBMIT_OPTS", "") else f"-Djava.io.tmpdir={folder}"

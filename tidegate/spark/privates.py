@@ -34,10 +34,7 @@ _BATCH_WAIT_S = 5
 
 
 def start_jvm(properties: Path) -> None:
-    """
-    Start the JVM with the settings in the file *properties*. The public builder would write them on a command line, which every user of the
-    machine could read.
-    """
+    """Start the JVM with the settings in the file *properties*: on a command line every user of the machine could read them."""
     from pyspark import SparkContext
 
     given = os.environ.get(SUBMIT_VARIABLE)

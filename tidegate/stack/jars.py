@@ -101,10 +101,7 @@ def resolve(pins: Sequence[Pin], folder: Path) -> Path:
 
 
 def verify(pins: Sequence[Pin], folder: Path) -> None:
-    """
-    Check that *folder* holds the jars of *pins*, byte for byte, and no other.
-    Raises StackError (``TG-STACK-CHECKSUM``) with the file, the expected checksum and the actual one.
-    """
+    """Check that *folder* has the jars of *pins*, byte for byte, and no other. StackError (``TG-STACK-CHECKSUM``) has both checksums."""
     expected = {pin.file_name: pin.sha256 for pin in pins}
     actual = {path.name: _sha256(path) for path in folder.glob("*.jar")}
     for name in sorted(expected.keys() | actual.keys()):

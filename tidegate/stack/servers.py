@@ -99,10 +99,7 @@ def write_kafka_config(folder: Path, port: int, tls_port: int, controller_port: 
 
 
 def format_kafka_storage(java: Path, jars: Path, properties: Path, security: StackSecurity | None = None) -> None:
-    """
-    Prepare Kafka's data folder, with the users of *security*, unless it exists.
-    Raises StackError (``TG-STACK-START``) if Kafka's own tool fails.
-    """
+    """Make Kafka's data folder, with the users of *security*, if it is not there. StackError (``TG-STACK-START``): Kafka's tool fails."""
     if (properties.parent / "data" / "meta.properties").exists():
         return
     # A leading dash would read as a flag.

@@ -102,9 +102,7 @@ def refuse_long(sql: str) -> None:
 
 
 def convert(value: TypedSql, to: Kind, *, lenient: bool = False) -> str:
-    """
-    Return the DuckDB conversion of *value* to kind *to*; failing values become NULL if *lenient*. Raises KindMismatch: kinds do not fit.
-    """
+    """Return the DuckDB conversion of *value* to kind *to*; if *lenient*, failing values are NULL. KindMismatch: kinds do not fit."""
     if value.kind is to:
         return value.sql
     if value.kind is Kind.NULL:
