@@ -225,7 +225,7 @@ def _spread(bound: _Bound) -> Iterator[Finding]:
                 yield bound.warning("TG-LINT-SPREAD", message, offset_of(keys[0]), fix)
 
 
-def _processed(bound: _Bound) -> Iterator[Finding]:
+def _processing_times(bound: _Bound) -> Iterator[Finding]:
     free = {schema.name for schema in bound.schemas if schema.is_free and schema.declared_kind(("EventProcessedUtcTime",)) is None}
     if not free & {scan.input for plan in bound.plans for scan in plan.scans}:
         return
@@ -341,7 +341,7 @@ RULES = (
     _alias,
     _partition,
     _spread,
-    _processed,
+    _processing_times,
     _retention,
     _early,
     _like,

@@ -113,7 +113,7 @@ class Silences:
         if newest_us is None:
             return None
         recent_ticks = [tick for tick in self._ticks.values() if newest_us - tick[0] <= _TICK_AGE_US]
-        return min(arrival_us + self._gained_us(now_us - seen_us) for seen_us, arrival_us in recent_ticks)
+        return min(arrival_us + self._gain_us(now_us - seen_us) for seen_us, arrival_us in recent_ticks)
 
     def select_due(self, positions: Mapping[Partition, int], now_us: int) -> list[Partition]:
         """Return the partitions planned to their end that may get an estimate at *now_us*; they come due together, once a cadence."""
@@ -166,8 +166,8 @@ class Silences:
         silence = self._silences[partition]
         if silence.last_arrival_us is None:
             return None
-        gained_us = self._gained_us(now_us - silence.since_us)
+        gained_us = self._gain_us(now_us - silence.since_us)
         return silence.last_arrival_us + gained_us if gained_us > 0 else None
 
-    def _gained_us(self, elapsed_us: int) -> int:
+    def _gain_us(self, elapsed_us: int) -> int:
         return elapsed_us - self._margin_us - elapsed_us // _MARGIN_SHARE

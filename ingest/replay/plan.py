@@ -95,7 +95,7 @@ def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJourn
     finals = read_end(plan.kafka, ordered.name, starts, ends)
     raw_ends = admin.ends(plan.partitions)
     numbers = {partition: number for number, partition in enumerate(plan.partitions)}
-    last = {partition: max(_closed(facts[partition]), judged.get(numbers[partition], 0)) for partition in plan.partitions}
+    last = {partition: max(_closed_position(facts[partition]), judged.get(numbers[partition], 0)) for partition in plan.partitions}
     replay_ends = {partition: min(end, last[partition]) for partition, end in raw_ends.items()}
     if finals is not None:
         replay_ends |= {plan.partitions[number]: cti.next_offset for number, cti in finals.items() if number < len(plan.partitions)}
@@ -121,7 +121,7 @@ def _with_facts(
     """Return the plan with its skips, and the facts of each partition: the journal's, or those in CTIs if it has lost some."""
     facts = {partition: read_journal_facts(plan, journal, partition) for partition in plan.partitions}
     numbers = {partition: number for number, partition in enumerate(plan.partitions)}
-    lost = [partition for partition in plan.partitions if _closed(facts[partition]) < judged.get(numbers[partition], 0)]
+    lost = [partition for partition in plan.partitions if _closed_position(facts[partition]) < judged.get(numbers[partition], 0)]
     plan = replace(plan, skips=SkipBook.of(plan, journal).read().in_force)
     if not lost:
         return plan, facts, is_known
@@ -131,7 +131,7 @@ def _with_facts(
     return plan, {partition: merged.get(partition, []) for partition in plan.partitions}, False
 
 
-def _closed(facts: list[Fact]) -> int:
+def _closed_position(facts: list[Fact]) -> int:
     return max((fact.position for fact in facts if fact.kind == FactKind.CLOSED), default=0)
 
 

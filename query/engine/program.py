@@ -224,7 +224,7 @@ class Program:
         pieces, asked = self._pieces_for(number, retention, closing)
         if not any(pieces):
             return False
-        operator, asked = step.operator, self._asked(number, asked)
+        operator, asked = step.operator, self._slice_to_compute(number, asked)
         if not operator.can_repeat:
             return count_results(operator, pieces, asked) > matching.PAIRS_MAX
         if repeats_little(operator, pieces):
@@ -276,7 +276,7 @@ class Program:
             encoded = step.operator.encoded([combine_pieces(pieces) for pieces in pieces_by_side], self._from_start(clipped))
             yield self._results_of(number, encoded)
             return
-        asked = self._asked(number, clipped)
+        asked = self._slice_to_compute(number, clipped)
         yield from self._pass_on(number, self._compute(number, closing, pieces_by_side, asked), asked, retention, closing)
 
     def _compute(self, number: int, closing: pa.Table, pieces: list[list[Piece]], asked: pa.Table) -> Iterable[pa.Table]:
@@ -304,7 +304,7 @@ class Program:
             for taker, side in takers if rows.num_rows else ():
                 for kept in self._prepare_rows(number, rows, taker, side):
                     if _is_streamed(self._steps[taker]):
-                        of_taker = self._asked(taker, shift_slices(closing, self._steps[taker].ahead_us, self.until_us))
+                        of_taker = self._slice_to_compute(taker, shift_slices(closing, self._steps[taker].ahead_us, self.until_us))
                         finished = self._steps[taker].operator.slices([number_rows([kept])], of_taker)
                         yield from self._pass_on(taker, finished, of_taker, retention, closing)
                     else:
@@ -330,7 +330,7 @@ class Program:
         """Return the steps that take a step's rows, each with the side that does."""
         return [(taker, side) for taker, step in enumerate(self._steps) for side, below in enumerate(step.below) if below == number]
 
-    def _asked(self, number: int, closing: pa.Table) -> pa.Table:
+    def _slice_to_compute(self, number: int, closing: pa.Table) -> pa.Table:
         """Return the slice to compute of a step: other steps need rows from before the first instant that leaves the query."""
         return closing if self._takers(number) else self._from_start(closing)
 

@@ -90,7 +90,7 @@ def _open(url: str) -> ObjectStore:
     try:
         return ObjectStore(url)
     except SinkError as error:
-        raise _refused(url.partition("?")[0], error.__cause__ or error) from None
+        raise _unreadable_error(url.partition("?")[0], error.__cause__ or error) from None
 
 
 @contextmanager
@@ -105,9 +105,9 @@ def _errors_translated(where: str) -> Iterator[None]:
             raise UnreachableError(
                 what, code="TG-REFERENCE-UNREACHABLE", where=where, fix="see whether it is up; then start again"
             ) from None
-        raise _refused(where, error) from None
+        raise _unreadable_error(where, error) from None
 
 
-def _refused(where: str, error: BaseException) -> RefusedError:
+def _unreadable_error(where: str, error: BaseException) -> RefusedError:
     fix = f"check the URL and the rights of these credentials; {urlsplit(where).scheme}:// takes them from the environment of the job"
     return RefusedError(f"the reference data cannot be read: {error}", code="TG-REFERENCE-FILE", where=where, fix=fix)

@@ -31,6 +31,7 @@ from query.sql.column_layout import Layout
 from query.sql.input_clauses import named_table
 from query.sql.scopes import Relation, ScopeNames, slot
 from query.sql.window_lengths import UNITS_US
+from tidegate.expressions.binding.analytic import whole_number
 from tidegate.expressions.binding.input_schema import ANY
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.evaluation.static_kinds import static_kind
@@ -134,7 +135,7 @@ class _OperatorCall:
         remaining = list(nodes)
         while remaining:
             node = remaining.pop(0)
-            if remaining and _is_unit(node) and _is_number(remaining[0]):
+            if remaining and _is_unit(node) and whole_number(remaining[0]) is not None:
                 yield self._length(node, remaining.pop(0))
             elif isinstance(node, (exp.Column, exp.Literal, exp.National, exp.Neg, exp.Null, exp.Boolean)):
                 yield ScalarBinder(self.source, scope).bind(node, event_clause="FROM")
@@ -222,10 +223,6 @@ def _is_unit(node: exp.Expr) -> bool:
     if not isinstance(node, exp.Column) or len(node.parts) != 1:
         return False
     return not node.parts[0].args.get("quoted") and node.name.lower() in UNITS_US
-
-
-def _is_number(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit() and len(str(node.this)) <= 18
 
 
 def _argument_text(argument: Argument, columns: Sequence[RowColumn]) -> str:

@@ -156,7 +156,7 @@ class BucketRun:
         pause_at("ctis sent")
         self._flush()
         pause_at("walked")
-        self._spent("acknowledge")
+        self._spend("acknowledge")
         return self._report()
 
     def _finish(self, released: list[Released], *, is_end: bool = False) -> None:
@@ -183,7 +183,7 @@ class BucketRun:
             self._first.look_at(feed.input, piece.events["value"], feed.payloads)
             for released in self._bucket.accept_in_parts(log, piece):
                 self._write(released)
-            self._spent("compute")
+            self._spend("compute")
             pause_at("piece written")
             self._events += piece.events.num_rows
             yield piece.nbytes
@@ -207,7 +207,7 @@ class BucketRun:
                 raise error_of_ordered_topic(error) from error
             if records is None:
                 return
-            self._spent("read")
+            self._spend("read")
             pause_at("piece read")
             yield self._bucket.route(log, decode(records, topic, partition))
 
@@ -217,13 +217,13 @@ class BucketRun:
             self._write(self._bucket.settle())
 
     def _write(self, released: list[Released]) -> None:
-        self._spent("compute")
+        self._spend("compute")
         for writer, results in zip(self._writers, released, strict=True):
             if writer is not None:
                 writer.write_events(results)
         for row in self._bucket.pop_bad_rows():
             self._letters.send(DeadLetter(row.reason, self._origin(row), row.key, row.value))
-        self._spent("write")
+        self._spend("write")
 
     def _origin(self, row: BadRow) -> str:
         if row.source is not None:
@@ -241,7 +241,7 @@ class BucketRun:
                 for sink in _cached_sinks(self._plan, number):
                     sink.publish(start_us, self._number, rows)
 
-    def _spent(self, on: str) -> None:
+    def _spend(self, on: str) -> None:
         now_s = time.perf_counter()
         self._seconds[on] += now_s - self._clock
         self._clock = now_s

@@ -49,6 +49,12 @@ class PartitionSummary:
     torn: int = 0
     unmet: BrokenPromise | None = None
 
+    @property
+    def broken(self) -> list[BrokenPromise]:
+        """The promises of CTIs that do not hold."""
+        found = [self.unmet, *(channel.check.broken for _, channel in sorted(self.channels.items()))]
+        return [promise for promise in found if promise is not None]
+
 
 @dataclass(slots=True)
 class Comparison:
@@ -110,8 +116,7 @@ def compare_topics(a: Side, b: Side, until_us: int | None, complete: bool, on_re
             for number in sorted(summary_a.channels.keys() | summary_b.channels.keys()):
                 _compare_channel(comparison, a, b, number, partition, until_us, complete)
             for label, summary in (("A", summary_a), ("B", summary_b)):
-                broken = [summary.unmet, *(channel.check.broken for _, channel in sorted(summary.channels.items()))]
-                comparison.broken += [(label, promise) for promise in broken if promise is not None]
+                comparison.broken += [(label, promise) for promise in summary.broken]
     comparison.differences.sort(key=lambda difference: difference.system_us)
     comparison.rosters = _compare_rosters(comparison, complete)
     return comparison
@@ -197,10 +202,10 @@ def add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition:
             channel.check.add_cti(offset, cti)
             channel.has_cti_before_start |= side.start_us is not None and cti.largest_us < side.start_us
         channel.check.add_events(events.slice(checked, len(events)) if checked else events)
-        channel.digest.add(_compared(side, events, until_us))
+        channel.digest.add(_comparable_events(side, events, until_us))
 
 
-def _compared(side: Side, events: EventColumns, until_us: int | None) -> EventColumns:
+def _comparable_events(side: Side, events: EventColumns, until_us: int | None) -> EventColumns:
     events = events if until_us is None else events.take_rows(np.flatnonzero(events.system_us < until_us))
     return events.without_numbers() if side.has_own_numbers else events
 
@@ -249,7 +254,7 @@ def reread_block(
     index = block * BLOCK_EVENTS if is_from_start else 0
     parts = []
     for piece in PartitionWalk(side, partition, (offset, number, seq - 1) if is_from_start else None).run():
-        events = _compared(side, piece.events.take_rows(np.flatnonzero(piece.events.number == number)), until_us)
+        events = _comparable_events(side, piece.events.take_rows(np.flatnonzero(piece.events.number == number)), until_us)
         indices = np.arange(index, index + len(events))
         parts.append(events.take_rows(np.flatnonzero((indices >= block * BLOCK_EVENTS) & (indices < end))))
         index += len(events)

@@ -15,7 +15,7 @@ from sinks.copying.feed import PartitionFeed
 from sinks.parquet_columns import Column
 from sinks.stores.base import StoreContext, Stream
 from sinks.stores.registry import make_store
-from tidegate.kafka.admin import Admin, Topic
+from tidegate.kafka.admin import Admin
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.outputs import OutputSettings
 from tidegate.verify.table_rows import StoreCheck, make_store_check, refused_positions
@@ -41,7 +41,8 @@ def find_table_changes(
             if check.below.get(partition, 0) < below:
                 yield f"{check.name}: partition {partition} stands at {check.below.get(partition, 0):,}, attested is {below:,}"
                 return
-        if _has_whole(admin, topic):
+        is_whole = not any(admin.starts(topic.all_partitions).values())
+        if is_whole:
             _accept_topic(check, context.stream, kafka, admin)
             check.finish()
             for difference in check.differences[:1]:
@@ -65,10 +66,6 @@ def _kind_of(name: str, table: OutputSettings, context: StoreContext) -> str:
             return kind
     fix = "check with the configuration that it was signed with"
     raise RefusedError(f"output {context.output} has no {name}", code="TG-STORE-NONE", where=f"outputs.{context.output}", fix=fix)
-
-
-def _has_whole(admin: Admin, topic: Topic) -> bool:
-    return not any(admin.starts(topic.all_partitions).values())
 
 
 def _accept_topic(check: StoreCheck, stream: Stream, kafka: Mapping[str, str], admin: Admin) -> None:

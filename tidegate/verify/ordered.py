@@ -92,8 +92,7 @@ class OrderedVerifier:
         check = OrderedCheck(unusable=self._unusable)
         for partition, summary in enumerate(summaries):
             check.duplicates += summary.duplicates + summary.torn
-            broken = [summary.unmet, *(channel.check.broken for _, channel in sorted(summary.channels.items()))]
-            check.broken += [promise for promise in broken if promise is not None]
+            check.broken += summary.broken
             for number in sorted({number for number, output in computed if output == partition} | summary.channels.keys()):
                 self._compare(check, (number, partition), summary.channels.get(number), computed.get((number, partition)))
         check.differences.sort(key=lambda difference: difference.system_us)

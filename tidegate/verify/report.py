@@ -202,7 +202,7 @@ def row_differences(stage: QueryStage) -> list[RowDifference]:
 
 def broken_promises(stage: QueryStage) -> list[tuple[str, BrokenPromise]]:
     """Return the promises of CTIs that do not hold, each with its topic."""
-    return [(channel.side.topic, promise) for channels in stage.topics.values() for channel in channels for promise in channel.broken]
+    return [(each.side.topic, promise) for channels in stage.topics.values() for each in channels for promise in each.summary.broken]
 
 
 def _row_difference_dict(difference: RowDifference) -> dict[str, Any]:

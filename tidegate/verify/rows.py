@@ -82,17 +82,17 @@ def row_bytes(rows: EventColumns) -> memoryview:
     """Return the bytes of rows that their digest is made of."""
     numbers = np.empty((len(rows), 2), dtype="<i8")
     numbers[:, 0], numbers[:, 1] = rows.seq, rows.system_us
-    parts: list[pa.Array] = [_fixed(numbers, 16)]
+    parts: list[pa.Array] = [_as_binary(numbers, 16)]
     for column in (rows.key, rows.value):
         length = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False).astype("<i4")
-        parts += [_fixed(length, 4), pc.fill_null(column, b"").cast(pa.large_binary())]
+        parts += [_as_binary(length, 4), pc.fill_null(column, b"").cast(pa.large_binary())]
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
     _, ends, octets = joined.buffers()
     bounds = np.frombuffer(ends, dtype=np.int64)
     return memoryview(octets)[int(bounds[joined.offset]) : int(bounds[joined.offset + len(joined)])]
 
 
-def _fixed(table: Any, width: int) -> pa.Array:
+def _as_binary(table: Any, width: int) -> pa.Array:
     ends = np.arange(0, (len(table) + 1) * width, width, dtype=np.int64)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(table))]
     return pa.Array.from_buffers(pa.large_binary(), len(table), buffers)

@@ -88,7 +88,7 @@ class QueryStage:
     def is_equal(self) -> bool:
         channels = [channel for channels in self.topics.values() for channel in channels]
         tables = [table for tables in self.tables.values() for table in tables]
-        return not any(channel.difference or channel.broken for channel in channels) and not any(
+        return not any(channel.difference or channel.summary.broken for channel in channels) and not any(
             [*(files.differences for files in self.files.values()), *(table.differences for table in tables)]
         )
 
@@ -277,7 +277,7 @@ def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> 
     recount = _plan_recount(request, plans, since_us)
     since_us = recount.from_us if since_us is None else max(since_us, NEVER if recount.from_us is None else recount.from_us)
     lookback_us = recount.plan.lookback_us
-    needed = _needed(recount, until_us)
+    needed = _needed_part(recount, until_us)
     below = [_plan(request, feed.input, not feed.is_result, needed, planned) for feed in recount.plan.feeds]
     files = {
         number: FilesCheck(output, plan.columns, listed[number], since_us, until_us)
@@ -288,12 +288,12 @@ def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> 
         others.leave_out("the results are not computed from their beginning")
     topics = _topic_partitions(request.admin, recount, since_us, until_us)
     stage = QueryStage(name, recount, since_us, until_us, topics, files, others.checks, others.notes)
-    stage.vouched_from_us = _vouched_from(below, lookback_us)
+    stage.vouched_from_us = _vouched_us(below, lookback_us)
     stage.notes += _query_notes(stage)
     return stage
 
 
-def _needed(recount: Recount, until_us: int | None) -> Part:
+def _needed_part(recount: Recount, until_us: int | None) -> Part:
     """Return which events the results of a recount before an instant are made from."""
     lookback_us, program = recount.plan.lookback_us, recount.plan.program()
     since_us = None if recount.from_us is None or lookback_us == UNBOUNDED else max(recount.from_us - lookback_us, 0)
@@ -302,7 +302,7 @@ def _needed(recount: Recount, until_us: int | None) -> Part:
     return Part(since_us, None if until_us is None else until_us + earlier_us)
 
 
-def _vouched_from(below: Sequence[Stage], lookback_us: int) -> int | None:
+def _vouched_us(below: Sequence[Stage], lookback_us: int) -> int | None:
     instants = [stage.vouched_from_us for stage in below]
     if None in instants:
         return None

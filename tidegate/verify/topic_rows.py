@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from ordering.model.step import Released
 from ordering.ticks import INFINITY, NEVER
-from tidegate.compare.promises import BrokenPromise
 from tidegate.compare.records import EventColumns, PartitionWalk, Side
 from tidegate.compare.topics import PartitionSummary, add_piece
 from tidegate.verify.ordered import event_columns
@@ -73,11 +72,6 @@ class TopicPartition:
     def c(self) -> int:
         """No later row is below this, by the topic's CTIs; microseconds."""
         return max((channel.check.c for channel in self.summary.channels.values()), default=NEVER)
-
-    @property
-    def broken(self) -> list[BrokenPromise]:
-        """The promises of CTIs that do not hold of the rows as they stand."""
-        return [channel.check.broken for _, channel in sorted(self.summary.channels.items()) if channel.check.broken is not None]
 
     def _is_due(self) -> bool:
         # A CTI numbers rows that are not there, or says that no row below its time is missing.

@@ -90,7 +90,7 @@ def picked_rows(place: Ints, first: Ints, last: Ints, *, rows_max: int = ROWS_MA
     """Return the number of the row that TopOne() picks in each window, by the *place* of all rows in its order; -1 without rows."""
     picked = np.full(len(first), -1, dtype=np.int64)
     for low, high in _chunks(first, last, rows_max):
-        top = _Runs.of(first[low:high], last[low:high]).ordered(place).top(1)
+        top = _Runs.of(first[low:high], last[low:high]).sort_by(place).top(1)
         picked[low + np.flatnonzero(np.diff(top.starts))] = top.rows
     return picked
 
@@ -130,7 +130,7 @@ class _Runs:
         """Return the runs, those of some windows empty."""
         return _Runs(self.first, _starts(np.where(windows, 0, np.diff(self.starts))), self.rows[~windows[self.owners]])
 
-    def ordered(self, place: Ints) -> _Runs:
+    def sort_by(self, place: Ints) -> _Runs:
         """Return the runs with each window's rows in the order of *place*, which has all rows there are; equal rows keep their order."""
         order = np.argsort(self.owners * (int(place.max(initial=0)) + 1) + place[self.rows], kind="stable")
         return _Runs(self.first, self.starts, self.rows[order])
@@ -193,7 +193,7 @@ def _collect_top(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     write = _element_writer(values[0], len('{"rank":,"value":},') + len(str(count)))
 
     def compute(runs: _Runs) -> Variant:
-        top, texts, is_too_long = write(runs.ordered(place).top(count))
+        top, texts, is_too_long = write(runs.sort_by(place).top(count))
         ranks = np.arange(1, len(top.rows) + 1) - np.repeat(top.starts[:-1], np.diff(top.starts))
         numbers = pa.array(ranks).cast(pa.string())
         elements = pc.binary_join_element_wise(pa.scalar('{"rank":'), numbers, pa.scalar(',"value":'), texts, pa.scalar("}"), pa.scalar(""))
@@ -231,7 +231,7 @@ def _top_one(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     place = _places(aggregate, values)
 
     def compute(runs: _Runs) -> Variant:
-        top = runs.ordered(place).top(1)
+        top = runs.sort_by(place).top(1)
         return gather(len(runs.first), [(np.flatnonzero(np.diff(top.starts)), repeat_rows(values[0], top.rows))])
 
     return compute
@@ -248,7 +248,7 @@ def _percentile(pick: Callable[[Variant, _Runs, Decimal], Variant]) -> Callable[
         place, known = _places(aggregate, values), values[0].valid_mask()
         assert aggregate.parameter is not None
         parameter = aggregate.parameter
-        return lambda runs: pick(values[0], runs.filter(known).ordered(place), parameter)
+        return lambda runs: pick(values[0], runs.filter(known).sort_by(place), parameter)
 
     return prepare
 

@@ -111,7 +111,7 @@ class AnalyticBinder:
     def _rows_back(self, call: exp.Expr) -> int:
         if len(call.expressions) < 2:
             return 1
-        offset = _whole_number(call.expressions[1])
+        offset = whole_number(call.expressions[1])
         if offset is None or offset < 1:
             fix = "LAST gives the row itself" if offset == 0 else "write a number"
             message, example = "LAG goes back a whole number of rows, 1 or more", "LAG(delay, 2) OVER (LIMIT DURATION(hour, 1))"
@@ -147,7 +147,7 @@ class AnalyticBinder:
         if unit_us is None:
             fix = suggest(spelled, UNITS_US, f"units are {', '.join(UNITS_US)}")
             raise self.source.error("WINDOW", node, f"there is no unit {spelled or args[0].sql(dialect='tsql')}", fix=fix)
-        number = _whole_number(args[1])
+        number = whole_number(args[1])
         if number is None or number < 1:
             raise self._error(name, "a duration is a whole number of units, 1 or more", node, fix="write a number")
         return unit_us * number
@@ -157,7 +157,7 @@ class AnalyticBinder:
         return self.source.error(code, node, message, fix=fix, example=example)
 
 
-def _whole_number(node: exp.Expr) -> int | None:
+def whole_number(node: exp.Expr) -> int | None:
     """Return the value of an integer literal of at most 18 digits, else None."""
     text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
     return int(text) if text.isdigit() and len(text) <= 18 else None

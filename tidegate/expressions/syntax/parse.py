@@ -17,7 +17,7 @@ from tidegate.expressions.syntax.common_mistakes import refuse_common_mistakes
 from tidegate.expressions.syntax.dialect import Asa
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.syntax.ignored_parts import refuse_ignored_parts
-from tidegate.expressions.syntax.statements import Declaration, split_statements
+from tidegate.expressions.syntax.statements import CLOSING, OPENING, Declaration, split_statements
 from tidegate.expressions.syntax.syntax_errors import SCRIPT_EXAMPLE, syntax_error
 
 SCRIPT_CHARACTERS_MAX = 262_144  # longest script accepted
@@ -26,8 +26,6 @@ NESTING_MAX = 100  # deepest nesting of brackets and CASE accepted
 TREE_DEPTH_MAX = 120  # deepest tree accepted: a chain of operators nests the tree without brackets
 
 _SELECT_PREFIX = "SELECT "
-_OPENING = {TokenType.L_PAREN, TokenType.CASE}
-_CLOSING = {TokenType.R_PAREN, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _REASONS = {
     "Invalid expression / Unexpected token": "unexpected word",
@@ -111,7 +109,7 @@ def _refuse_oversized(tokens: list[Token], source: Source) -> None:
     depth, prefixes = 0, 0
     for token in tokens:
         kind = token.token_type
-        depth += (kind in _OPENING) - (kind in _CLOSING)
+        depth += (kind in OPENING) - (kind in CLOSING)
         prefixes = prefixes + 1 if kind in _PREFIXES else 0
         if depth > NESTING_MAX or prefixes > NESTING_MAX:
             raise source.error("SIZE", token.start, f"nested more than {NESTING_MAX} deep", fix="write shorter expressions")

@@ -19,8 +19,9 @@ from tidegate.expressions.syntax.errors import Source, suggest, suggest_type
 _SET_EXAMPLE = "SET CASE_INSENSITIVE ON"
 _CREATE_EXAMPLE = "CREATE TABLE flights (delay bigint, plane.model nvarchar(max))"
 _JOINING = {TokenType.UNION, TokenType.ALL, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.DISTINCT}
-_OPENING = {TokenType.L_PAREN, TokenType.CASE}
-_CLOSING = {TokenType.R_PAREN, TokenType.END}
+# The tokens that open and close a nested part.
+OPENING = {TokenType.L_PAREN, TokenType.CASE}
+CLOSING = {TokenType.R_PAREN, TokenType.END}
 # Tokens that begin statements which this dialect does not have.
 _REFUSED = {
     *(TokenType.INSERT, TokenType.UPDATE, TokenType.DELETE, TokenType.MERGE, TokenType.TRUNCATE, TokenType.CREATE, TokenType.ALTER),
@@ -80,7 +81,7 @@ def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
         if kind is not TokenType.SEMICOLON:
             statements[-1].append(token)
         has_select |= depth == 0 and kind is TokenType.SELECT
-        depth += (kind in _OPENING) - (kind in _CLOSING)
+        depth += (kind in OPENING) - (kind in CLOSING)
     return [statement for statement in statements if statement]
 
 

@@ -14,19 +14,9 @@ from pathlib import Path
 
 # Spark puts the values of these on the JVM's command line.
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
-_PROPERTY_ESCAPES = {
-    "\\": "\\\\",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\f": "\\f",
-    " ": "\\ ",
-    "=": "\\=",
-    ":": "\\:",
-    "#": "\\#",
-    "!": "\\!",
-}
-_ARGUMENT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+_CONTROL_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+_PROPERTY_ESCAPES = _CONTROL_ESCAPES | {sign: f"\\{sign}" for sign in "\\ =:#!"}
+_ARGUMENT_ESCAPES = _CONTROL_ESCAPES | {sign: f"\\{sign}" for sign in '\\"'}
 
 
 @contextmanager
