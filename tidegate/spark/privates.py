@@ -65,6 +65,24 @@ def load_state_library(session: SparkSession) -> None:
         jvm.org.rocksdb.RocksDB.loadLibrary()
 
 
+def register_local_files(session: SparkSession, name: str, source: str) -> None:
+    """
+    Have Hadoop take the class *name* of a Java *source* for local files from now on, in this JVM. The compiler is the one that Spark brings
+    for the code it generates.
+    """
+    jvm: Any = session._jvm
+    compiler, files = jvm.org.codehaus.janino.SimpleCompiler(), jvm.org.apache.hadoop.fs.FileSystem
+    compiler.cook(source)
+    loader, root, conf = compiler.getClassLoader(), jvm.java.net.URI("file:///"), session.sparkContext._jsc.hadoopConfiguration()
+    # Only a copy names the class: what Spark sends along with tasks is read by a class loader that does not know it.
+    own = jvm.org.apache.hadoop.conf.Configuration(conf)
+    own.setClassLoader(loader)
+    own.setClass("fs.file.impl", loader.loadClass(name), jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileSystem"))
+    # Hadoop keeps one file system for each scheme and user: closing it makes room.
+    files.get(root, conf).close()
+    files.get(root, own)
+
+
 def count_executors(session: SparkSession) -> int:
     """Return how many executors a session has on its cluster; 0 also if Spark has stopped."""
     from py4j.protocol import Py4JError

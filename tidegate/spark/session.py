@@ -31,6 +31,7 @@ from tidegate.spark.launch.allocator import allocator_environment
 from tidegate.spark.launch.launch_files import launch_files
 from tidegate.spark.launch.lean_python import lean_python
 from tidegate.spark.launch.private_folder import make_private_folder
+from tidegate.spark.local_files import set_permissions_in_process
 from tidegate.spark.options import FIXED, LOCAL_CHECKPOINT, SOCKETS, java_options, local_conf
 from tidegate.spark.privates import (
     LOOKUP_PROGRAM_VARIABLE,
@@ -103,6 +104,7 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
         raise TidegateError(what, code="TG-SPARK-START", where="spark.master", fix=fix, example='master = "local[*]"') from error
     silence_accumulator_server(accumulator_server(started))
     if spark.master.startswith("local"):
+        threading.Thread(target=set_permissions_in_process, args=(started,), daemon=True).start()
         threading.Thread(target=_warm_worker, args=(started,), daemon=True).start()
         threading.Thread(target=load_state_library, args=(started,), daemon=True).start()
     return started

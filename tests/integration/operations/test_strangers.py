@@ -167,6 +167,10 @@ def test_no_setting_stands_on_a_command_line_and_no_file_is_open_to_others(stack
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     environment = {"SPARK_LOCAL_DIRS": str(scratch), "ACCOUNT_KEY": f"{CANARY}-4"}
+    program, changes = tmp_path / "chmod", tmp_path / "changes"
+    program.write_text(f'#!/bin/sh\necho "$@" >> "{changes}"\nexec /bin/chmod "$@"\n')
+    program.chmod(0o755)
+    environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
     with workspace(tmp_path / "space", stack, TABLES.format(topic=topic) + CONF) as space:
         killed = space.start_alone("ingest", "events", **environment)
         with Neighbours(killed, (scratch,)) as neighbours:
@@ -189,3 +193,4 @@ def test_no_setting_stands_on_a_command_line_and_no_file_is_open_to_others(stack
     assert [line for line in seen if CANARY in line] == []
     assert neighbours.open_files | second.open_files == set()
     assert list(scratch.iterdir()) == [], "both folders have gone"
+    assert not changes.exists(), "the JVM runs no program for each file of a checkpoint"

@@ -1,0 +1,44 @@
+"""
+Local files of Spark's checkpoints without a program for each.
+
+Hadoop gives every file and folder that it makes its permissions by running ``chmod``, twice a file with its checksum: a dozen processes
+for each batch of a job. The class below makes the system call itself. All else stays Hadoop's.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pyspark.sql import SparkSession
+
+from tidegate.spark.privates import register_local_files
+
+_CLASS = "TidegateLocalFiles"
+_SOURCE = f"""
+public class {_CLASS} extends org.apache.hadoop.fs.LocalFileSystem {{
+  public {_CLASS}() {{
+    super(new Raw());
+  }}
+
+  public static class Raw extends org.apache.hadoop.fs.RawLocalFileSystem {{
+    public void setPermission(org.apache.hadoop.fs.Path path, org.apache.hadoop.fs.permission.FsPermission permission)
+        throws java.io.IOException {{
+      if (permission.getStickyBit()) {{
+        super.setPermission(path, permission);
+      }} else {{
+        java.nio.file.Files.setPosixFilePermissions(
+            pathToFile(path).toPath(), java.nio.file.attribute.PosixFilePermissions.fromString(permission.toString()));
+      }}
+    }}
+  }}
+}}
+"""
+
+
+def set_permissions_in_process(session: SparkSession) -> None:
+    """
+    Have the JVM set the permissions of local files itself. Call it before a job uses its checkpoint, if the master is local: executors
+    elsewhere have JVMs of their own.
+    """
+    with suppress(Exception):  # Hadoop's own way is only slower
+        register_local_files(session, _CLASS, _SOURCE)
