@@ -113,9 +113,13 @@ class Job:
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {timeout_s:g} s: {self.last} {self.errors[-3000:]}") from None
+            raise AssertionError(f"still running after {timeout_s:g} s: {self._state()}") from None
         self._follower.join(10)
         return code
+
+    def _state(self) -> str:
+        """Return what is known of it if it hangs."""
+        return f"{self.last} {self.errors[-3000:]} {HOST.threads() if self._shares_jvm else ''}"
 
     def finish(self) -> dict[str, Any]:
         """Wait for an end without complaint; return the summary."""
@@ -162,7 +166,7 @@ class Job:
             if holds():
                 return
             assert self.running, f"ended ({self.wait()}) before {what}: {self.errors[-3000:]}"
-            assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}: {self.last} {self.errors[-3000:]}"
+            assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}: {self._state()}"
             # What is asked may read whole topics: that long the job has the machine for itself.
             time.sleep(max(_POLL_S, time.monotonic() - asked_s))
 

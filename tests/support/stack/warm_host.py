@@ -51,6 +51,8 @@ STARTS, HAS_DIED = "starts", "has died"
 """What the keeper is told of a job, with its process id: by the job itself, and by who has killed it."""
 _SESSION = "warm.session"
 _MESSAGE_BYTES_MAX, _FILES_MAX = 2**17, 2**12
+# Longer than a task takes that was told to end.
+_STOP_WAIT = "10s"
 IMPORTED = (
     "pyspark.daemon",
     "pyspark.sql.streaming",
@@ -350,6 +352,8 @@ def _keep_jvm(folder: Path, asked: socket.socket) -> None:
     listening = asked.dup()
     os.closerange(3, listening.fileno())
     os.closerange(listening.fileno() + 1, _FILES_MAX)
+    from py4j.protocol import Py4JJavaError
+
     from tidegate.settings.load import load
     from tidegate.spark.session import start_session
 
@@ -368,8 +372,18 @@ def _keep_jvm(folder: Path, asked: socket.socket) -> None:
         line.close()
         server.shutdown()
         session = spark._jvm.System.getProperties().remove(f"{_SESSION}.{pid}")
-        for query in session.streams().active() if session is not None else ():
-            query.stop()
+        if session is None:
+            return
+        session.conf().set("spark.sql.streaming.stopTimeout", _STOP_WAIT)
+        for query in session.streams().active():
+            try:
+                query.stop()
+            except Py4JJavaError:
+                # Its thread waits without end for a word of the driver, which was killed with a batch in its hands.
+                for thread in spark._jvm.java.lang.Thread.getAllStackTraces().keySet():
+                    if query.runId().toString() in thread.getName():
+                        thread.stop()
+                query.stop()
 
     while True:
         for key, _ in looking.select():

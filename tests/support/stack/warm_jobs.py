@@ -18,11 +18,15 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 from support.repository import ROOT
 from support.stack.warm_host import HAS_DIED, KEEPER_SOCKET, PROGRAM, SOCKET
 
 _START_S = 120.0
 _NAP_S = 0.05
+# A thread dump: how long the JVM takes to write it, how much of it is shown, and by which words the threads of jobs are known.
+_DUMP_S, _DUMP_CHARACTERS = 2.0, 30_000
+_THREADS = "stream execution", "Executor task", "py4j.commands", "deadlock"
 
 
 class WarmProcess:
@@ -115,7 +119,21 @@ class WarmHost:
             line.settimeout(_START_S)
             line.connect(str(self._folder / KEEPER_SOCKET))
             line.send(json.dumps([HAS_DIED, pid]).encode())
-            assert line.recv(64) == b"", "the keeper closes the line when it is done"
+            try:
+                assert line.recv(64) == b"", "the keeper closes the line when it is done"
+            except TimeoutError:
+                raise AssertionError(f"the JVM does not stop what a killed job has begun: {self.threads()}") from None
+
+    def threads(self) -> str:
+        """Return what the JVM's threads do that run jobs: if a job hangs, nothing else can tell why."""
+        assert self._process is not None
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            if process.name() == "java":
+                process.send_signal(signal.SIGQUIT)
+        time.sleep(_DUMP_S)
+        written = (self._folder / "host.log").read_text(errors="replace")
+        threads = written[written.rfind("Full thread dump") :].split("\n\n")
+        return "\n\n".join(thread for thread in threads if any(name in thread for name in _THREADS))[:_DUMP_CHARACTERS]
 
     def _start(self) -> None:
         self.end()
