@@ -33,7 +33,7 @@ check: style  ## style, types and all tests that need no service (3 minutes)
 	@$(MAKE) --no-print-directory -j 2 types quick-tests
 
 quick-tests: install
-	@$(PYTEST) -m "not integration and not heavy" --hypothesis-profile=check $(ARGS)
+	@$(PYTEST) -m "not integration and not heavy" $(ARGS)
 
 test: install  ## all that a change must pass (18 minutes on 2 cores); services in containers if Docker answers, else the embedded ones
 	@$(PYTEST) $(ARGS)

@@ -1,8 +1,8 @@
 """
 What every test shares: how hard Hypothesis tries, which tests run side by side, and in which order.
 
-Profiles of Hypothesis: ``check`` draws few examples, the default more, ``deep`` many, for a night or a release; ``CI=1`` draws
-the same examples on every machine. A failure prints what reproduces it. The summary says how many examples were run, how many of
+Profiles of Hypothesis: the default draws few examples, also of tests that name a number, ``deep`` many, for a night or a release; ``CI=1``
+draws the same examples on every machine. A failure prints what reproduces it. The summary says how many examples were run, how many of
 them were runs of whole queries compared byte by byte, and how often tests killed what they test (their property ``kills``).
 """
 
@@ -37,8 +37,8 @@ _BASE = settings(
     # The same examples in every run, and none remembered from an earlier one.
     **({"derandomize": True, "database": None} if os.environ.get("CI") else {}),
 )
-_CHECKED = 15
-for _name, _examples in (("check", _CHECKED), ("default", 25), ("deep", 900)):
+_FEW = 15
+for _name, _examples in (("default", _FEW), ("deep", 900)):
     settings.register_profile(_name, _BASE, max_examples=_examples)
 settings.load_profile("default")
 
@@ -93,12 +93,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         deep = [item for item in items if item.get_closest_marker("deep")]
         config.hook.pytest_deselected(items=deep)
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
-    if settings.get_current_profile_name() == "check":
-        # The number that a test names itself is one for make test.
+    if settings.get_current_profile_name() == "default":
         for item in items:
             own = getattr(getattr(item, "obj", None), _OWN_SETTINGS, None)
-            if own is not None and own.max_examples > _CHECKED:
-                setattr(item.obj, _OWN_SETTINGS, settings(own, max_examples=_CHECKED))  # type: ignore[attr-defined]
+            if own is not None and own.max_examples > _FEW:
+                setattr(item.obj, _OWN_SETTINGS, settings(own, max_examples=_FEW))  # type: ignore[attr-defined]
     took_s = read_durations()
     items.sort(key=lambda item: -took_s.get(item.path.relative_to(ROOT).as_posix(), 0.0))
 

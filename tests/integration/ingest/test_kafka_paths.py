@@ -353,6 +353,7 @@ def test_a_partition_that_is_not_there_is_an_error(properties: dict[str, str]) -
     producer.discard()
 
 
+@pytest.mark.parametrize("path", ["auto", pytest.param("off", marks=pytest.mark.deep)], indirect=True)
 def test_a_full_queue_and_a_broker_that_restarts_lose_and_double_nothing(stack: Stack, properties: dict[str, str]) -> None:
     """Level 1: more than the queue holds, the broker stopped in the middle: every record once, in order, by writer and by reader."""
     topic, count = create(stack.bootstrap, fresh("paths"), 1), 250_000

@@ -102,8 +102,10 @@ def skips_that_verify_names(space: Workspace) -> list[str]:
     return [note for note in told["notes"] if note.startswith("skipped")]
 
 
-@pytest.mark.parametrize("compression", ["gzip", "none"])
-@pytest.mark.parametrize("native", ["auto", "off"])
+@pytest.mark.parametrize(
+    ("native", "compression"),
+    [("auto", "none"), ("off", "gzip"), *(pytest.param(*pair, marks=pytest.mark.deep) for pair in (("auto", "gzip"), ("off", "none")))],
+)
 def test_a_broken_batch_is_an_error_and_neither_what_stands_before_it_nor_behind_it(
     stack: Stack, native: str, compression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

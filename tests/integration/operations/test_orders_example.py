@@ -11,7 +11,7 @@ import pytest
 from support.postgres_server import PostgresServer
 from support.repository import ROOT
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
 
 def test_the_example_runs_and_says_that_it_is_right(tmp_path: Path) -> None:

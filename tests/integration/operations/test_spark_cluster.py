@@ -15,7 +15,7 @@ from support.stack.topics import create, fresh, produce
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
 EVENTS = 50
 _PROJECT = Path(__file__).parents[3]

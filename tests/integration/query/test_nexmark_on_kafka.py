@@ -17,7 +17,7 @@ from nexmark.on_files import OnFiles
 from nexmark.on_kafka import OnKafka
 from running import Bench
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 PARTITIONS = 4
 
 

@@ -18,7 +18,7 @@ from ordering.ticks import SECOND_US, format_tick
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 EVENTS, PARTITIONS = 8_000, 2
 START_US = START_MS * 1000
 TABLES = """

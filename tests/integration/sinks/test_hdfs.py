@@ -77,6 +77,7 @@ def _write_for_ever(url: str, has_begun: Event) -> None:
         place.write("large", LARGE)
 
 
+@pytest.mark.deep
 def test_killed_writers_leave_a_whole_file_or_none(url: str, record_property: Callable[[str, object], None]) -> None:
     """Two at once, one killed at any moment: a reader sees all of a file or none of it; the next writer clears what they left."""
     seen, context = set(), multiprocessing.get_context("spawn")
@@ -101,6 +102,7 @@ def test_killed_writers_leave_a_whole_file_or_none(url: str, record_property: Ca
     assert unfinished(url) == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("octets", "towards"), [(1, "server"), (300, "server"), (600, "server"), (1, "client"), (800, "client"), (1500, "client")]
 )
@@ -118,6 +120,7 @@ def test_a_lost_answer_neither_loses_nor_doubles(server: HdfsServer, url: str, o
     assert unfinished(url) == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("killed", ["namenode", "datanode"])
 def test_a_server_that_is_away_is_waited_for(server: HdfsServer, url: str, killed: str) -> None:
     """What was written stays, the write goes on as soon as the server is back; until then the log says for what it waits."""

@@ -120,7 +120,7 @@ def hourly(hour: int, count: int = 10) -> list[Event]:
     return [Event(0, (hour * 3600 + at + 1) * SECOND, {"k": "ab"[at % 2], "v": at}) for at in range(count)]
 
 
-@pytest.mark.parametrize("kind", SQL)
+@pytest.mark.parametrize("kind", [kind if kind in ("sum", "hopping") else pytest.param(kind, marks=pytest.mark.deep) for kind in SQL])
 def test_a_finish_looks_at_nothing_that_only_later_windows_need(kind: str) -> None:
     """A week of hourly batches: but for the hours in which windows end, each looks at its own rows alone, the last like the first."""
     program, retention, looked, results = program_of(SQL[kind], [InputSchema("x")]), Retention(), Looked(), 0
@@ -231,7 +231,7 @@ def test_other_substreams_keep_their_rows() -> None:
     assert {sub for rows in retention.tables(name) for sub in rows["sub"].to_pylist()} == {1}
 
 
-@pytest.mark.parametrize("left", ["", "LEFT "])
+@pytest.mark.parametrize("left", [pytest.param("", marks=pytest.mark.deep), "LEFT "])
 def test_a_join_looks_old_rows_up_by_their_keys(left: str) -> None:
     """Orders and the payments a day later: in the tenth day a batch looks at no more rows than in the second."""
     sql = f"SELECT o.id, p.id AS paid FROM orders o {left}JOIN payments p ON o.id = p.of AND DATEDIFF(day, o, p) BETWEEN 0 AND 6"

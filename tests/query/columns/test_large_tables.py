@@ -83,6 +83,7 @@ def test_what_waits_is_worked_on_in_the_order_of_time(rows: list[tuple[int, int,
     assert found == sorted(table.to_pylist(), key=lambda row: (row["system_us"], row["partition_id"], row["offset"]))
 
 
+@pytest.mark.deep
 @pytest.mark.heavy
 def test_more_bytes_than_an_array_can_have() -> None:
     """More than two gigabytes in one table, for real."""

@@ -95,6 +95,7 @@ def test_texts_beyond_offsets_of_32_bits_change_no_result(sql: str) -> None:
     assert pa.concat_tables(parts).combine_chunks() == whole.combine_chunks()
 
 
+@pytest.mark.deep
 @pytest.mark.heavy
 def test_a_column_of_more_than_two_gigabytes_is_one_column() -> None:
     """The bound as it is: what Arrow refuses to join is joined, and values taken from it are as all others."""

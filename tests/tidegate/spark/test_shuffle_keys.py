@@ -16,6 +16,7 @@ from tidegate.spark.shuffle_keys import even_labels
 SHAPES = [(1, 1), (4, 2), (7, 3), (16, 4), (5, 8), (64, 12)]
 
 
+@pytest.mark.deep
 @pytest.mark.heavy
 def test_labels_fall_evenly_into_the_partitions_of_a_real_spark() -> None:
     """Number k goes to shuffle partition k mod n: Spark sends a row to pmod(hash(key), n)."""
