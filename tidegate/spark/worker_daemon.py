@@ -15,7 +15,7 @@ import sys
 from tidegate.spark.launch.private_folder import share_results
 from tidegate.spark.privates import STATEFUL_WORKER
 
-_HEAVY = ("pandas", "pyarrow", "duckdb", "confluent_kafka", "structlog", "pydantic", "fastavro", "pyspark.sql.streaming")
+_HEAVY = ("pandas", "pyarrow", "duckdb", "confluent_kafka", "structlog", "pydantic_settings", "fastavro", "pyspark.sql.streaming")
 
 if __name__ == "__main__":
     # As the command line sets it, which workers on other machines do not inherit.
