@@ -13,6 +13,7 @@ Spark carries ranges and reports. Events go from Kafka through the stage to Kafk
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -20,14 +21,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
-from ingest.journal.topic_identity import ANSWER_S, TopicIdentity
+from ingest.journal.topic_identity import TopicIdentity
 from ingest.planned_range import RANGE_SCHEMA
 from ingest.start.apply import apply
 from ingest.start.decide import decide
 from ingest.start.survey import survey_start
 from ingest.time_warnings import start_warnings
 from tidegate.checkpoint.output_start import Start
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.admin import ANSWER_S, Admin
 from tidegate.observe.logs import get_logger
 from tidegate.observe.recovery_report import Recovery
 from tidegate.settings.load import Settings
@@ -88,11 +89,4 @@ def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
 
 def make_end_lookup(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
     """Return a function that asks the brokers for ends of partitions, and refuses a topic that is not the one the job began with."""
-    admin = Admin(plan.kafka, ANSWER_S)
-    identity = TopicIdentity(plan)
-
-    def ends(partitions: Sequence[Partition]) -> dict[Partition, int]:
-        identity.check(admin)
-        return admin.ends(partitions)
-
-    return ends
+    return partial(TopicIdentity(plan).find_ends, Admin(plan.kafka, ANSWER_S))

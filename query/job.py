@@ -13,6 +13,7 @@ With OVER each ordered partition is a bucket. Without it there is one bucket, on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -38,7 +39,7 @@ from tidegate.checkpoint.binding import read_binding, with_bound_tasks
 from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.admin import ANSWER_S, Admin
 from tidegate.observe.logs import get_logger
 from tidegate.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.settings.load import Settings
@@ -47,9 +48,6 @@ from tidegate.spark.deferred import Deferred
 from tidegate.spark.offset_log import last_batches
 from tidegate.spark.session import OnReports, Stage, start_stage
 from tidegate.spark.state_store import StageProcessor
-
-# How long a running job waits for the brokers' answers.
-ANSWER_S = 5.0
 
 _log = get_logger("query")
 
@@ -115,14 +113,8 @@ def recovery(plan: QueryPlan) -> Recovery:
 
 def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
     """Return a function that asks the brokers for ends of partitions, and refuses a topic that is not the one the job began with."""
-    admin, folder = Admin(plan.kafka, ANSWER_S), Path(plan.checkpoint)
-    topics = KnownTopics(bound_topic_ids(read_binding(folder) or {}), str(folder), WAYS_OUT)
-
-    def ends(partitions: Sequence[Partition]) -> dict[Partition, int]:
-        topics.check(admin)
-        return admin.ends(partitions)
-
-    return ends
+    topics = KnownTopics(bound_topic_ids(read_binding(Path(plan.checkpoint)) or {}), plan.checkpoint, WAYS_OUT)
+    return partial(topics.find_ends, Admin(plan.kafka, ANSWER_S))
 
 
 def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: OnReports) -> StreamingQuery:

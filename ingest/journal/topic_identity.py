@@ -9,8 +9,6 @@ from __future__ import annotations
 from ingest.config import IngestPlan
 from tidegate.checkpoint.known_topics import KnownTopics
 
-# How long a running job waits for the brokers' answers.
-ANSWER_S = 5.0
 WAYS_OUT = (
     "begin anew in a new ordered topic (set ordered_topic), or delete the ordered topic and its checkpoint folder: "
     "positions and numbers of the old topic mean nothing in the new one"

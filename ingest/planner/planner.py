@@ -34,7 +34,7 @@ from ingest.planner.truncated_logs import TruncatedLogs
 from ingest.skips import first_read, spans_within
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import NEVER
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.admin import ANSWER_S, Admin
 from tidegate.kafka.failures import is_hopeless
 from tidegate.observe.logs import configure_worker, get_logger
 from tidegate.spark.data_source import RangePlanner, Ranges
@@ -42,7 +42,6 @@ from tidegate.spark.range_rows import write_row
 from tidegate.spark.shuffle_keys import even_labels
 
 _RETRY_S = 1.0
-_ANSWER_S = 5.0
 # Refusals that waiting does not cure; after any other the planner logs a warning and tries again.
 _FINAL_REFUSALS = ("TG-JOURNAL-LOST", "TG-LOG-CUT", "TG-ROSTER", "TG-TOPIC-ENDED")
 
@@ -57,7 +56,7 @@ class Planner(RangePlanner):
 
     @cached_property
     def _admin(self) -> Admin:
-        return Admin(self._plan.kafka, _ANSWER_S)
+        return Admin(self._plan.kafka, ANSWER_S)
 
     @cached_property
     def _log(self) -> FilteringBoundLogger:

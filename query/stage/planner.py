@@ -22,14 +22,13 @@ from query.stage.batch_cuts import BatchCutter, even_shares
 from query.stage.offsets import Offset
 from query.stage.planned_range import QueryRange
 from tidegate.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.admin import ANSWER_S, Admin
 from tidegate.kafka.failures import is_hopeless
 from tidegate.observe.logs import configure_worker, get_logger
 from tidegate.spark.data_source import RangePlanner, Ranges
 from tidegate.spark.range_rows import write_row
 
 _RETRY_S = 1.0
-_ANSWER_S = 5.0
 
 
 class Planner(RangePlanner):
@@ -43,7 +42,7 @@ class Planner(RangePlanner):
     @cached_property
     def _admin(self) -> Admin:
         configure_worker()
-        return Admin(self._plan.kafka, _ANSWER_S)
+        return Admin(self._plan.kafka, ANSWER_S)
 
     @cached_property
     def _cutter(self) -> BatchCutter | None:

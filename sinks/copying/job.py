@@ -22,7 +22,7 @@ from sinks.stores.base import StoreContext, Stream
 from sinks.stores.registry import make_store
 from tidegate.access_rights import sink_rights
 from tidegate.checkpoint.known_topics import KnownTopics
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.admin import ANSWER_S, Admin
 from tidegate.kafka.dead_letters import DeadLetterWriter, ensure_dead_letter_topic
 from tidegate.observe.logs import get_logger
 from tidegate.observe.progress_store import ProgressPublisher, sink_key
@@ -32,8 +32,6 @@ from tidegate.settings.load import Settings
 from tidegate.settings.tables.outputs import OutputSettings
 from tidegate.settings.tables.redis import RedisSettings
 
-# How long a running job waits for the brokers' answers.
-ANSWER_S = 5.0
 # How long an ending job waits for the batch under way.
 _END_S = 30.0
 
@@ -113,11 +111,13 @@ class SinkJob:
         self._copiers = {kind: list(_make_copiers(kind, copy, plan.context)) for kind, copy in plan.copies.items()}
         self._log = get_logger("sink", output=plan.output)
         self._admin = Admin(plan.kafka, ANSWER_S)
-        self._topics = KnownTopics({stream.name: stream.id}, plan.output, "start the sink again: it says what can be done")
+        topics = KnownTopics({stream.name: stream.id}, plan.output, "start the sink again: it says what can be done")
         self._publisher = ProgressPublisher(
             plan.redis, sink_key(plan.output), output=plan.output, reads=stream.name, stores=sorted(plan.copies)
         )
-        self._watch = RecoveryWatch(plan.recovery, self._find_ends, self._publisher, self._log, {"its stores": self._waits_for})
+        self._watch = RecoveryWatch(
+            plan.recovery, partial(topics.find_ends, self._admin), self._publisher, self._log, {"its stores": self._waits_for}
+        )
 
     def __enter__(self) -> SinkJob:
         stream = self._plan.context.stream
@@ -201,10 +201,6 @@ class SinkJob:
         # Of several copiers that wait for the same the first says since when.
         first = {wait.partition(": ")[2]: wait for wait in reversed(waits)}
         return "; ".join(sorted(first.values()))
-
-    def _find_ends(self, places: Sequence[tuple[str, int]]) -> Positions:
-        self._topics.check(self._admin)
-        return self._admin.ends(places)
 
 
 def _make_copiers(kind: str, copy: CopyPlan, context: StoreContext) -> list[Copier]:

@@ -7,7 +7,7 @@ restart: it counts as deleted only after several checks in a row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ordering.errors import UnreachableError
 from tidegate.checkpoint.binding import check_same_topics
@@ -33,3 +33,8 @@ class KnownTopics:
             problem = f"topic {missing[0]} is not found: it was deleted, or its brokers are coming back"
             raise UnreachableError(problem, code="TG-TOPIC-MISSING", where=missing[0])
         check_same_topics(self._ids, current, self._where, self._fix)
+
+    def find_ends(self, admin: Admin, partitions: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return the end of each partition, after a :meth:`check`."""
+        self.check(admin)
+        return admin.ends(partitions)

@@ -60,6 +60,8 @@ _NO_ANSWER = {
     KafkaError._SSL,
 }
 _MET_BY_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
+# How long a running job waits for an answer, seconds.
+ANSWER_S = 5.0
 _TRY_S = 1.0
 # How long a refused connection and an unknown name are tried again, seconds: a stage is ready to connect a second or two after its start.
 REFUSED_S = 1.0
