@@ -98,7 +98,7 @@ class PolicyBreakWarning:
     def _find(self) -> dict[str, Any] | None:
         events = self._recent["events"]
         broken = least_broken(self._recent)
-        # Once it is told, it stays until half of that is reached: a share that wavers is told once.
+        # Once reported it stays until half of that is reached: a share that wavers is reported once.
         bound = SHARE_MAX if self.finding is None else SHARE_MAX / 2
         if events < EVENTS_MIN or broken <= bound * events:
             return None

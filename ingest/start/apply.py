@@ -95,9 +95,9 @@ def _begin(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) 
 def _recovery(plan: IngestPlan, survey: Survey, start: Start, ends: Mapping[Partition, int]) -> Recovery:
     positions = plan.starts if survey.done is None else survey.done.partitions
     has_checkpoint = survey.last_planned >= 0
-    begun = RecoveryKind.NEW if start.start_us is None else RecoveryKind.START
+    from_start = RecoveryKind.NEW if start.start_us is None else RecoveryKind.START
     return Recovery(
-        RecoveryKind.CHECKPOINT if has_checkpoint else RecoveryKind.CTIS if plan.promises else begun,
+        RecoveryKind.CHECKPOINT if has_checkpoint else RecoveryKind.CTIS if plan.promises else from_start,
         {partition: position.next_offset for partition, position in positions.items()},
         dict(ends),
         batch=survey.last_finished if has_checkpoint else None,

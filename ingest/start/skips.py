@@ -54,11 +54,11 @@ def apply_skips(plan: IngestPlan, survey: Survey, gaps: tuple[Skip, ...], admin:
             book.write(skip)
         in_force[skip.place] = skip
         _log.warning("offsets will be skipped", skip=skip.describe(), until=skip.end)
-    taken = tuple(skip for _, skip in sorted(in_force.items()))
+    in_order = tuple(skip for _, skip in sorted(in_force.items()))
     undone = tuple(skip for skip in known.undone if skip.place not in in_force and skip.input_partition in plan.partitions)
-    book.put_in_force(taken)
-    write_skips(Path(plan.checkpoint), taken)
-    skips = (*taken, *undone)
+    book.put_in_force(in_order)
+    write_skips(Path(plan.checkpoint), in_order)
+    skips = (*in_order, *undone)
     return replace(plan, skips=skips, compared=_offsets_to_compare(plan, skips, judged, survey.planned, journal))
 
 

@@ -144,18 +144,18 @@ class _Channel:
     def accept_in_sequence(self, events: _EventRun, promises: list[_Promise], harvest: _Harvest) -> None:
         before = self.last
         chosen, gaps = _next_in_line(before, events.seq)
-        taken = events[chosen]
-        self.last += len(taken)
-        harvest.accepted.append(taken)
+        chosen_events = events[chosen]
+        self.last += len(chosen_events)
+        harvest.accepted.append(chosen_events)
         harvest.gaps += gaps
-        harvest.duplicates += len(events) - len(taken) - gaps
+        harvest.duplicates += len(events) - len(chosen_events) - gaps
         promises, self.waiting = self.waiting + promises, []
         for promise in promises:
             offset, n, c, listed = promise
             if n > self.last + 1:
                 self.waiting.append(promise)
                 continue
-            completed = offset if n <= before + 1 else max(offset, int(taken.position[n - 2 - before]))
+            completed = offset if n <= before + 1 else max(offset, int(chosen_events.position[n - 2 - before]))
             harvest.applied.append((completed, self.number, c))
             if listed:
                 harvest.listed.append((completed, self.number, listed))
@@ -261,10 +261,10 @@ class PartitionReader:
     def _promises(self, log: Log) -> dict[int, list[_Promise]]:
         """Return the CTIs of each channel in log order; a CTI in several parts is at its last part."""
         promises: dict[int, list[_Promise]] = {}
-        begun = self._list_assembler.incomplete
+        incomplete = self._list_assembler.incomplete
         for offset, cti in log.ctis:
             listed: _List | None = cti.listed
-            if begun or cti.parts > 1:
+            if incomplete or cti.parts > 1:
                 listed = self._list_assembler.add_part(cti)
             if listed is not None:
                 promises.setdefault(cti.number, []).append((offset, cti.n, cti.c, listed))
@@ -293,13 +293,13 @@ class PartitionReader:
     ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]], list[tuple[int, Roster]]]:
         """Raise channels, frontier and roster; return their rises. At one offset the roster is applied first, then the largest c."""
         version = self._roster.version if self._roster else -1
-        met = [(offset, cti.roster) for offset, cti in log.ctis if cti.roster.version > version and cti.part == cti.parts - 1]
+        rosters_met = [(offset, cti.roster) for offset, cti in log.ctis if cti.roster.version > version and cti.part == cti.parts - 1]
         rosters: list[tuple[int, Roster]] = []
         progress: list[tuple[int, int, int]] = []
         frontier: list[tuple[int, int]] = []
         for offset, number, c in sorted(applied, key=lambda promise: (promise[0], -promise[2])):
-            while met and met[0][0] <= offset:
-                self._apply_roster(*met.pop(0), rosters, frontier)
+            while rosters_met and rosters_met[0][0] <= offset:
+                self._apply_roster(*rosters_met.pop(0), rosters, frontier)
             channel = self._channels[number]
             if c > channel.c:
                 held_back = channel.c <= self._frontier
@@ -307,7 +307,7 @@ class PartitionReader:
                 progress.append((offset, number, c))
                 if held_back:
                     self._raise_frontier(offset, frontier)
-        for offset, roster in met:
+        for offset, roster in rosters_met:
             self._apply_roster(offset, roster, rosters, frontier)
         return progress, frontier, rosters
 
@@ -417,11 +417,11 @@ def _next_in_line_over_gaps(last: int, seq: Ints) -> tuple[Ints, int]:
     return np.concatenate(chosen), gaps
 
 
-def _in_log_order(taken: list[_EventRun], plain: Log | None, first_row: int) -> tuple[Ints, Ints]:
+def _in_log_order(accepted: list[_EventRun], plain: Log | None, first_row: int) -> tuple[Ints, Ints]:
     """Return rows and positions in the order of acceptance; *plain* is the log if each event is accepted at its own record."""
-    if plain is not None and sum(map(len, taken)) == len(plain):
+    if plain is not None and sum(map(len, accepted)) == len(plain):
         return np.arange(first_row, first_row + len(plain), dtype=np.int64), plain.log_offset
-    together = _EventRun.join(taken)
+    together = _EventRun.join(accepted)
     # At one record only events of its own channel are accepted, already in order: a stable sort keeps that order.
     order = np.argsort(together.position, kind="stable")
     return together.row[order], together.position[order]

@@ -1,7 +1,7 @@
 """
 Tables of stores that an attestation was given for: whether what stands in them is still what was attested.
 
-Law: the attested results must stand, and nothing else but results that came later; those may stand or not. Which rows they are is told by
+Law: the attested results must stand, and nothing else but results that came later; those may stand or not. Which rows they are is shown by
 the result topic, whose rows the attestation covers too. If no result came later, the digest of the table must be the attested one as well.
 """
 

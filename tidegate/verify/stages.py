@@ -2,7 +2,7 @@
 The stages of a verification, raw topics first: ordered topics, then the queries that read them, up to what is to be verified.
 
 Law: a stage is compared with what follows from its input as it stands. So if every stage is equal, what is verified follows from the raw
-topics; a stage that cannot be checked is told, with the instant from which on its results follow from what is left.
+topics; a stage that cannot be checked is named, with the instant from which on its results follow from what is left.
 
 All stages are planned first and then run at the same time, as none needs what another has found. An ordered topic is read once: by a query
 that is computed from it, which hands its records to the comparison of the topic itself.

@@ -27,8 +27,8 @@ from tidegate.verify.rows import Row, RowDifference
 
 _MEMORY = "256MB"
 _FETCHED_ROWS = 10_000
-# Most missing and extra rows that are looked at, to find out which of them are one row with other values, and most differences told.
-_FETCHED_DIFFERENCES, _TOLD = 200, 20
+# Most missing and extra rows that are looked at, to find out which of them are one row with other values, and most differences shown.
+_FETCHED_DIFFERENCES, _SHOWN = 200, 20
 _TABLES = """
 CREATE TABLE standing (key VARCHAR, line VARCHAR);
 CREATE TABLE computed (key VARCHAR, line VARCHAR, part INTEGER, seq BIGINT, system_us BIGINT, record_key BLOB, optional BOOLEAN)
@@ -153,7 +153,7 @@ class UnorderedRows:
             _Extra(*row)
             for row in self._database.execute(f"SELECT key, line FROM extra ORDER BY line LIMIT {_FETCHED_DIFFERENCES}").fetchall()
         ]
-        return max(count[0] for count in counts if count), list(self._pair(missing, extra))[:_TOLD]
+        return max(count[0] for count in counts if count), list(self._pair(missing, extra))[:_SHOWN]
 
     def _insert(self, table: str, rows: pa.Table, columns: Sequence[str], more: Sequence[str] = ()) -> None:
         if not len(rows):

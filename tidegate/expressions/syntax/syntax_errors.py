@@ -120,5 +120,5 @@ def _likeness(written: str, keyword: str) -> float:
 
 def _clause_example(before: str) -> str:
     """Return an example of the clause that the text before the mistake ends in."""
-    begun = [match[0].upper() for match in re.finditer(rf"\b({'|'.join(_CLAUSES)})\b", _SKIPPED.sub(" ", before), re.IGNORECASE)]
-    return _CLAUSES[begun[-1]] if begun else SCRIPT_EXAMPLE
+    clauses = [match[0].upper() for match in re.finditer(rf"\b({'|'.join(_CLAUSES)})\b", _SKIPPED.sub(" ", before), re.IGNORECASE)]
+    return _CLAUSES[clauses[-1]] if clauses else SCRIPT_EXAMPLE
