@@ -50,6 +50,14 @@ _OTHERS = (
     ValidationException,
     ValueError,
 )
+# What a ValueError says if the settings of the catalog are to blame.
+_SETTINGS_WORDS = (
+    "URI missing",
+    "is not a valid CatalogType",
+    "Could not infer the catalog type",
+    "Could not initialize",
+    "No default path is set",
+)
 
 
 @contextmanager
@@ -60,4 +68,5 @@ def translate_errors(where: str) -> Iterator[None]:
     except CommitFailedException:
         raise
     except (*_USERS, *_OTHERS) as error:
-        raise translated(error, "Iceberg", where, is_users=isinstance(error, _USERS)) from None
+        is_users = isinstance(error, _USERS) or any(words in str(error) for words in _SETTINGS_WORDS)
+        raise translated(error, "Iceberg", where, is_users=is_users) from None

@@ -133,6 +133,8 @@ def find_target(
     there = _read_columns(connection, name)
     if not there:
         # It will be made.
+        if access == "check" and _relation(connection, TableName(name.schema, PROGRESS_TABLE)) is not None:
+            _check_not_lost(connection, name)
         _check_key_columns(name, settings.primary_key, [column for column, _ in columns])
         return Target(name, tuple(column for column, _ in columns), settings.primary_key)
     missing = [(column, kind) for column, kind in columns if _find(there, column) is None]

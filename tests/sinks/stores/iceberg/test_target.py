@@ -19,7 +19,7 @@ from support.iceberg_reader import read_metadata, read_rows
 from support.stores.writers import batch, pause_with, refusal_of, write_at_once
 
 from ordering.errors import UnreachableError
-from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, Stream
+from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, StoreError, Stream
 from sinks.stores.iceberg import rest_line
 from sinks.stores.iceberg import store as module
 from sinks.stores.registry import make_store
@@ -124,6 +124,11 @@ def test_what_cannot_be_made_is_refused_before(tmp_path: Path) -> None:
     assert "unable to open" in refusal_of(store_of(tmp_path, catalog=away)).what
     unknown = {**catalog_of(tmp_path), "uri": "nosuch://x"}
     assert refusal_of(store_of(tmp_path, catalog=unknown)).code == "TG-STORE-REFUSED"
+    for wrong in ({}, {"type": "sql"}, {"type": "sqlite", "uri": "x"}, {"uri": "x"}):
+        assert refusal_of(store_of(tmp_path, catalog=wrong)).code == "TG-STORE-REFUSED"
+    nowhere = {key: value for key, value in catalog_of(tmp_path).items() if key != "warehouse"}
+    with pytest.raises(StoreError, match="No default path"):
+        store_of(tmp_path, catalog=nowhere).prepare()
 
 
 def test_rows_that_do_not_fit_are_refused_alone(tmp_path: Path) -> None:
