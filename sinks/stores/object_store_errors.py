@@ -21,9 +21,11 @@ from tidegate.secret_masking import scrub
 _USER_WORDS = (
     "access denied",
     "accessdenied",
+    "could not create local directory",
     "does not exist or you don't have access",
     "forbidden",
     "invalidaccesskeyid",
+    "invalid table location",
     "invariant",
     "no space left",
     "nosuchbucket",

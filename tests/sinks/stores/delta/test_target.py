@@ -76,6 +76,10 @@ def test_a_table_that_does_not_fit_is_refused(tmp_path: Path, columns: Any, sett
 def test_what_cannot_be_made_is_refused_before(tmp_path: Path) -> None:
     """Partitions that are no columns, columns that differ in case alone, a scheme that nobody knows, a table that forgets."""
     assert "no column day" in refusal_of(store_of(tmp_path / "a", partition_by=["day"])).what
+    (tmp_path / "file").touch()
+    assert refusal_of(store_of(tmp_path / "file")).code == "TG-STORE-REFUSED"
+    with pytest.raises(StoreError, match="Could not create local directory"):
+        store_of(Path("/proc/lake")).prepare()
     assert "two columns car" in refusal_of(store_of(tmp_path / "b", (("Car", "bigint"), ("car", "bigint")))).what
     with pytest.raises(StoreError, match="Unknown scheme"):
         make_store("delta", DeltaSettings(path="foo://x"), StoreContext("r", Stream("r", "i", 1), COLUMNS)).prepare()
