@@ -95,11 +95,6 @@ def gather(length: int, pieces: Sequence[tuple[Ints, Variant]]) -> Variant:
     return Variant.of(length, parts)
 
 
-def constant(length: int, kind: Kind, values: object) -> Variant:
-    """Build a variant of one kind from *length* values."""
-    return Variant.of(length, {kind: pa.array(values, kind.arrow)})
-
-
 def valid_mask(part: pa.Array) -> Mask:
     """Return which values of *part* are not null."""
     if part.null_count == 0:

@@ -96,12 +96,9 @@ def dotted_name(key: Iterable[str]) -> str:
 # ----- tidegate.toml
 
 
-def read_file(path: Path, name: str = "") -> Layer:
-    """
-    Read a TOML file; origins are ``NAME:LINE``, where *name* is the path as the user knows it.
-    Raises SettingError if there is no such file, or (with line and column) if it is not TOML.
-    """
-    name = name or str(path)
+def read_file(path: Path) -> Layer:
+    """Read a TOML file; origins are ``PATH:LINE``. Raises SettingError: there is none, or (with line and column) it is not TOML."""
+    name = str(path)
     try:
         text = path.read_text("utf-8")
         document = tomllib.loads(text)

@@ -13,12 +13,12 @@ from support.query_runs import values
 from ordering.protocol.keys import key_bytes
 from query.columns.encode import encode_keys, encode_objects
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.variant import Variant, constant
+from tidegate.expressions.variant import Variant
 
 
 def column(*values: object, kind: Kind) -> Variant:
     """A column of one kind."""
-    return constant(len(values), kind, values)
+    return Variant.of(len(values), {kind: pa.array(values, kind.arrow)})
 
 
 MIXED = Variant.of(
