@@ -125,7 +125,9 @@ def query(
             driven = DrivenQuery(name, lambda: job.start(spark, settings, plan, on_reports), folder)
             drive([driven], stop, on_tick, is_ready=cluster.is_ready)
             if progress.is_finished:
-                sinks.finish(on_tick)
+                sinks.finish(on_tick, lambda: stop.is_signalled)
+                if not sinks.are_done:
+                    log.warning("stopped before its stores had all results: the next start copies the rest")
         finally:
             end_session(spark)
     if progress.is_finished:

@@ -58,6 +58,11 @@ class SinksBeside:
         self._open.__exit__(*error)
 
     @property
+    def are_done(self) -> bool:
+        """Whether the stores have all results of topics that have ended, or that :meth:`finish` has seen the end of."""
+        return all(job.is_done for job in self._jobs.values())
+
+    @property
     def copied(self) -> int:
         """How many results the stores have got, or refused."""
         return sum(counts["rows"] + counts["refused"] for job in self._jobs.values() for counts in job.counts().values())
@@ -69,9 +74,9 @@ class SinksBeside:
             metrics.set_sink(name, job.counts(), job.lags)
         return {f"sink {name}": job.state for name, job in self._jobs.items()}
 
-    def finish(self, each_turn: Callable[[], object], is_asked_to_stop: Callable[[], bool] = lambda: False) -> None:
+    def finish(self, each_turn: Callable[[], object], is_asked_to_stop: Callable[[], bool]) -> None:
         """Return once the stores have all results of the query, which has stopped, or when asked to stop."""
-        while not all(job.is_done for job in self._jobs.values()) and not is_asked_to_stop():
+        while not self.are_done and not is_asked_to_stop():
             each_turn()
             # A query with --until leaves no final CTI by which the copiers could see the end.
             with suppress(UnreachableError):

@@ -14,6 +14,8 @@ class Stop:
 
     def __init__(self) -> None:
         self.is_asked = False
+        # Whether it was a signal that asked, not the job itself.
+        self.is_signalled = False
 
     def ask(self, *_: Any) -> None:
         """End the job after the current batch."""
@@ -26,9 +28,9 @@ def stop_on_signal() -> Iterator[Stop]:
     stop = Stop()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if stop.is_asked:
+        if stop.is_signalled:
             raise KeyboardInterrupt
-        stop.ask()
+        stop.is_signalled = stop.is_asked = True
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -111,6 +111,10 @@ def test_a_table_alone_equals_its_topic_whatever_dies(
         connection.execute(f"LOCK TABLE {output} IN EXCLUSIVE MODE".encode())
         source.write(0, 4_000, 5_000, is_final=True)
         job.until(lambda: bool(job.last.get("finished")), "its last result is in the topic")
+        assert job.stop()["finished"], "nobody need wait for a store"
+        assert job.logged("stopped before its stores had all results: the next start copies the rest")
+        job = space.start("query", "doubled.sql")
+        job.until(lambda: bool(job.logged("sink starts")), "it goes on copying")
         job.kill()
         connection.execute("ROLLBACK")
         assert space.start("query", "doubled.sql").finish()["copied"] >= 1_000
