@@ -130,6 +130,8 @@ def _login_error(address: str, error: Exception) -> UnreachableError:
     fix = "give user and password: redis.username and redis.password, as file:PATH or env:NAME, or within redis.url"
     if "without any password configured" in str(error):
         fix = "leave redis.password out, as this server asks for none; or name another server"
+    if "DB index" in str(error):
+        fix = "name a database that the server has at the end of redis.url"
     return UnreachableError(what, code="TG-REDIS-AUTH", where="redis.url", fix=fix, example='password = "file:/run/secrets/redis"')
 
 

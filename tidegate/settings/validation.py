@@ -93,6 +93,8 @@ def _advice(details: ErrorDetails, cause: object, key: Key, model: type[BaseMode
     context = details.get("ctx", {})
     if isinstance(cause, NotAllowed):
         return f"allowed: {cause}"
+    if kind == "string_too_short":
+        return "allowed: text that is not empty"
     if kind == "literal_error":
         return choice_fix(str(details["input"]), re.findall(r"'([^']*)'", str(context["expected"])))
     if kind in _BOUNDS:

@@ -29,7 +29,9 @@ def translate_errors(where: str) -> Iterator[None]:
         yield
     except UnreachableError as error:
         if error.code in _USER_CODES:
-            raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=error.fix) from None
+            # The client of the journal names its own settings.
+            fix = error.fix.replace("redis.", "outputs.NAME.redis.")
+            raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=fix) from None
         raise UnreachableError(error.what, code="TG-STORE-UNREACHABLE", where=where) from None
     except (RefusedError, SettingError) as error:
         raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=USERS_FIX) from None

@@ -498,6 +498,8 @@ def test_what_a_store_lacks_or_has_elsewhere_is_named() -> None:
     assert problem.fix.startswith("add url (URL, file:PATH or env:NAME): Where PostgreSQL answers")
     (problem,) = refusals('[outputs.rides]\nmode = "upsert"\n')
     assert problem.fix == "write it in the table [outputs.rides.postgres]"
+    (problem,) = refusals('[outputs.rides.delta]\npath = ""\n')
+    assert problem.fix == "allowed: text that is not empty"
     (problem,) = refusals('[outputs.rides]\nsink = "delta"\n')
     assert problem.fix == "write it as a table: [outputs.rides.delta]"
     (problem,) = refusals('[outputs.postgres]\nurl = "postgresql://me@localhost/prod"\n')

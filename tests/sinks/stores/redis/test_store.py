@@ -142,6 +142,8 @@ def test_what_cannot_work_is_said_before_anything_is_written(
     assert refused.value.code == code
     assert words in refused.value.what
     assert "sesame" not in str(refused.value)
+    # Not those of [redis], which is another server.
+    assert refused.value.fix.count("redis.") == refused.value.fix.count("outputs.NAME.redis.")
     assert client.keys() == []
 
 
