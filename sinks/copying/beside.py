@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Self
 
-from ordering.errors import UnreachableError
+from ordering.errors import RefusedError, UnreachableError
 from sinks.copying.job import SinkJob, prepare
 from sinks.parquet_columns import Column
 from sinks.stores.checking import check_stores
@@ -35,7 +35,13 @@ def check_beside(settings: Settings, selected: Mapping[str, Sequence[Column]]) -
 
 def copy_rest(settings: Settings, selected: Mapping[str, Sequence[Column]]) -> int:
     """Copy what the stores still lack of the results of a query that has ended; return how many results that were."""
-    with stop_on_signal() as stop, SinksBeside(settings, selected) as sinks:
+    try:
+        beside = SinksBeside(settings, selected)
+    except RefusedError as error:
+        if error.code == "TG-TOPIC-MISSING":
+            return 0
+        raise
+    with stop_on_signal() as stop, beside as sinks:
         metrics = Metrics(settings.metrics.port, settings.metrics.host)
         sinks.finish(lambda: sinks.poll(metrics), lambda: stop.is_asked)
     return sinks.copied

@@ -11,7 +11,7 @@ import pytest
 from support.postgres_server import PostgresServer
 from support.stack.jobs import Workspace, error_code, workspace
 from support.stack.servers import SharedStack
-from support.stack.topics import create, fresh, read_ordered
+from support.stack.topics import create, delete, fresh, read_ordered
 from support.stores import kit
 from support.stores.result_topic import ResultTopic
 
@@ -123,6 +123,8 @@ def test_a_table_alone_equals_its_topic_whatever_dies(
     results = [json.loads(event.value or b"") for event in read_ordered(stack.bootstrap, output, 1).all_events()]
     assert rows == [(result["number"], result["Twice"]) for result in results]
     assert error_code(space.start("query", "doubled.sql")) == "TG-TOPIC-ENDED"
+    delete(stack.bootstrap, output)
+    assert error_code(space.start("query", "doubled.sql")) == "TG-TOPIC-ENDED", "without the topic too"
 
 
 def test_a_script_that_does_not_fit_may_be_changed(postgres: PostgresServer, table_alone: tuple[Workspace, ResultTopic, str]) -> None:
