@@ -113,16 +113,16 @@ def test_the_counts_add_up(run: Run) -> None:
 
 
 def test_cuts_and_parallelism_change_no_event(run: Run, stack: Stack) -> None:
-    """Law, level 1: batches of a thousand on one core write what one large batch on two cores wrote, in other CTIs."""
+    """Law, level 1: batches of a thousand in three tasks write what one large batch in two wrote, in other CTIs."""
     again = fresh("events-again")
     flags = settings_of(
         inputs__events__ordered_topic=again,
         inputs__events__max_events_per_batch=1000,
-        spark__master="local[1]",
         spark__shuffle_partitions=3,
         spark__checkpoint_dir="again",
     )
-    summary = run.space.start_alone("ingest", "events", "--until-end", *flags).finish()
+    summary = run.space.start("ingest", "events", "--until-end", *flags).finish()
+    assert len(list((run.space.folder / "again").glob("*/spark/state/0/[0-9]*"))) == 3
     assert summary["batches"] > run.summary["batches"] + 5
     found = read_ordered(stack.bootstrap, again, PARTITIONS)
     assert found.events == run.expected()

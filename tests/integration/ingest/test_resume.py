@@ -33,7 +33,7 @@ def test_killed_and_robbed_of_its_checkpoint_ingest_goes_on_where_the_topic_ends
     topic = create(stack.bootstrap, fresh("robbed"), PARTITIONS)
     produce(stack.bootstrap, topic, raws)
     with workspace(tmp_path, stack, TABLES.format(topic=topic) + "max_events_per_batch = 2000\n") as space:
-        job = space.start_alone("ingest", "events")
+        job = space.start("ingest", "events")
         job.until(lambda: job.batches >= BATCHES - 3, "most of the batches")
         job.kill()
         half_way = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)

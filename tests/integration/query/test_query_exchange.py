@@ -147,8 +147,8 @@ def test_each_bucket_of_a_killed_job_holds_what_falls_to_it(finished: Finished) 
 
 def test_the_same_buckets_give_the_same_bytes_with_other_tasks(finished: Finished) -> None:
     """Law, level 2: five buckets in one task, which reads each range once, instead of two."""
-    arguments = "--into", "again", "--set", "spark.shuffle_partitions=1", "--set", "spark.master=local[1]"
-    assert finished.space.start_alone("query", "classes.sql", *arguments).finish()["finished"]
+    arguments = "--into", "again", "--set", "spark.shuffle_partitions=1"
+    assert finished.space.start("query", "classes.sql", *arguments).finish()["finished"]
     again, classes = finished.read("again", BUCKETS), finished.read("classes", BUCKETS)
     for channel, events in classes.events.items():
         assert [(event.seq, event.system_us, event.key, event.value) for event in again.events[channel]] == [
