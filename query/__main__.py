@@ -83,6 +83,8 @@ def query(
     pacing = {"over": plan.over, "pace": str(plan.outputs[0].pace())}
     log = logs.get_logger("query", output=name)
     log.info("query starts", reads=topics, partitions=len(plan.logs), writes=written, files=files, **pacing)
+    for output in (output for output in plan.outputs if output.stores and not output.sink_in_job):
+        log.info("its stores are filled by another command", run=f"tidegate sink {output.name}", stores=", ".join(output.stores))
     job.warn_of_absent_columns(plan)
 
     publisher = ProgressPublisher(

@@ -33,7 +33,11 @@ def verify(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="An input or output, or its topic or folder of files.")],
     queries: Annotated[
         list[str] | None,
-        typer.Option("--query", metavar="[NAME=]FILE", help="The query that writes it, and those before it; NAME as --into of the job."),
+        typer.Option(
+            "--query",
+            metavar="[NAME=]FILE",
+            help="The query that writes it, and those before it; NAME as --into of the job; default: outputs.NAME.query.",
+        ),
     ] = None,
     since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only results from this time on.")] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only results before this time.")] = None,
@@ -77,7 +81,7 @@ def verify(
         what, fix = "a sample is not attested", "leave --sample or --sign out; --since and --until attest a part"
         raise SettingError(what, code="TG-SETTING-CONFLICT", where="--sign", fix=fix)
     name, is_input = find_target(settings, target)
-    requested, scripts = parse_start(start, time.time_ns() // 1_000), read_scripts(settings, queries or [])
+    requested, scripts = parse_start(start, time.time_ns() // 1_000), read_scripts(settings, queries or [], name)
     admin, journal = open_services(settings)
     request = Request(settings, admin, journal, scripts, since_us, until_us, requested)
     if sample is not None:
@@ -166,12 +170,15 @@ def _columns_of(settings: Settings, output: str, queries: list[str]) -> Sequence
     """Return the columns of an output as a verification of its tables has them; RefusedError if nothing says them."""
     from tidegate.cli.sink import columns_of
 
-    plans = read_scripts(settings, queries).get(output, ()) if not settings.output(output).columns else ()
+    plans = read_scripts(settings, queries, output).get(output, ()) if not settings.output(output).columns else ()
     return next((plan.columns for plan in plans if plan.output == output), None) or columns_of(settings, output, None)
 
 
-def read_scripts(settings: Settings, queries: list[str]) -> dict[str, tuple[Plan, ...]]:
-    """Return the plans of each script by the names of its outputs; SettingError if two scripts write one output."""
+def read_scripts(settings: Settings, queries: list[str], target: str) -> dict[str, tuple[Plan, ...]]:
+    """
+    Return the plans of each script by the names of its outputs: of the scripts named in *queries*, and of those that ``outputs.NAME.query``
+    names for *target* and for the outputs that it reads. Raises SettingError: two scripts write one output.
+    """
     from query.job import read_plans
 
     scripts: dict[str, tuple[Plan, ...]] = {}
@@ -183,6 +190,14 @@ def read_scripts(settings: Settings, queries: list[str]) -> dict[str, tuple[Plan
                 what, fix = f"two scripts write INTO {plan.output}", "name each script once"
                 raise SettingError(what, code="TG-SETTING-CONFLICT", where="--query", fix=fix)
             scripts[plan.output] = plans
+    pending, seen = [target], set[str]()
+    while pending:
+        seen.add(name := pending.pop())
+        query = settings.outputs[name].query if name in settings.outputs else None
+        if query is not None and name not in scripts:
+            plans = read_plans(settings, Path(query), name)
+            scripts |= {plan.output: plans for plan in plans}
+        pending += [each for plan in scripts.get(name, ()) for each in plan.inputs if each not in seen]
     return scripts
 
 

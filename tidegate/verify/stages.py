@@ -264,7 +264,7 @@ def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> 
             f"it is not known which query writes INTO {name}",
             code="TG-VERIFY-QUERY",
             where="--query",
-            fix="name its script",
+            fix=f"name its script, or set outputs.{name}.query",
             example=f"--query {name}=FILE.sql",
         )
     plans = request.scripts[name]

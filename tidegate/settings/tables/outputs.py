@@ -76,7 +76,8 @@ class OutputSettings(Table):
     )
     sink_options: dict[str, str] = Field(default_factory=dict, description="Options of that destination.")
     query: Annotated[str | None, Kind("path of a .sql file; default: none")] = Field(
-        default=None, description="The script that writes this output: tidegate sink learns from it the columns of the results."
+        default=None,
+        description="The script that writes this output, for the columns of tidegate sink, and for tidegate verify.",
     )
     sink_in_job: Annotated[bool, Kind("true | false; default: true if there is a store and no topic is named, else false")] = Field(
         default=False, description="Whether tidegate query copies the results into the stores itself, or leaves it to tidegate sink."
