@@ -102,6 +102,7 @@ def test_every_function_in_c_is_fuzzed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exported == CalledPart.called
 
 
+@pytest.mark.deep
 @pytest.mark.heavy
 def test_a_hunt_loads_the_sanitized_parts_and_no_others(tmp_path: Path) -> None:
     """Whatever way a module has imported what opens them."""

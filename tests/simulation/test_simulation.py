@@ -27,8 +27,7 @@ _SEARCHED_FROM = {
 }
 
 
-# One part is enough for make check.
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.heavy) for part in range(1, _PARTS))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.deep) for part in range(1, _PARTS))])
 def test_no_seed_diverges(part: int) -> None:
     """Level 1: whatever fails, the channels hold what the oracle tells, and in the end everything is readable."""
     seeds = list(range(part * _SEEDS // _PARTS, (part + 1) * _SEEDS // _PARTS))

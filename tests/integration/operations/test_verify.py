@@ -528,7 +528,8 @@ idle_margin = "100ms"
 
 
 @pytest.mark.parametrize(
-    ("arrival", "over"), [("ingest", 'over = "k"'), ("broker", ""), pytest.param("broker", 'over = "k"', marks=pytest.mark.deep)]
+    ("arrival", "over"),
+    [("ingest", 'over = "k"'), *(pytest.param("broker", over, marks=pytest.mark.deep) for over in ("", 'over = "k"'))],
 )
 def test_the_facts_of_the_journal_count(stack: Stack, tmp_path: Path, arrival: str, over: str) -> None:
     """
