@@ -82,10 +82,12 @@ class SinksBeside:
 
     def finish(self, each_turn: Callable[[], object], is_asked_to_stop: Callable[[], bool]) -> None:
         """Return once the stores have all results of the query, which has stopped, or when asked to stop."""
+        # A query with --until leaves no final CTI by which the copiers could see the end.
+        endless = list(self._jobs.values())
         while not self.are_done and not is_asked_to_stop():
             each_turn()
-            # A query with --until leaves no final CTI by which the copiers could see the end.
             with suppress(UnreachableError):
-                for job in self._jobs.values():
-                    job.end_at_present()
+                while endless:
+                    endless[-1].end_at_present()
+                    endless.pop()
             time.sleep(_TURN_S)

@@ -106,7 +106,7 @@ class _Pending:
 class Copier(threading.Thread):
     """
     Copies *partitions* into *store*; :meth:`ask_to_stop` ends it after the batch under way. Others read ``positions`` (next log offset by
-    partition), ``counts``, ``waits_for`` (for whom, since when; empty if it works) and ``failure``.
+    partition), ``counts``, ``waits_for`` (for whom; empty if it works), ``waits_since`` and ``failure``.
     """
 
     def __init__(self, plan: CopyPlan, store: Store, partitions: Sequence[int]) -> None:
@@ -120,7 +120,7 @@ class Copier(threading.Thread):
         self._stopping = threading.Event()
         self.positions: Mapping[int, int] = dict.fromkeys(partitions, 0)
         self.counts = {"rows": 0, "batches": 0, "refused": 0, "retries": 0}
-        self.waits_for = ""
+        self.waits_for = self.waits_since = ""
         self.failure: TidegateError | None = None
         self.is_done = False
 
@@ -305,8 +305,8 @@ class Copier(threading.Thread):
             raise error
         self.counts["retries"] += 1
         if failures == 1:
-            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self.waits_for = f"waiting since {since}: {error.what} ({error.where})"
+            self.waits_since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self.waits_for = f"{error.what} ({error.where})"
         self._store.close()
         for feed in self._feeds.values():
             feed.close()

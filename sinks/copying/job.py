@@ -197,10 +197,11 @@ class SinkJob:
         return {place: max(offset, known[place]) for place, offset in positions.items()}
 
     def _waits_for(self) -> str:
-        waits = sorted(copier.waits_for for copier in self._all if copier.waits_for)
+        since: dict[str, str] = {}
         # Of several copiers that wait for the same the first says since when.
-        first = {wait.partition(": ")[2]: wait for wait in reversed(waits)}
-        return "; ".join(sorted(first.values()))
+        for started, awaited in sorted((copier.waits_since, copier.waits_for) for copier in self._all if copier.waits_for):
+            since.setdefault(awaited, started)
+        return "; ".join(f"waiting since {started}: {awaited}" for awaited, started in since.items())
 
 
 def _make_copiers(kind: str, copy: CopyPlan, context: StoreContext) -> list[Copier]:
