@@ -7,7 +7,7 @@ Exit code 0: equal. 1: it differs. Others: errors.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,7 +81,8 @@ def verify(
         what, fix = "a sample is not attested", "leave --sample or --sign out; --since and --until attest a part"
         raise SettingError(what, code="TG-SETTING-CONFLICT", where="--sign", fix=fix)
     name, is_input = find_target(settings, target)
-    requested, scripts = parse_start(start, time.time_ns() // 1_000), read_scripts(settings, queries or [], name)
+    requested = parse_start(start, time.time_ns() // 1_000)
+    scripts = add_configured_scripts(settings, read_scripts(settings, queries or []), name)
     admin, journal = open_services(settings)
     request = Request(settings, admin, journal, scripts, since_us, until_us, requested)
     if sample is not None:
@@ -170,15 +171,12 @@ def _columns_of(settings: Settings, output: str, queries: list[str]) -> Sequence
     """Return the columns of an output as a verification of its tables has them; RefusedError if nothing says them."""
     from tidegate.cli.sink import columns_of
 
-    plans = read_scripts(settings, queries, output).get(output, ()) if not settings.output(output).columns else ()
+    plans = read_scripts(settings, queries).get(output, ()) if not settings.output(output).columns else ()
     return next((plan.columns for plan in plans if plan.output == output), None) or columns_of(settings, output, None)
 
 
-def read_scripts(settings: Settings, queries: list[str], target: str) -> dict[str, tuple[Plan, ...]]:
-    """
-    Return the plans of each script by the names of its outputs: of the scripts named in *queries*, and of those that ``outputs.NAME.query``
-    names for *target* and for the outputs that it reads. Raises SettingError: two scripts write one output.
-    """
+def read_scripts(settings: Settings, queries: list[str]) -> dict[str, tuple[Plan, ...]]:
+    """Return the plans of each script by the names of its outputs; SettingError if two scripts write one output."""
     from query.job import read_plans
 
     scripts: dict[str, tuple[Plan, ...]] = {}
@@ -190,7 +188,14 @@ def read_scripts(settings: Settings, queries: list[str], target: str) -> dict[st
                 what, fix = f"two scripts write INTO {plan.output}", "name each script once"
                 raise SettingError(what, code="TG-SETTING-CONFLICT", where="--query", fix=fix)
             scripts[plan.output] = plans
-    pending, seen = [target], set[str]()
+    return scripts
+
+
+def add_configured_scripts(settings: Settings, scripts: Mapping[str, tuple[Plan, ...]], target: str) -> dict[str, tuple[Plan, ...]]:
+    """Return *scripts*, and those that ``outputs.NAME.query`` names for *target* and for the outputs that it is made from."""
+    from query.job import read_plans
+
+    scripts, pending, seen = dict(scripts), [target], set[str]()
     while pending:
         seen.add(name := pending.pop())
         query = settings.outputs[name].query if name in settings.outputs else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ordering.errors import SettingError
-from tidegate.cli.verify import read_scripts
+from tidegate.cli.verify import add_configured_scripts, read_scripts
 from tidegate.settings.load import Settings, load
 
 TABLES = """
@@ -40,15 +40,15 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 def test_the_scripts_of_the_settings_are_those_of_the_target_and_of_what_it_reads(settings: Settings) -> None:
     """Scripts of other outputs are not read: they may be missing."""
-    assert read_scripts(settings, [], "rides").keys() == {"rides"}
-    assert read_scripts(settings, [], "totals").keys() == {"rides", "totals"}
-    assert read_scripts(settings, [], "taxis") == {}
+    assert add_configured_scripts(settings, {}, "rides").keys() == {"rides"}
+    assert add_configured_scripts(settings, {}, "totals").keys() == {"rides", "totals"}
+    assert add_configured_scripts(settings, {}, "taxis") == {}
 
 
 def test_a_script_that_is_named_comes_before_that_of_the_settings(settings: Settings) -> None:
     """A verification may be given the script as it was."""
-    named = read_scripts(settings, ["rides=other.sql"], "totals")
-    assert named["rides"] != read_scripts(settings, [], "totals")["rides"]
+    named = add_configured_scripts(settings, read_scripts(settings, ["rides=other.sql"]), "totals")
+    assert named["rides"] != add_configured_scripts(settings, {}, "totals")["rides"]
     assert named.keys() == {"rides", "totals"}
     with pytest.raises(SettingError, match="two scripts write INTO rides"):
-        read_scripts(settings, ["rides=other.sql", "rides=rides.sql"], "rides")
+        read_scripts(settings, ["rides=other.sql", "rides=rides.sql"])
