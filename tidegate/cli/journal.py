@@ -167,7 +167,6 @@ def _value_name(fact: Fact) -> str:
 
 def print_rebuilt(rebuilt: RebuildReport, dry_run: bool, format: Format) -> None:
     """Print the facts that were restored, or would be, for each input partition."""
-
     for (topic, partition), missing in rebuilt.missing.items():
         wrong = rebuilt.contradicted[topic, partition]
         if format is Format.JSON:

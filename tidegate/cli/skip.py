@@ -149,7 +149,6 @@ def _passed_positions(plan: IngestPlan, admin: Admin) -> dict[Partition, int]:
 
 
 def _print_skips(known: KnownSkips, name: str, format: Format, place: str | None = None) -> None:
-
     states = (("in force", known.in_force), (f"at the next start of tidegate ingest {name}", known.asked), ("undone", known.undone))
     shown = [(state, skip) for state, skips in states for skip in skips if place in (None, skip.place)]
     if not shown and format is Format.TEXT:

@@ -183,7 +183,6 @@ def _row(job: tuple[str, str], timeline: str, is_substream: bool, state: str, re
 
 
 def _table(rows: list[Row], *, is_plain: bool = False) -> TextTable:
-
     columns = ("job", "partition", "state", "watermark", "driven by", "delay", "age", "held", "next release at")
     table = TextTable([Column(name, is_folded=True) for name in columns], is_plain=is_plain)
     topics = {row.topic: row.job for row in rows}

@@ -37,8 +37,8 @@ public class {_CLASS} extends org.apache.hadoop.fs.LocalFileSystem {{
 
 def set_permissions_in_process(session: SparkSession) -> None:
     """
-    Have the JVM set the permissions of local files itself. Call it before a job uses its checkpoint, if the master is local: executors
-    elsewhere have JVMs of their own.
+    Have the JVM set the permissions of local files itself, for a local master: executors elsewhere have JVMs of their own. A stream that
+    has begun before keeps Hadoop's way, which is only slower.
     """
-    with suppress(Exception):  # Hadoop's own way is only slower
+    with suppress(Exception):
         register_local_files(session, _CLASS, _SOURCE)
