@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 
 
 class CuttingProxy:
     """
     Passes bytes between clients and a loopback port until it is closed. ``cut_after`` bytes towards the server, or towards the client,
-    both ends of the line are closed, once; a new line works.
+    both ends of the line are closed, once; a new line works. Each piece of an answer waits *delay_s* before it passes.
     """
 
-    def __init__(self, port_behind: int) -> None:
-        self._port_behind = port_behind
+    def __init__(self, port_behind: int, delay_s: float = 0.0) -> None:
+        self._port_behind, self._delay_s = port_behind, delay_s
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
@@ -49,6 +50,8 @@ class CuttingProxy:
             while octets := source.recv(65_536):
                 if self._is_cut(len(octets), towards):
                     break
+                if towards == "client":
+                    time.sleep(self._delay_s)
                 target.sendall(octets)
         for end in (source, target):
             with contextlib.suppress(OSError):

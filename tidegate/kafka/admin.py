@@ -94,6 +94,7 @@ class Admin:
     def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
         self.bootstrap, self._timeout_s = properties["bootstrap.servers"], timeout_s
         self._properties, self._last_error = properties, LastError(properties)
+        self._has_connected = False
         own: dict[str, Any] = {"log_level": 2, "error_cb": self._last_error.record}
         try:
             self._client = AdminClient({**STEADY, **properties, **own})
@@ -246,6 +247,10 @@ class Admin:
         """Return each partition's offset (with timestamp) for *spec*; *committed* ends at open transactions."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         wanted = {TopicPartition(*partition): spec for partition in partitions}
+        if wanted and not self._has_connected:
+            # With its first metadata librdkafka closes the connection to a bootstrap server; a question about leaders that is under way
+            # there is lost, and list_offsets asks it again after three seconds only.
+            self._learn_leaders()
 
         def ask() -> dict[tuple[str, int], Any]:
             futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
@@ -275,6 +280,7 @@ class Admin:
         # refused for minutes, until the metadata is refreshed.
         with suppress(KafkaException):
             self._client.list_topics(timeout=_TRY_S)
+            self._has_connected = True
 
     def ends(self, partitions: Iterable[tuple[str, int]], committed: bool = True) -> dict[tuple[str, int], int]:
         """Return the offset after the last record of each partition."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from support.cutting_proxy import CuttingProxy
 from support.stack.drawn_logs import START_MS, Raw
 from support.stack.topics import create, delete, fresh, produce, topic_id, widen
 
@@ -20,6 +22,7 @@ from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, SECOND_US
 from tidegate.checkpoint.known_topics import LOOKS_UNTIL_DELETED
 from tidegate.checkpoint.output_start import Start, parse_start
+from tidegate.kafka.admin import Admin
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer
 from tidegate.observe.progress_store import ProgressPublisher
 from tidegate.observe.recovery_report import Recovery, RecoveryKind
@@ -207,3 +210,21 @@ def refused_look(look: Any, plan: IngestPlan) -> RefusedError:
     with pytest.raises(RefusedError) as refusal:
         look(plan.partitions)
     return refusal.value
+
+
+def test_a_question_is_answered_although_the_first_connection_is_given_up(stack: Stack) -> None:
+    """
+    librdkafka closes the connection to a bootstrap server with its first metadata, and loses what else was asked there: by itself it would
+    ask again three seconds later.
+    """
+    topic = create(stack.bootstrap, fresh("connecting"), 1)
+    proxy = CuttingProxy(int(stack.bootstrap.rpartition(":")[2]), delay_s=0.5)
+    try:
+        admin = Admin({"bootstrap.servers": f"127.0.0.1:{proxy.port}"})
+        # It is connected and waits for the metadata.
+        time.sleep(0.75)
+        began_s = time.monotonic()
+        assert admin.ends([(topic, 0)]) == {(topic, 0): 0}
+        assert time.monotonic() - began_s < 2.9
+    finally:
+        proxy.close()
