@@ -25,13 +25,14 @@ import contextlib
 import gc
 import importlib
 import json
-import marshal
 import os
 import random
 import runpy
 import selectors
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import traceback
@@ -55,7 +56,11 @@ _MESSAGE_BYTES_MAX, _FILES_MAX = 2**17, 2**12
 _STOP_WAIT = "10s"
 IMPORTED = (
     "pyspark.daemon",
+    "pyspark.sql.classic.dataframe",
     "pyspark.sql.streaming",
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
     "pyspark.testing.utils",
     "pyspark.worker",
     "tidegate.cli.main",
@@ -70,6 +75,7 @@ IMPORTED = (
     "query.preview.forecast",
     "query.stage.planner",
     "query.stage.processor",
+    "sinks.copying.beside",
     "sinks.copying.job",
     "sinks.plain_topic",
     "sinks.stores.delta.store",
@@ -77,33 +83,57 @@ IMPORTED = (
     "sinks.stores.iceberg.store",
     "sinks.stores.postgres.store",
     "sinks.stores.redis.store",
+    "tidegate.observe.metrics",
     "tidegate.spark.driver",
     "tidegate.spark.early_session",
     "tidegate.spark.worker_daemon",
 )
-# Spark starts half a dozen for a job: it imports what is written in C only, half the CPU of json and socket.
+# In place of shim.c where nothing compiles it: it imports what is written in C only, half the CPU of json and socket.
 _SHIM = """\
 #!{python} -IS
-import _socket, marshal, os, sys
+import _socket, os, sys
 host = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 host.connect({path!r})
-asked = dict(kind="python", arguments=sys.argv[1:], folder=os.getcwd(), environment=dict(os.environ))
+fields = "python", os.getcwd(), str(len(sys.argv) - 1), *sys.argv[1:], *map("=".join, os.environ.items())
 streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
-host.sendmsg([marshal.dumps(asked)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
-os._exit(int(host.recv(64) or 1))
+host.sendmsg([b"".join(os.fsencode(field) + b"\\0" for field in fields)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+os._exit(int(host.recv(64) or 1) % 256)
 """
 _PROGRAM = """\
 #!{python} -IS
-import marshal, os, signal, socket, sys
+import os, signal, socket, sys
 host = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 host.connect({path!r})
-asked = dict(kind="job", arguments=sys.argv[1:], folder=os.getcwd(), environment=dict(os.environ))
-socket.send_fds(host, [marshal.dumps(asked)], [0, 1, 2])
+fields = "job", os.getcwd(), str(len(sys.argv) - 1), *sys.argv[1:], *map("=".join, os.environ.items())
+socket.send_fds(host, [b"".join(os.fsencode(field) + b"\\0" for field in fields)], [0, 1, 2])
 pid = int(host.recv(64))
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, frame: os.kill(pid, number))
 os._exit(int(host.recv(64) or 1) % 256)
 """
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the host is asked to fork: a job or a Python of Spark's, with its command line, working directory and environment."""
+
+    is_job: bool
+    folder: str
+    arguments: list[str]
+    environment: dict[str, str]
+
+    def encode(self) -> bytes:
+        """Return it as the socket carries it: fields that each end with a zero byte."""
+        kind, variables = "job" if self.is_job else "python", map("=".join, self.environment.items())
+        fields = kind, self.folder, str(len(self.arguments)), *self.arguments, *variables
+        return b"".join(os.fsencode(field) + b"\0" for field in fields)
+
+    @classmethod
+    def decode(cls, message: bytes) -> Request:
+        """Return what was encoded."""
+        kind, folder, count, *fields = os.fsdecode(message).split("\0")[:-1]
+        variables = (field.partition("=") for field in fields[int(count) :])
+        return cls(kind == "job", folder, fields[: int(count)], {name: value for name, _, value in variables})
 
 
 @dataclass
@@ -160,11 +190,11 @@ class Host:
         asking, _ = self._listening.accept()
         try:
             message, streams, _, _ = socket.recv_fds(asking, _MESSAGE_BYTES_MAX, 3)
-            asked = marshal.loads(message)
-        except (OSError, EOFError):  # whoever asks was killed
+            asked = Request.decode(message)
+        except (OSError, ValueError):  # whoever asks was killed
             asking.close()
             return
-        arguments, environment, is_job = asked["arguments"], asked["environment"], asked["kind"] == "job"
+        environment, is_job = asked.environment, asked.is_job
         job = int(environment.get(JOB, 0))
         if job and job not in self._children:
             # The JVM has not yet noticed that the driver is dead: a worker would write after the end of its job.
@@ -190,12 +220,12 @@ class Host:
             # Python has read it when the host started; Spark's own archives would only be slower.
             paths = environment.get("PYTHONPATH", "").split(os.pathsep)
             sys.path[1:1] = [path for path in paths if Path(path).is_dir() and path not in sys.path]
-            os.chdir(environment.get(FOLDER, asked["folder"]))
+            os.chdir(environment.get(FOLDER, asked.folder))
             os.closerange(3, _FILES_MAX)
             if is_job:
-                _run_job(arguments, self._folder, own)
+                _run_job(asked.arguments, self._folder, own)
             else:
-                _run_python(arguments)
+                _run_python(asked.arguments)
 
         pid = self._fork(run)
         for stream in streams:
@@ -405,13 +435,27 @@ def _keep_jvm(folder: Path, asked: socket.socket) -> None:
                 line.close()
 
 
+def compile_shim(folder: Path) -> bool:
+    """Compile ``shim.c`` for the host of *folder*; return whether there is a compiler."""
+    compiler = next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if compiler is not None:
+        host, source = f'-DHOST="{folder / SOCKET}"', Path(__file__).with_name("shim.c")
+        subprocess.run([compiler, "-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", host, source, "-o", folder / SHIM], check=True)
+    return compiler is not None
+
+
+def _write_script(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text.format(python=sys.executable, path=str(folder / SOCKET)))
+    (folder / name).chmod(0o755)
+
+
 def main(folder: Path) -> None:
     """Import all that jobs import, then serve."""
     for name in IMPORTED:
         importlib.import_module(name)
-    for name, text in ((SHIM, _SHIM), (PROGRAM, _PROGRAM)):
-        (folder / name).write_text(text.format(python=sys.executable, path=str(folder / SOCKET)))
-        (folder / name).chmod(0o755)
+    if not compile_shim(folder):
+        _write_script(folder, SHIM, _SHIM)
+    _write_script(folder, PROGRAM, _PROGRAM)
     # Else every child would walk through all of that once more, and copy it.
     gc.collect()
     gc.freeze()

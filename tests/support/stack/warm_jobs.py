@@ -7,7 +7,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import marshal
 import os
 import shutil
 import signal
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import psutil
 from support.repository import ROOT
-from support.stack.warm_host import HAS_DIED, KEEPER_SOCKET, PROGRAM, SOCKET
+from support.stack.warm_host import HAS_DIED, KEEPER_SOCKET, PROGRAM, SOCKET, Request
 
 _START_S = 120.0
 _NAP_S = 0.05
@@ -95,9 +94,9 @@ class WarmHost:
         self._ensure()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(str(self._folder / SOCKET))
-        asked = {"kind": "job", "arguments": arguments, "folder": str(folder), "environment": environment}
+        request = Request(True, str(folder), arguments, environment)
         with Path(os.devnull).open() as nothing:
-            socket.send_fds(connection, [marshal.dumps(asked)], [nothing.fileno(), output, errors])
+            socket.send_fds(connection, [request.encode()], [nothing.fileno(), output, errors])
         return WarmProcess(self, connection)
 
     def program(self) -> str:
