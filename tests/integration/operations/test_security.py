@@ -154,7 +154,9 @@ def disguises(secret: str) -> Iterable[bytes]:
 def leaks(secrets: Iterable[str], left: Iterable[tuple[str, bytes]]) -> list[str]:
     """Return the places where one of *secrets* was left."""
     forms = [form for secret in secrets for form in disguises(secret)]
-    return [place for place, octets in left if any(form in octets for form in forms)]
+    # Most files were seen many times.
+    contents = {octets: place for place, octets in left}
+    return [place for octets, place in contents.items() if any(form in octets for form in forms)]
 
 
 def files_below(folder: Path) -> Iterator[tuple[str, bytes]]:

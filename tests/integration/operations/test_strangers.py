@@ -8,12 +8,13 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from support.stack.drawn_logs import draw, expected, logs_of
+from support.stack.drawn_logs import Raw, draw, expected, logs_of
 from support.stack.jobs import Job, workspace
 from support.stack.topics import check_promises, create, fresh, produce, read_ordered
 
@@ -136,61 +137,94 @@ class Neighbours:
                         self.open_files.add(path)
 
 
-def test_strangers_neither_end_a_job_nor_change_what_it_writes(stack: Stack, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Scene:
     """
-    Law, level 1: the sequence of every channel is the oracle's, whoever connects to the job's ports meanwhile.
+    An ingest job that was killed in its work, and one that finished it, among neighbours.
 
-    Nor does it matter that the JVM's folder for temporary files has a path too long for a socket, and large letters.
+    Attributes:
+        neighbours: Those of the killed job, and those of the last.
+        uses_archive: Whether the first JVM read the class archive.
+        changes: What the program ``chmod`` was asked for.
+        scratch: Spark's folder for temporary files.
     """
+
+    bootstrap: str
+    topic: str
+    raws: list[Raw]
+    neighbours: tuple[Neighbours, Neighbours]
+    uses_archive: bool
+    changes: Path
+    scratch: Path
+
+    @property
+    def command_lines(self) -> set[str]:
+        """The command lines of all processes of both jobs."""
+        return self.neighbours[0].command_lines | self.neighbours[1].command_lines
+
+
+@pytest.fixture(scope="module")
+def scene(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """The JVM's folder for temporary files has a path too long for a socket, and large letters."""
     raws = draw(23, 2_000, PARTITIONS)
     topic = create(stack.bootstrap, fresh("strangers"), PARTITIONS)
-    produce(stack.bootstrap, topic, raws)
-    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-        temporary = space.folder / "Temporary" / ("x" * 100)
-        temporary.mkdir(parents=True)
-        job = space.start_alone("ingest", "events", "--until-end", SPARK_SUBMIT_OPTS=f"-Djava.io.tmpdir={temporary}")
-        with Neighbours(job, (temporary,)) as neighbours:
-            job.finish()
-    knocked = neighbours.knocked
-    assert max(knocked.values(), default=0) >= len(HELLOS), "the job listened nowhere: nobody could knock"
-    assert neighbours.listeners == {"java"}, "the driver has no port at all"
-    assert [answer for answer in neighbours.answers if not answer.startswith(REFUSALS) and answer] == []
-    assert neighbours.open_files == set()
-    found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
-    assert found.events == expected(logs_of(raws, PARTITIONS), POLICIES, PARTITIONS, over=False)
-    check_promises(found)
-
-
-def test_no_setting_stands_on_a_command_line_and_no_file_is_open_to_others(stack: Stack, tmp_path: Path) -> None:
-    """From the start of the launcher to the end of the workers; a killed job's files go at the next start, and that one's with it."""
-    topic = create(stack.bootstrap, fresh("seen"), 1)
-    scratch = tmp_path / "scratch"
+    folder = tmp_path_factory.mktemp("strangers")
+    scratch, temporary = folder / "scratch", folder / "Temporary" / ("x" * 100)
     scratch.mkdir()
-    environment = {"SPARK_LOCAL_DIRS": str(scratch), "ACCOUNT_KEY": f"{CANARY}-4"}
-    program, changes = tmp_path / "chmod", tmp_path / "changes"
+    temporary.mkdir(parents=True)
+    program, changes = folder / "chmod", folder / "changes"
     program.write_text(f'#!/bin/sh\necho "$@" >> "{changes}"\nexec /bin/chmod "$@"\n')
     program.chmod(0o755)
-    environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
-    with workspace(tmp_path / "space", stack, TABLES.format(topic=topic) + CONF) as space:
+    environment = {
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={temporary}",
+        "ACCOUNT_KEY": f"{CANARY}-4",
+        "PATH": f"{folder}:{os.environ['PATH']}",
+    }
+    with workspace(folder / "space", stack, TABLES.format(topic=topic) + CONF) as space:
         killed = space.start_alone("ingest", "events", **environment)
-        with Neighbours(killed, (scratch,)) as neighbours:
+        with Neighbours(killed, (scratch, temporary)) as first:
             killed.until(lambda: any(scratch.iterdir()), "Spark starts")
-            produce(stack.bootstrap, topic, draw(29, 200, 1))
+            produce(stack.bootstrap, topic, raws[: len(raws) // 2])
             killed.until(lambda: killed.batches > 0, "its first batch")
             (java,) = (child for child in psutil.Process(killed.pid).children(recursive=True) if child.name() == "java")
-            is_archive_used = str(archive_path()) in Path(f"/proc/{java.pid}/maps").read_text()
-            assert is_archive_used == archive_path().exists(), "options of a user go beside those of Tidegate"
+            uses_archive = str(archive_path()) in Path(f"/proc/{java.pid}/maps").read_text()
             (left,) = scratch.iterdir()
             assert any(left.iterdir()), "Spark works there"
             killed.kill()
         assert left.exists()
+        produce(stack.bootstrap, topic, raws[len(raws) // 2 :])
         job = space.start_alone("ingest", "events", "--until-end", **environment)
-        with Neighbours(job, (scratch,)) as second:
+        with Neighbours(job, (scratch, temporary)) as last:
             job.finish()
-    seen = neighbours.command_lines | second.command_lines
-    assert any("org.apache.spark.launcher.Main" in line for line in seen), "the launcher was seen too"
-    assert any("worker_daemon" in line for line in seen)
-    assert [line for line in seen if CANARY in line] == []
-    assert neighbours.open_files | second.open_files == set()
-    assert list(scratch.iterdir()) == [], "both folders have gone"
-    assert not changes.exists(), "the JVM runs no program for each file of a checkpoint"
+    return Scene(stack.bootstrap, topic, raws, (first, last), uses_archive, changes, scratch)
+
+
+def test_strangers_neither_end_a_job_nor_change_what_it_writes(scene: Scene) -> None:
+    """Law, level 1: the sequence of every channel is the oracle's, whoever connects to the job's ports meanwhile."""
+    for neighbours in scene.neighbours:
+        assert max(neighbours.knocked.values(), default=0) >= len(HELLOS), "the job listened nowhere: nobody could knock"
+        assert neighbours.listeners == {"java"}, "the driver has no port at all"
+        assert [answer for answer in neighbours.answers if not answer.startswith(REFUSALS) and answer] == []
+    found = read_ordered(scene.bootstrap, f"{scene.topic}.ordered", PARTITIONS)
+    assert found.events == expected(logs_of(scene.raws, PARTITIONS), POLICIES, PARTITIONS, over=False)
+    check_promises(found)
+
+
+def test_no_setting_stands_on_a_command_line(scene: Scene) -> None:
+    """From the start of the launcher to the end of the workers; options of a user go beside those of Tidegate."""
+    assert any("org.apache.spark.launcher.Main" in line for line in scene.command_lines), "the launcher was seen too"
+    assert any("worker_daemon" in line for line in scene.command_lines)
+    assert [line for line in scene.command_lines if CANARY in line] == []
+    assert scene.uses_archive == archive_path().exists()
+
+
+def test_no_file_is_open_to_others_and_none_is_left(scene: Scene) -> None:
+    """A killed job's files go at the next start, and that one's with it."""
+    assert [neighbours.open_files for neighbours in scene.neighbours] == [set(), set()]
+    assert list(scene.scratch.iterdir()) == []
+
+
+def test_the_jvm_runs_no_program_for_the_files_of_a_checkpoint(scene: Scene) -> None:
+    """Hadoop would run chmod for each of them."""
+    assert not scene.changes.exists()
