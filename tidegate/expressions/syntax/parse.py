@@ -24,8 +24,11 @@ SCRIPT_CHARACTERS_MAX = 262_144  # longest script accepted
 SCRIPT_WORDS_MAX = 30_000  # most words and signs accepted
 NESTING_MAX = 100  # deepest nesting of brackets and CASE accepted
 TREE_DEPTH_MAX = 120  # deepest tree accepted: a chain of operators nests the tree without brackets
+OPEN_JOINS_MAX = 8  # most JOINs without ON accepted: behind each of them sqlglot parses the rest twice
 
 _SELECT_PREFIX = "SELECT "
+_JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
+_ENDS_OF_JOINS = {TokenType.SELECT, TokenType.SEMICOLON}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _REASONS = {
     "Invalid expression / Unexpected token": "unexpected word",
@@ -57,10 +60,15 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
     parts = split_statements(tokens, source)
     source = replace(source, ignores_case=parts.ignores_case)
     queries = [token for query in parts.queries for token in (*query, _semicolon_after(query))]
+    parser = Asa.Parser(dialect=Asa())
     try:
-        trees = Asa.Parser(dialect=Asa()).parse(queries, text) if queries else []
+        trees = parser.parse(queries, text) if queries else []
     except ParseError as error:
         raise _syntax_error(error, source) from None
+    except (AttributeError, LookupError, TypeError, ValueError):
+        # sqlglot assumes more of some texts than they have.
+        offset, word = parser.place
+        raise syntax_error(source, offset, _REASONS["Invalid expression / Unexpected token"], word) from None
     except RecursionError:
         raise source.error("SIZE", -1, "the script is nested too deeply", fix="write shorter expressions") from None
     statements = tuple(tree for tree in trees if tree is not None)
@@ -106,13 +114,25 @@ def _refuse_oversized(tokens: list[Token], source: Source) -> None:
     if len(tokens) > SCRIPT_WORDS_MAX:
         message = f"the script has {len(tokens)} words and signs, more than {SCRIPT_WORDS_MAX}"
         raise source.error("SIZE", -1, message, fix="split it into several queries; each runs as its own job")
-    depth, prefixes = 0, 0
+    # JOINs whose ON has not come yet, at each level of brackets.
+    open_joins, prefixes = [0], 0
     for token in tokens:
         kind = token.token_type
-        depth += (kind in OPENING) - (kind in CLOSING)
+        if kind in OPENING:
+            open_joins.append(0)
+        elif kind in CLOSING and len(open_joins) > 1:
+            open_joins.pop()
+        elif kind in _JOINS:
+            open_joins[-1] += 1
+        elif kind is TokenType.ON and open_joins[-1]:
+            open_joins[-1] -= 1
+        elif kind in _ENDS_OF_JOINS:
+            open_joins[-1] = 0
         prefixes = prefixes + 1 if kind in _PREFIXES else 0
-        if depth > NESTING_MAX or prefixes > NESTING_MAX:
+        if len(open_joins) > NESTING_MAX or prefixes > NESTING_MAX:
             raise source.error("SIZE", token.start, f"nested more than {NESTING_MAX} deep", fix="write shorter expressions")
+        if sum(open_joins) > OPEN_JOINS_MAX:
+            raise source.error("SIZE", token.start, f"more than {OPEN_JOINS_MAX} JOINs without ON", fix="write ON behind each JOIN")
 
 
 def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:

@@ -34,6 +34,8 @@ _ELEMENT_BEFORE = re.compile(r"[\w\])]\[\d+\]\s*$")
 _MEMBER_BEFORE = re.compile(r"[\w\])]\['(\w+)'\]\s*$")
 # The text before a position where such an index begins.
 _ELEMENT_OF = re.compile(r"[\w\])]$")
+# A date as other languages write it, right before or at the place where the parser stopped.
+_DATE = re.compile(r"\b(?:DATE|DATETIME|TIMESTAMP)\s+('[^']*')\s*\w*$", re.IGNORECASE)
 # The name of the call whose bracket is open at a position.
 _OPEN_CALL = re.compile(r"(\w+)\s*\([^()]*$")
 # What the parser passes over: texts, names in brackets or quotes, and comments.
@@ -58,6 +60,9 @@ def syntax_error(source: Source, offset: int, reason: str, word: str) -> QueryEr
     if _ELEMENT_BEFORE.search(before) or (word.startswith("[") and _ELEMENT_OF.search(before)):
         fix, example = "write GetArrayElement(array, index) for an element of an array", "GetArrayElement(readings, 0)"
         return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=example)
+    if date := _DATE.search(before + word):
+        fix = "write CAST(text AS datetime) for a moment"
+        return source.error("SYNTAX", date.start(), f"{reason}{near}", fix=fix, example=f"CAST({date[1]} AS datetime)")
     if member := _MEMBER_BEFORE.search(before):
         fix = "write the name of a member behind a point"
         return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=f"place.{member[1]}")

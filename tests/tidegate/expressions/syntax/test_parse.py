@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import time
 
@@ -66,8 +67,10 @@ def test_a_setting_is_one_expression() -> None:
         "SELECT " + " + ".join(["1"] * 10_000) + " FROM i",
         "SELECT " + "CASE WHEN a THEN " * 5_000 + "1" + " END" * 5_000 + " FROM i",
         "SELECT " + "a." * 5_000 + "a FROM i",
+        "SELECT * FROM i" + " JOIN i" * 9,
+        "SELECT * FROM i" + " JOIN (SELECT * FROM i JOIN i)" * 4 + " JOIN (SELECT * FROM i" * 6,
     ],
-    ids=["long", "brackets", "nots", "chain", "cases", "path"],
+    ids=["long", "brackets", "nots", "chain", "cases", "path", "joins", "joins in brackets"],
 )
 def test_monstrous_text_is_refused_within_a_second(text: str) -> None:
     """Size and depth are checked before the parser could drown."""
@@ -76,6 +79,30 @@ def test_monstrous_text_is_refused_within_a_second(text: str) -> None:
         parse_script(text, "q.sql")
     assert caught.value.code == "TG-QUERY-SIZE"
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize("word", ["bit", "struct", "date", "array", "f", "CASE WHEN a THEN ", "CAST", "(SELECT a FROM "])
+def test_nested_calls_are_parsed_once(word: str) -> None:
+    """sqlglot would read the names of types as types first, twice at each of 40 levels."""
+    started = time.process_time()
+    with contextlib.suppress(QueryError):
+        parse_script("SELECT " + f"{word}(" * 40 + "a" + ")" * 40 + " FROM i")
+    assert time.process_time() - started < 1
+
+
+def test_what_sqlglot_does_not_expect_is_an_error_with_a_place() -> None:
+    """A placeholder as an alias before AT: it raises ValueError."""
+    with pytest.raises(QueryError, match="unexpected word near 'y'") as caught:
+        parse_script("SELECT a FROM i :x AT y", "q.sql")
+    assert (caught.value.code, caught.value.where) == ("TG-QUERY-SYNTAX", "q.sql:1:23")
+
+
+def test_a_date_as_other_languages_write_it_is_shown_as_a_cast() -> None:
+    """Here it would be a column with an alias."""
+    for text in ("SELECT DATE '2024-01-01' AS x FROM i", "SELECT a FROM i WHERE t > timestamp '2024-01-01'"):
+        with pytest.raises(QueryError) as caught:
+            parse_script(text, "q.sql")
+        assert caught.value.example == "CAST('2024-01-01' AS datetime)"
 
 
 def test_the_compiled_sqlglot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
