@@ -14,7 +14,7 @@ from simulation.story import minimal
 pytestmark = pytest.mark.simulation
 
 _SEEDS = 150
-_PARTS = 3
+_PARTS = 5
 _FOUND_WITHIN = 300
 # Few seeds miss these rules: the search begins shortly before one that does.
 _SEARCHED_FROM = {
@@ -44,7 +44,7 @@ def test_no_seed_with_skips_diverges() -> None:
     """Level 1: a skip is as if its records had never been there; one that does not fit what was written is refused, with a way out."""
     happened: Counter[str] = Counter()
     # In seed 85 a skip changes an event and not their number; in 771 it differs in one output partition, and another lacks events.
-    for seed in (*range(40), 85, 771):
+    for seed in (*range(20), 85, 771):
         scenario = draw(seed, Breakage("", "skips"))
         outcome = play(scenario)
         happened += outcome.happened
