@@ -59,17 +59,17 @@ def connect(settings: RedisConnection, retries: int = _RETRIES, encoding_errors:
             retry = Retry(ExponentialBackoff(cap=1, base=0.1), retries, supported_errors=(redis.ConnectionError,))
             return _client(settings, answer_timeout_us(settings) / SECOND_US, retry, encoding_errors)
         except redis.AuthenticationError as error:
-            raise _login_error(settings.address, error) from None
+            raise _login_error(settings, error) from None
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             if _is_about_certificates(error):
-                raise _tls_error(settings.address, error) from None
+                raise _tls_error(settings, error) from None
             if time.monotonic() + _PAUSE_S > (refused_until_s if _is_refusal(error) else deadline_s):
                 raise _no_answer_error(settings, error, time.monotonic() - began_s) from None
             time.sleep(_PAUSE_S)
         except redis.ResponseError as error:
             if is_denial(error):
                 raise denial_error(settings.address, error) from None
-            raise _login_error(settings.address, error) from None
+            raise _login_error(settings, error) from None
 
 
 def _is_refusal(error: BaseException | None) -> bool:
@@ -111,38 +111,42 @@ def _client(settings: RedisConnection, timeout_s: float, retry: Retry, encoding_
             client_name="tidegate",
         )
     except (ValueError, TypeError) as error:
-        problem = f"redis.url = {settings.address} cannot be used: {scrub(str(error))}"
-        raise SettingError(problem, code="TG-SETTING-VALUE", where="redis.url", example="redis://localhost:6379/0") from None
+        url = f"{settings.table}.url"
+        problem = f"{url} = {settings.address} cannot be used: {scrub(str(error))}"
+        raise SettingError(problem, code="TG-SETTING-VALUE", where=url, example="redis://localhost:6379/0") from None
 
 
 def _no_answer_error(settings: RedisConnection, error: Exception, waited_s: float) -> UnreachableError:
+    table = settings.table
     waited = format_duration(round(waited_s) * SECOND_US)
     what = f"Redis at {settings.address} does not answer ({waited} waited): {scrub(str(error))}"
-    fix = "start it (tidegate up starts one), or correct redis.url"
+    fix = f"start it (tidegate up starts one), or correct {table}.url"
     if settings.connection_url().startswith("rediss://") and not settings.certificate_file:
-        fix += "; if it asks for certificates, give redis.certificate_file and redis.key_file"
-    example = '[redis]\nurl = "redis://localhost:6379/0"'
-    return UnreachableError(what, code="TG-REDIS-UNREACHABLE", where="redis.url", fix=fix, example=example)
+        fix += f"; if it asks for certificates, give {table}.certificate_file and {table}.key_file"
+    example = f'[{table}]\nurl = "redis://localhost:6379/0"'
+    return UnreachableError(what, code="TG-REDIS-UNREACHABLE", where=f"{table}.url", fix=fix, example=example)
 
 
-def _login_error(address: str, error: Exception) -> UnreachableError:
-    what = f"Redis at {address} does not let us in: {scrub(str(error))}"
-    fix = "give user and password: redis.username and redis.password, as file:PATH or env:NAME, or within redis.url"
+def _login_error(settings: RedisConnection, error: Exception) -> UnreachableError:
+    table = settings.table
+    what = f"Redis at {settings.address} does not let us in: {scrub(str(error))}"
+    fix = f"give user and password: {table}.username and {table}.password, as file:PATH or env:NAME, or within {table}.url"
     if "without any password configured" in str(error):
-        fix = "leave redis.password out, as this server asks for none; or name another server"
+        fix = f"leave {table}.password out, as this server asks for none; or name another server"
     if "DB index" in str(error):
-        fix = "name a database that the server has at the end of redis.url"
-    return UnreachableError(what, code="TG-REDIS-AUTH", where="redis.url", fix=fix, example='password = "file:/run/secrets/redis"')
+        fix = f"name a database that the server has at the end of {table}.url"
+    return UnreachableError(what, code="TG-REDIS-AUTH", where=f"{table}.url", fix=fix, example='password = "file:/run/secrets/redis"')
 
 
-def _tls_error(address: str, error: Exception) -> UnreachableError:
-    what = f"Redis at {address} and this client do not agree on TLS: {scrub(str(error))}"
+def _tls_error(settings: RedisConnection, error: Exception) -> UnreachableError:
+    table = settings.table
+    what = f"Redis at {settings.address} and this client do not agree on TLS: {scrub(str(error))}"
     fix = (
-        "check the server's certificate (who signed it, the host name in it, how long it is valid) against redis.ca_file, "
-        "and redis.certificate_file with redis.key_file if the server asks for one"
+        f"check the server's certificate (who signed it, the host name in it, how long it is valid) against {table}.ca_file, "
+        f"and {table}.certificate_file with {table}.key_file if the server asks for one"
     )
-    example = '[redis]\nurl = "rediss://cache:6379/0"\nca_file = "/etc/tidegate/ca.pem"'
-    return UnreachableError(what, code="TG-REDIS-TLS", where="redis.url", fix=fix, example=example)
+    example = f'[{table}]\nurl = "rediss://cache:6379/0"\nca_file = "/etc/tidegate/ca.pem"'
+    return UnreachableError(what, code="TG-REDIS-TLS", where=f"{table}.url", fix=fix, example=example)
 
 
 def is_denial(error: redis.RedisError) -> bool:

@@ -16,7 +16,7 @@ from sinks.stores.base import USERS_FIX, StoreError, store_error
 from tidegate.redis_client import is_denial
 from tidegate.secret_masking import scrub
 
-# What the client of the journal reports for a wrong password or certificate.
+# What the client reports for a wrong password or certificate.
 _USER_CODES = ("TG-REDIS-AUTH", "TG-REDIS-TLS")
 _USER_ERRORS = (redis.AuthenticationError, redis.exceptions.MovedError, redis.exceptions.ClusterCrossSlotError)
 _USER_WORDS = ("WRONGTYPE", "unknown command")
@@ -29,9 +29,7 @@ def translate_errors(where: str) -> Iterator[None]:
         yield
     except UnreachableError as error:
         if error.code in _USER_CODES:
-            # The client of the journal names its own settings.
-            fix = error.fix.replace("redis.", "outputs.NAME.redis.")
-            raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=fix) from None
+            raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=error.fix) from None
         raise UnreachableError(error.what, code="TG-STORE-UNREACHABLE", where=where) from None
     except (RefusedError, SettingError) as error:
         raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=USERS_FIX) from None

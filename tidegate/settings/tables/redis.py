@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
@@ -15,6 +15,8 @@ from tidegate.settings.tables.base import PASSWORD_TWICE, Conflict, PemFile, Sys
 class RedisConnection(Table):
     """How a server is reached: what the tables of all that talk to Redis have."""
 
+    table: ClassVar[str] = "redis"
+    """The table, as errors name it."""
     url: RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"), description="Where Redis or Valkey answers; a password in it is never shown."
     )

@@ -15,6 +15,7 @@ from tidegate.settings.tables.stores.base import StoreSettings
 class RedisStoreSettings(StoreSettings, RedisConnection):
     """[outputs.NAME.redis]: results as keys of Redis or Valkey."""
 
+    table: ClassVar[str] = "outputs.NAME.redis"
     named_by: ClassVar[str] = "key_prefix"
     url: RedisUrl = Field(description="Where Redis or Valkey answers; a password in it is never shown.")
     # The server does nothing else while it writes a batch.
