@@ -245,12 +245,14 @@ def cases(
     shape: Shape | None = Shape.POINT,
     whole: bool = False,
     generated: bool = False,
+    joins: bool = False,
     **fixed: Any,
 ) -> Case:
     """
     Draw a case of a *shape* (None: any), with *fixed* parts.
 
-    A *whole* one may have CTIs of the source, imports and a late join; a *generated* one CTIs by count, by time, with a delay.
+    A *whole* one may have CTIs of the source, imports and a late join, which it has if it *joins*; a *generated* one CTIs by count, by
+    time, with a delay.
     """
     over = draw(st.booleans()) if over is None else over
     scale = draw(st.sampled_from([1, 1_000, 60_000_000]))
@@ -259,7 +261,7 @@ def cases(
     records = draw(logs(start_us, scale, shape, whole and draw(st.booleans())))
     heard = draw(estimates(records, scale))
     brought = draw(imported(records, scale)) if whole and draw(st.booleans()) else {}
-    joined = whole and draw(st.integers(0, 3)) == 0
+    joined = joins or (whole and draw(st.integers(0, 3)) == 0)
     case = Case(
         policies=draw(policies(over, scale)),
         over=over,

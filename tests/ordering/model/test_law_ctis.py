@@ -122,10 +122,9 @@ def test_lists_are_written_only_where_they_are_asked_for(case: Case) -> None:
     assert not any(cti.listed for cti in walk(case).ctis())
 
 
-@given(whole_cases(generated=True))
+@given(whole_cases(generated=True, joins=True))
 def test_a_partition_that_joins_says_first_when_it_joined(case: Case) -> None:
     """Level 1: its first step, though empty, writes c = J in each of its channels, before any event."""
-    assume(case.joined_us > NEVER)
     start = case.ranges[0].start
     run = walk(replace(case, ranges=(Range(start, start), *case.ranges)))
     first = {cti.output_partition: (cti.c, cti.n, cti.ahead) for cti in run.steps[0].ctis}
@@ -135,10 +134,9 @@ def test_a_partition_that_joins_says_first_when_it_joined(case: Case) -> None:
         check_promises(case, story, channel, ctis)
 
 
-@given(whole_cases())
+@given(whole_cases(joins=True))
 def test_no_event_of_a_partition_that_joins_lies_before_its_joining(case: Case) -> None:
     """Level 1: what lies below J counts as out of order, whether it is moved to J or dropped."""
-    assume(case.joined_us > NEVER)
     assert all(event[2] >= case.joined_us for event in walk(case).events())
 
 
