@@ -73,7 +73,8 @@ def mutate(known: Sequence[bytes], words: Sequence[bytes], random: Random) -> by
     for _ in range(random.choice((1, 1, 2, 3, 5, 8))):
         if words and random.random() < 0.3:
             start = random.randrange(len(octets) + 1)
-            octets[start : start + random.choice((0, 0, 1, 4))] = random.choice(words)
+            # Many times in a row they show what takes more than linear time.
+            octets[start : start + random.choice((0, 0, 1, 4))] = random.choice(words) * random.choice((1, 1, 1, 1, 1, 1, 30, 3_000))
         elif octets:
             random.choice(_MUTATIONS)(octets, random)
     return bytes(octets[:BYTES_MAX])

@@ -32,7 +32,7 @@ FOUND = ROOT / ".fuzz"
 NAMES = ("read_json", "scan_json", "write_json", "read_avro", "read_csv", "read_wire", "read_script", "kafka_pieces")
 # Targets of parts in C. The others run without sanitizers, which make them a hundred times slower.
 _IN_C = ("scan_json", "write_json", "read_avro")
-SECONDS_MAX, BYTES_MAX = 20.0, 2 * 2**30
+SECONDS_MAX, BYTES_MAX = 5.0, 2 * 2**30
 # A target's longest turn; shorter in a run of few minutes, so that it reaches all.
 _TURN_S = 120.0
 _LOOK_S = 0.2

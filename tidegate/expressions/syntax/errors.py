@@ -35,6 +35,9 @@ from tidegate.expressions.kinds import Kind
 if TYPE_CHECKING:  # suggestions are made in processes that do not need sqlglot
     from sqlglot import exp
 
+# Longest name that others are compared with for a suggestion: the time grows with the square of its length, and no keyword is as long.
+_COMPARED_LETTERS_MAX = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -73,14 +76,18 @@ def offset_of(node: exp.Expr) -> int:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """Return the candidate most like *name*, ignoring case, or an empty string if none is close."""
+    """Return the candidate most like *name*, ignoring case, or an empty string if none is close or the name is very long."""
+    if len(name) > _COMPARED_LETTERS_MAX:
+        return ""
     by_folded_name = {candidate.lower(): candidate for candidate in candidates}
     matches = get_close_matches(name.lower(), by_folded_name, n=1, cutoff=0.6)
     return by_folded_name[matches[0]] if matches else ""
 
 
 def similarity(name: str, other: str) -> float:
-    """Return how alike two names are, ignoring case: 1 if equal, 0 without a common letter."""
+    """Return how alike two names are, ignoring case: 1 if equal, 0 without a common letter, and if one is very long."""
+    if max(len(name), len(other)) > _COMPARED_LETTERS_MAX:
+        return 0.0
     return SequenceMatcher(None, other.lower(), name.lower()).ratio()
 
 

@@ -37,7 +37,7 @@ _ELEMENT_OF = re.compile(r"[\w\])]$")
 # A date as other languages write it, right before or at the place where the parser stopped.
 _DATE = re.compile(r"\b(?:DATE|DATETIME|TIMESTAMP)\s+('[^']*')\s*\w*$", re.IGNORECASE)
 # The name of the call whose bracket is open at a position.
-_OPEN_CALL = re.compile(r"(\w+)\s*\([^()]*$")
+_OPEN_CALL = re.compile(r"\b(\w+)\s*\([^()]*$")
 # What the parser passes over: texts, names in brackets or quotes, and comments.
 _SKIPPED = re.compile(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
 # Examples of the clause in which the parser stopped, by its first word.

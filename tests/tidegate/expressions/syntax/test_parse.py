@@ -90,6 +90,19 @@ def test_nested_calls_are_parsed_once(word: str) -> None:
     assert time.process_time() - started < 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["SELECT " + "a" * 200_000 + " FRM i", "SELECT k FRM " + "WHERE" * 40_000, "SELECT CAST(a AS " + "bigin" * 40_000 + ") FROM i"],
+    ids=["before", "behind", "type"],
+)
+def test_a_long_word_is_compared_with_no_keyword(text: str) -> None:
+    """Nor does the search for what stands before a mistake begin at each of its letters."""
+    started = time.process_time()
+    with contextlib.suppress(QueryError):
+        parse_script(text)
+    assert time.process_time() - started < 2
+
+
 def test_what_sqlglot_does_not_expect_is_an_error_with_a_place() -> None:
     """A placeholder as an alias before AT: it raises ValueError."""
     with pytest.raises(QueryError, match="unexpected word near 'y'") as caught:
