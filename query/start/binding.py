@@ -1,4 +1,4 @@
-"""What a query's checkpoint is bound to: everything that decides its results, and the ids of the topics it reads."""
+"""What a query's checkpoint is bound to: everything that decides its results, and the ids of the topics it reads and writes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tidegate.payloads.formats import PayloadFormat
 from tidegate.settings.tables.outputs import OutputSettings
 
 _TOPIC_IDS = "topic_ids"
+RESULT_TOPIC_IDS = "result_topic_ids"
 
 
 def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) -> dict[str, str]:
@@ -63,6 +64,17 @@ def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:
 def bound_topic_ids(binding: Mapping[str, str]) -> dict[str, str]:
     """Return the ids of the ordered topics that a checkpoint is bound to, by name."""
     return dict(json.loads(binding.get(_TOPIC_IDS, "{}")))
+
+
+def result_binding(outputs: Sequence[OutputSettings], topic_ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the part that names the topics of *outputs*, which have the ids *topic_ids* (by name; those of other topics count not)."""
+    names = {output.topic or output.plain_topic for output in outputs}
+    return {RESULT_TOPIC_IDS: json.dumps({name: topic_id for name, topic_id in topic_ids.items() if name in names}, sort_keys=True)}
+
+
+def bound_result_ids(binding: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids of the result topics that a checkpoint is bound to, by name."""
+    return dict(json.loads(binding.get(RESULT_TOPIC_IDS, "{}")))
 
 
 def _outputs_binding(outputs: Sequence[OutputSettings]) -> str:

@@ -12,7 +12,7 @@ from ordering.protocol.facts import text_digest
 from ordering.ticks import INFINITY
 from query.config import Feed, QueryPlan
 from query.plan.nodes import Plan
-from query.start.binding import bound_topic_ids, make_binding
+from query.start.binding import RESULT_TOPIC_IDS, bound_result_ids, bound_topic_ids, make_binding
 from query.start.bucket_layout import check_partitions, exchange_tasks, plan_buckets, split_text, substream_keys
 from query.start.output_start import ELSEWHERE, bound_start
 from query.start.result_limits import result_limits
@@ -33,6 +33,7 @@ class Decision:
     # The job, still without its read positions.
     plan: QueryPlan
     start: Start
+    # That of a run that begins now has no result topics yet, since they may still have to be made.
     binding: dict[str, str]
     # Whether the run begins now.
     is_new: bool
@@ -96,6 +97,7 @@ def decide(
         start = run.stopped or Start(LAST_STOPPED)
     else:
         start = requested or BEGINNING
+    _check_same_results(layout, topics, run)
     for output, promises in zip(layout.outputs, run.promises, strict=True):
         _check_unwritten(output, topics, run, has_promises=bool(promises))
         _check_split(output, layout, run, has_promises=bool(promises))
@@ -110,8 +112,18 @@ def decide(
     if run.binding is not None:
         check_same_topics(bound_topic_ids(run.binding), topics.topic_ids, str(topics.folder), WAYS_OUT)
     binding = make_binding(plan, topics.topic_ids, start)
+    if run.binding is not None and RESULT_TOPIC_IDS in run.binding:
+        binding[RESULT_TOPIC_IDS] = run.binding[RESULT_TOPIC_IDS]
     check_binding(run.binding, binding, str(topics.folder))
     return Decision(plan, start, binding, is_new=run.binding is None)
+
+
+def _check_same_results(layout: QueryPlan, topics: TopicSurvey, run: RunSurvey) -> None:
+    """Refuse to continue into a result topic that was deleted: made anew, it would lack the results before."""
+    names = {output.topic or output.plain_topic or "" for output in layout.outputs}
+    current = {name: topics.results[name].topic_id if name in topics.results else "" for name in names}
+    fix = f"delete {topics.folder} too, to begin anew; or {ELSEWHERE}"
+    check_same_topics(bound_result_ids(run.binding or {}), current, str(topics.folder), fix)
 
 
 def _check_split(output: OutputSettings, layout: QueryPlan, run: RunSurvey, *, has_promises: bool) -> None:

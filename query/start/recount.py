@@ -17,7 +17,7 @@ from query.config import Partition, QueryPlan
 from query.plan.nodes import Plan
 from query.reference.lookup import KnownReferences
 from query.reference.watch import TakenVersions
-from query.start.binding import make_binding
+from query.start.binding import RESULT_TOPIC_IDS, make_binding
 from query.start.decide import plan_layout
 from query.start.output_start import bound_start, read_log_starts, read_promises, read_split
 from query.start.read_positions import planned_positions, read_positions, settle_logs
@@ -115,8 +115,9 @@ def _known(versions: TakenVersions, plan: QueryPlan) -> KnownReferences:
 
 def _check_settings(plan: QueryPlan, topics: TopicSurvey, binding: Mapping[str, str], start: Start) -> None:
     # Where results go decides nothing about them.
-    now = {name: value for name, value in make_binding(plan, topics.topic_ids, start).items() if name != "output"}
-    changed = differences({name: value for name, value in binding.items() if name != "output"}, now)
+    destinations = {"output", RESULT_TOPIC_IDS}
+    now = {name: value for name, value in make_binding(plan, topics.topic_ids, start).items() if name not in destinations}
+    changed = differences({name: value for name, value in binding.items() if name not in destinations}, now)
     if changed:
         raise RefusedError(
             f"the job that writes INTO {plan.name} runs under other settings: {'; '.join(changed)}",

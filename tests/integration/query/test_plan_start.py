@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from support.stack.drawn_logs import START_MS, Raw, draw
 from support.stack.jobs import Job, Workspace, error_code, settings_of, workspace
-from support.stack.topics import check_promises, create, exists, fresh, produce, read_ordered
+from support.stack.topics import check_promises, create, delete, exists, fresh, produce, read_ordered
 
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.kafka.admin import Admin
@@ -308,6 +308,8 @@ def test_each_kind_of_change_is_refused_or_goes_on_as_the_manual_says(scene: Sce
     assert scene.results("added") == expected
     assert scene.results("whole") == [*before, *(row for row in expected if row[0] >= last_us)]
     assert before == [row for row in before if row[0] < last_us]
+    delete(bootstrap, f"{scene.topic}.expected")
+    assert error_code(space.start("query", "anew.sql", "--into", "expected")) == "TG-TOPIC-RECREATED", "it would lack what stood in it"
 
 
 def caught_up(job: Job) -> bool:

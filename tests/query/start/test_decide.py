@@ -13,6 +13,7 @@ from ordering.ticks import INFINITY
 from query.config import Promise, QueryPlan
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
+from query.start.binding import result_binding
 from query.start.decide import Decision, decide, plan_layout
 from query.start.survey import RunSurvey, TopicSurvey
 from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
@@ -152,3 +153,23 @@ def test_tasks_share_the_bytes_of_a_batch() -> None:
     with_over, merged = layout_of(sql=SQL.replace("t GROUP BY k,", "t OVER k GROUP BY k,")), layout_of(sql=BY_CITY.replace("city, ", ""))
     assert (with_over.buckets, with_over.bytes_per_task) == (2, 128 * 2**20)
     assert (merged.buckets, merged.bytes_per_task) == (1, 256 * 2**20)
+
+
+@pytest.mark.parametrize(("found", "words"), [({}, "has been deleted (id id of out -> none)"), ({"out": "other id"}, "made again")])
+def test_a_result_topic_that_was_deleted_is_not_written_on(found: dict[str, str], words: str) -> None:
+    """Made anew it would lack what stood in it; also if the run has ended, which deleting the topic is meant to repeat."""
+    binding = {**running().binding, **result_binding((SETTINGS.output("out"),), {"out": "id of out", "other": "x"})}
+    there = {name: Topic(name, topic_id, 1, {}) for name, topic_id in found.items()}
+    for run in (running(binding=binding), running(binding=binding, is_finished=True)):
+        with pytest.raises(RefusedError) as refused:
+            decided(run, STARTED, results=there)
+        assert refused.value.code == "TG-TOPIC-RECREATED"
+        assert words in refused.value.what
+        assert str(FOLDER) in refused.value.fix
+    same = {"out": Topic("out", "id of out", 1, {})}
+    assert decided(running(binding=binding), STARTED, results=same).binding == binding
+
+
+def test_a_checkpoint_that_names_no_result_topics_goes_on() -> None:
+    """Those of earlier development versions."""
+    assert decided(running(), STARTED).binding == running().binding
