@@ -129,7 +129,7 @@ def _refuse_oversized(tokens: list[Token], source: Source) -> None:
         elif kind in _ENDS_OF_JOINS:
             open_joins[-1] = 0
         prefixes = prefixes + 1 if kind in _PREFIXES else 0
-        if len(open_joins) > NESTING_MAX or prefixes > NESTING_MAX:
+        if len(open_joins) - 1 > NESTING_MAX or prefixes > NESTING_MAX:
             raise source.error("SIZE", token.start, f"nested more than {NESTING_MAX} deep", fix="write shorter expressions")
         if sum(open_joins) > OPEN_JOINS_MAX:
             raise source.error("SIZE", token.start, f"more than {OPEN_JOINS_MAX} JOINs without ON", fix="write ON behind each JOIN")
