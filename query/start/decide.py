@@ -97,10 +97,10 @@ def decide(
         start = run.stopped or Start(LAST_STOPPED)
     else:
         start = requested or BEGINNING
-    _check_same_results(layout, topics, run)
     for output, promises in zip(layout.outputs, run.promises, strict=True):
         _check_unwritten(output, topics, run, has_promises=bool(promises))
         _check_split(output, layout, run, has_promises=bool(promises))
+    _check_same_results(layout, topics, run)
     plan = replace(
         layout,
         start_us=start.start_us,
