@@ -11,7 +11,7 @@ from pathlib import Path
 from query.config import QueryPlan
 from query.reference.forgetting import forget_past_versions
 from query.reference.watch import check_unchanged, take_up_versions
-from query.start.binding import result_binding
+from query.start.binding import result_binding, result_topics
 from query.start.decide import Decision
 from query.start.output_start import read_log_starts, write_log_starts, write_promises
 from query.start.read_positions import read_positions, settle_logs
@@ -19,7 +19,7 @@ from query.start.result_limits import PLAIN_ROOM_BYTES, check_plain_topic
 from query.start.survey import TopicSurvey
 from tidegate.access_rights import query_rights
 from tidegate.checkpoint.binding import bind
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.dead_letters import ensure_dead_letter_topic
 
 
@@ -35,13 +35,13 @@ def locate(decision: Decision, admin: Admin) -> QueryPlan:
 def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
     """Do what a start has decided; return the plan, RefusedError if a later check fails."""
     plan = locate(decision, admin)
-    letter_bytes_max, result_ids = _create_topics(plan, topics, admin)
+    letter_bytes_max, result_ids = _create_topics(plan, admin)
     plan = replace(plan, letter_bytes_max=letter_bytes_max)
     folder, binding = topics.folder, decision.binding
     if decision.is_new:
         write_promises(folder, plan.promises)
         write_log_starts(folder, plan.log_starts)
-        binding = {**binding, **result_binding(plan.outputs, result_ids)}
+        binding = {**binding, **result_binding(result_ids)}
     bind(folder, binding)
     if not plan.references:
         return plan
@@ -50,12 +50,12 @@ def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
     return replace(plan, references=versions.tables(plan.reference_settings, 0))
 
 
-def _create_topics(plan: QueryPlan, topics: TopicSurvey, admin: Admin) -> tuple[int, dict[str, str]]:
-    """Return the size that dead letters are cut to, and the ids of the result topics and plain topics, by name."""
-    present = dict(topics.results)
+def _create_topics(plan: QueryPlan, admin: Admin) -> tuple[int, dict[str, str]]:
+    """Return the size that dead letters are cut to, and the ids of the topics that hold all results, by name."""
+    made: dict[str, Topic] = {}
     for output, bytes_max in zip(plan.outputs, plan.result_bytes_max, strict=True):
         if output.topic and bytes_max is not None:
-            present[output.topic] = admin.ensure_ordered_topic(
+            made[output.topic] = admin.ensure_ordered_topic(
                 output.topic, plan.buckets, output.retention_us, bytes_max, output.replication_factor
             )
         if output.plain_topic and bytes_max is not None:
@@ -63,11 +63,11 @@ def _create_topics(plan: QueryPlan, topics: TopicSurvey, admin: Admin) -> tuple[
             limit = {"max.message.bytes": str(bytes_max + PLAIN_ROOM_BYTES)}
             plain = admin.ensure(output.plain_topic, plan.buckets, {**retention, **limit}, output.replication_factor)
             check_plain_topic(plain, bytes_max)
-            present[output.plain_topic] = plain
+            made[output.plain_topic] = plain
     first = plan.outputs[0]
     letter_bytes_max = ensure_dead_letter_topic(
         admin, plan.dead_letter_topic, first.dead_letter_retention_us, first.dead_letter_bytes_max, first.replication_factor
     )
     written = [output.topic for output in plan.outputs if output.topic]
     admin.check_rights(query_rights([feed.topic for feed in plan.feeds], written, plan.dead_letter_topic))
-    return letter_bytes_max, {name: topic.topic_id for name, topic in present.items()}
+    return letter_bytes_max, {name: made[name].topic_id for name in result_topics(plan.outputs)}

@@ -66,10 +66,14 @@ def bound_topic_ids(binding: Mapping[str, str]) -> dict[str, str]:
     return dict(json.loads(binding.get(_TOPIC_IDS, "{}")))
 
 
-def result_binding(outputs: Sequence[OutputSettings], topic_ids: Mapping[str, str]) -> dict[str, str]:
-    """Return the part that names the topics of *outputs*, which have the ids *topic_ids* (by name; those of other topics count not)."""
-    names = {output.topic or output.plain_topic for output in outputs}
-    return {RESULT_TOPIC_IDS: json.dumps({name: topic_id for name, topic_id in topic_ids.items() if name in names}, sort_keys=True)}
+def result_topics(outputs: Sequence[OutputSettings]) -> set[str]:
+    """Return the names of the topics that hold all results of *outputs*: a plain topic does if it stands alone."""
+    return {topic for output in outputs if (topic := output.topic or output.plain_topic)}
+
+
+def result_binding(topic_ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of a binding that names result topics with these ids."""
+    return {RESULT_TOPIC_IDS: json.dumps(dict(topic_ids), sort_keys=True)}
 
 
 def bound_result_ids(binding: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from ordering.protocol.facts import text_digest
 from ordering.ticks import INFINITY
 from query.config import Feed, QueryPlan
 from query.plan.nodes import Plan
-from query.start.binding import RESULT_TOPIC_IDS, bound_result_ids, bound_topic_ids, make_binding
+from query.start.binding import RESULT_TOPIC_IDS, bound_result_ids, bound_topic_ids, make_binding, result_topics
 from query.start.bucket_layout import check_partitions, exchange_tasks, plan_buckets, split_text, substream_keys
 from query.start.output_start import ELSEWHERE, bound_start
 from query.start.result_limits import result_limits
@@ -120,8 +120,7 @@ def decide(
 
 def _check_same_results(layout: QueryPlan, topics: TopicSurvey, run: RunSurvey) -> None:
     """Refuse to continue into a result topic that was deleted: made anew, it would lack the results before."""
-    names = {output.topic or output.plain_topic or "" for output in layout.outputs}
-    current = {name: topics.results[name].topic_id if name in topics.results else "" for name in names}
+    current = {name: topics.results[name].topic_id if name in topics.results else "" for name in result_topics(layout.outputs)}
     fix = f"delete {topics.folder} too, to begin anew; or {ELSEWHERE}"
     check_same_topics(bound_result_ids(run.binding or {}), current, str(topics.folder), fix)
 

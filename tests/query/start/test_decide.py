@@ -158,7 +158,7 @@ def test_tasks_share_the_bytes_of_a_batch() -> None:
 @pytest.mark.parametrize(("found", "words"), [({}, "has been deleted (id id of out -> none)"), ({"out": "other id"}, "made again")])
 def test_a_result_topic_that_was_deleted_is_not_written_on(found: dict[str, str], words: str) -> None:
     """Made anew it would lack what stood in it."""
-    binding = {**running().binding, **result_binding((SETTINGS.output("out"),), {"out": "id of out", "other": "x"})}
+    binding = {**running().binding, **result_binding({"out": "id of out", "other": "x"})}
     there = {name: Topic(name, topic_id, 1, {}) for name, topic_id in found.items()}
     with pytest.raises(RefusedError) as refused:
         decided(running(binding=binding), STARTED, results=there)
