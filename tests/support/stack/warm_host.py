@@ -88,29 +88,21 @@ IMPORTED = (
     "tidegate.spark.early_session",
     "tidegate.spark.worker_daemon",
 )
-# In place of shim.c where nothing compiles it: it imports what is written in C only, half the CPU of json and socket.
-_SHIM = """\
-#!{python} -IS
-import _socket, os, sys
-host = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-host.connect({path!r})
-fields = "python", os.getcwd(), str(len(sys.argv) - 1), *sys.argv[1:], *map("=".join, os.environ.items())
-streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
-host.sendmsg([b"".join(os.fsencode(field) + b"\\0" for field in fields)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
-os._exit(int(host.recv(64) or 1) % 256)
-"""
-_PROGRAM = """\
+# A script that asks the host as Request.encode does.
+_ASK = """\
 #!{python} -IS
 import os, signal, socket, sys
 host = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 host.connect({path!r})
-fields = "job", os.getcwd(), str(len(sys.argv) - 1), *sys.argv[1:], *map("=".join, os.environ.items())
+fields = {kind!r}, os.getcwd(), str(len(sys.argv) - 1), *sys.argv[1:], *map("=".join, os.environ.items())
 socket.send_fds(host, [b"".join(os.fsencode(field) + b"\\0" for field in fields)], [0, 1, 2])
+"""
+_PASS_SIGNALS = """\
 pid = int(host.recv(64))
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, frame: os.kill(pid, number))
-os._exit(int(host.recv(64) or 1) % 256)
 """
+_EXIT = "os._exit(int(host.recv(64) or 1) % 256)\n"
 
 
 @dataclass(frozen=True)
@@ -444,9 +436,9 @@ def compile_shim(folder: Path) -> bool:
     return compiler is not None
 
 
-def _write_script(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(text.format(python=sys.executable, path=str(folder / SOCKET)))
-    (folder / name).chmod(0o755)
+def _write_script(file: Path, kind: str, text: str) -> None:
+    file.write_text(_ASK.format(python=sys.executable, path=str(file.with_name(SOCKET)), kind=kind) + text)
+    file.chmod(0o755)
 
 
 def main(folder: Path) -> None:
@@ -454,8 +446,8 @@ def main(folder: Path) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     if not compile_shim(folder):
-        _write_script(folder, SHIM, _SHIM)
-    _write_script(folder, PROGRAM, _PROGRAM)
+        _write_script(folder / SHIM, "python", _EXIT)
+    _write_script(folder / PROGRAM, "job", _PASS_SIGNALS + _EXIT)
     # Else every child would walk through all of that once more, and copy it.
     gc.collect()
     gc.freeze()
