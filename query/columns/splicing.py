@@ -2,7 +2,7 @@
 Splicing: results in which the members of a record replace a column named ``*``.
 
 Law: a result has the members of its columns, and of its stars' records, in the order of SELECT. Each name occurs once, ignoring case: a
-column overrides the stars, a later star overrides an earlier one, and the overridden member is left out. A star without record adds
+column overrides the stars, an earlier star overrides a later one, and the overridden member is left out. A star without record adds
 nothing. (If one payload has a name twice, the result has it twice.)
 """
 
@@ -61,8 +61,8 @@ def _resolve_names(stars: Sequence[Variant], names: Sequence[str], quote: Callab
     segments: Segments = []
     for index, (text, of_star) in enumerate(zip(texts, members, strict=True)):
         is_overridden = pc.is_in(of_star.folded, value_set=column_names).to_numpy(zero_copy_only=False)
-        for later in members[index + 1 :]:
-            is_overridden |= of_star.is_named_in(later)
+        for earlier in members[:index]:
+            is_overridden |= of_star.is_named_in(earlier)
         segments.append(of_star.replace_in(_members_of(text), is_overridden))
     return segments
 

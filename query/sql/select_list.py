@@ -3,7 +3,7 @@ Binding of the list after SELECT: the columns of a result, their names, and the 
 
 ``*`` and ``name.*`` stand for the columns of a step. The members of an input and of a record (``place.*``) are known only when an event
 arrives: such a star is a column named ``*`` that holds a record, and each result shows the record's members in its place. Law: a name
-occurs once in a result, ignoring case; a name that the script writes wins over all names from stars, and a later star over an earlier one.
+occurs once in a result, ignoring case; a name that the script writes wins over all names from stars, and an earlier star over a later one.
 """
 
 from __future__ import annotations
@@ -97,16 +97,11 @@ class _SelectList:
         if any(name.lower() == other.lower() and not of_star for other, _, of_star in self._entries):
             fix = f"rename it with AS, e.g. AS {name}_{len(self._entries) + 1}"
             raise self.source.error("NAME", node, f"two columns are named {name}", fix=fix)
-        self._remove(name)
+        self._entries = [entry for entry in self._entries if entry[0].lower() != name.lower()]
         self._entries.append((name, expr, False))
 
     def spread(self, columns: Sequence[tuple[str, Expr]]) -> None:
         """Add the columns of a star."""
         for name, expr in columns:
-            if not any(name.lower() == other.lower() and not of_star for other, _, of_star in self._entries):
-                self._remove(name)
+            if name == STAR or not any(name.lower() == other.lower() for other, _, _ in self._entries):
                 self._entries.append((name, expr, True))
-
-    def _remove(self, name: str) -> None:
-        if name != STAR:
-            self._entries = [entry for entry in self._entries if entry[0].lower() != name.lower()]

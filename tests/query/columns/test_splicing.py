@@ -31,7 +31,7 @@ def only(sql: str, payload: Any = PAYLOAD, *schemas: InputSchema) -> str:
         ("SELECT delay * 2 AS delay, * FROM i", '{"delay":2,"id":"a","place":{"lat":1.5,"ID":7},"é":null}'),
         ("SELECT i.*, 1 AS É FROM i", '{"id":"a","delay":1,"place":{"lat":1.5,"ID":7},"É":1}'),
         ("SELECT id AS name, place.* FROM i", '{"name":"a","lat":1.5,"ID":7}'),
-        ("SELECT place.*, i.* FROM i", '{"lat":1.5,"id":"a","delay":1,"place":{"lat":1.5,"ID":7},"é":null}'),
+        ("SELECT place.*, i.* FROM i", '{"lat":1.5,"ID":7,"delay":1,"place":{"lat":1.5,"ID":7},"é":null}'),
         ("SELECT id, nothing.*, id.* FROM i", '{"id":"a"}'),
         ("WITH s AS (SELECT *, 1 AS one FROM i) SELECT one, DELAY, place.lat INTO out FROM s", '{"one":1,"DELAY":1,"lat":1.5}'),
         ("WITH s AS (SELECT id, delay FROM i) SELECT *, 2 AS delay INTO out FROM s", '{"id":"a","delay":2}'),
@@ -64,8 +64,8 @@ def expected(payload: dict[str, Any]) -> dict[str, Any]:
     of_stars = [(0, pair) for pair in (payload["r"] or {}).items()] + [(1, pair) for pair in payload.items()]
     kept = []
     for star, (name, value) in of_stars:
-        later = {other.lower() for number, (other, _) in of_stars if number > star} | {"b", "c d"}
-        if name.lower() not in later:
+        winners = {other.lower() for number, (other, _) in of_stars if number < star} | {"b", "c d"}
+        if name.lower() not in winners:
             kept.append((name, value))
     return dict([*kept, ("b", 7), ("c d", 8)])
 
