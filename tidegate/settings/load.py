@@ -128,16 +128,16 @@ class Settings(Table, BaseSettings):
         for name, settings in self.inputs.items():
             writers[settings.ordered_topic].append(f"inputs.{name}.ordered_topic")
         for name, results in self.outputs.items():
-            if results.topic is not None:
-                writers[results.topic].append(f"outputs.{name}.topic")
+            # No topic has the name of a folder with all folders above it.
+            files = results.files if results.files is None or "://" in results.files else str(Path(results.files).resolve())
+            for setting, place in (("topic", results.topic), ("plain_topic", results.plain_topic), ("files", files)):
+                if place is not None:
+                    writers[place.rstrip("/")].append(f"outputs.{name}.{setting}")
         for name, settings in self.inputs.items():
             if settings.dead_letter_topic in writers:
                 writers[settings.dead_letter_topic].append(f"inputs.{name}.dead_letter_topic")
-        for name, results in self.outputs.items():
-            if results.plain_topic in writers:
-                writers[results.plain_topic].append(f"outputs.{name}.plain_topic")
-        fix = "give each a topic of its own: an ordered topic has exactly one writer"
-        return [(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in writers.items() if len(keys) > 1]
+        fix = "give each a place of its own: two writers would replace, or mix, what the other has written"
+        return [(keys[-1], f"{place} is written by {' and '.join(keys)}", fix) for place, keys in writers.items() if len(keys) > 1]
 
     def _loop_conflicts(self) -> list[Conflict]:
         # A topic that is named like its output was perhaps named by nobody: nothing may read it as raw events.

@@ -526,7 +526,19 @@ def test_the_topic_of_a_store_is_nobody_elses() -> None:
         (problem,) = refusals(other + STORE)
         assert words in problem.what
         assert problem.where.startswith("tidegate.toml:")
-        assert "another name" in problem.fix or "a topic of its own" in problem.fix
+        assert "another name" in problem.fix or "a place of its own" in problem.fix
+
+
+def test_two_outputs_never_write_to_one_place() -> None:
+    """The files of one would replace those of the other, which have the same names; in a plain topic both would stand."""
+    tables = "[outputs.a]\n{0}\n[outputs.b]\n{1}\n"
+    for one, other in (("out/x", "./out/x/"), ("s3://lake/x", "s3://lake/x/"), ("x", "out/../x")):
+        (problem,) = refusals(tables.format(f'files = "{one}"', f'files = "{other}"'))
+        assert problem.code == "TG-SETTING-CONFLICT"
+        assert "is written by outputs.a.files and outputs.b.files" in problem.what
+    (problem,) = refusals(tables.format('plain_topic = "x"', 'plain_topic = "x"'))
+    assert "x is written by outputs.a.plain_topic and outputs.b.plain_topic" in problem.what
+    read(tables.format('files = "x"\ntopic = "x"', 'files = "x/y"'))
 
 
 @pytest.mark.parametrize("url", ["s3a://bucket/checkpoints", "hdfs://name:8020/a", "file:///a"])
