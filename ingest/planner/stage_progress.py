@@ -48,7 +48,7 @@ class StageProgressWriter:
             numbers = (int(report[name]) for name in ("next_offset", "arrival_us", "c", "held"))
             self._progress[report["topic"], int(report["partition"])] = StageProgress(*numbers)
         stored = {partition_name(partition): astuple(progress) for partition, progress in self._progress.items()}
-        replace_text(self._folder / _FILE, json.dumps(stored))
+        replace_text(self._folder / _FILE, json.dumps(stored), is_synced=False)
 
 
 def read_stage_progress(folder: Path) -> dict[Partition, StageProgress]:

@@ -14,7 +14,6 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, rebuild_journal, roster_members
@@ -28,6 +27,7 @@ from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.wire import decode_cti, encode_cti
 from ordering.ticks import NEVER
 from tidegate.checkpoint.binding import replace_text
+from tidegate.checkpoint.damage import read_json
 from tidegate.checkpoint.output_start import BEGINNING, Start
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import Promises, last_promises
@@ -59,9 +59,9 @@ class Resumption:
 
     @classmethod
     def read(cls, folder: Path) -> Resumption | None:
-        if not (folder / FILE).exists():
+        fields = read_json(folder / FILE)
+        if fields is None:
             return None
-        fields: Any = json.loads((folder / FILE).read_text())
         promises: Promises = {}
         for partition, header, body in fields["promises"]:
             cti = decode_cti(base64.b64decode(header), base64.b64decode(body), partition, str(folder / FILE))

@@ -19,6 +19,7 @@ from ingest.skips import Skip
 from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
 from tidegate.checkpoint.binding import checkpoint_folder, read_binding, replace_text
+from tidegate.checkpoint.damage import check_whole, read_json
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.channel_promises import has_ended
 from tidegate.payloads.formats import PayloadFormat
@@ -70,11 +71,13 @@ class Survey:
 
 
 def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJournal) -> Survey:
-    """Survey everything that a start of the input *name* depends on; RefusedError if a topic is missing."""
+    """Survey everything that a start of the input *name* depends on; RefusedError if a topic is missing, or the checkpoint damaged."""
     chosen = settings.input(name)
     payloads = PayloadFormat.of(chosen, settings.schema_registry)
     FieldReader.of(chosen, payloads)  # what workers could not read by is found out here
     folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
+    binding = read_binding(folder)
+    check_whole(folder, is_bound=binding is not None)
     (last_planned, last_finished), state = last_batches(folder), checkpoint_state(folder)
     planned, done = _read_offset(folder, last_planned), _read_offset(folder, last_finished)
     raw = tuple(admin.require(topic) for topic in _raw_topics(settings, chosen, admin, planned.partitions if planned else ()))
@@ -94,7 +97,7 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
         has_events=has_events,
         has_ended=state == "settled" and has_events and has_ended(properties, name, admin.starts(outputs), ends),
         imported=_imported_input(settings, admin, chosen.import_ctis_from),
-        binding=read_binding(folder),
+        binding=binding,
         checkpoint=state,
         last_planned=last_planned,
         last_finished=last_finished,
@@ -118,8 +121,7 @@ def _read_skips(folder: Path, journal: RedisJournal, ordered: Topic | None, topi
 
 def read_skips(folder: Path) -> tuple[Skip, ...]:
     """Return the skips in force by a checkpoint's folder: they hold even if Redis is emptied before a CTI has carried them."""
-    file = folder / _SKIPS_FILE
-    return tuple(Skip(**fields) for fields in json.loads(file.read_text())) if file.exists() else ()
+    return tuple(Skip(**fields) for fields in read_json(folder / _SKIPS_FILE) or ())
 
 
 def write_skips(folder: Path, skips: tuple[Skip, ...]) -> None:

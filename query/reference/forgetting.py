@@ -18,6 +18,7 @@ from typing import Any
 from ordering.ticks import NEVER
 from query.reference.watch import FOLDER, LIST_FILE, TakenVersions
 from tidegate.checkpoint.binding import replace_text
+from tidegate.checkpoint.damage import read_json
 
 FILE = "looked_up_from.json"
 # In the buckets' reports: that instant in microseconds, and the number of known versions added since the run was begun.
@@ -50,8 +51,8 @@ def forget_past_versions(checkpoint: Path) -> None:
     if versions is None:
         return
     file = versions.folder / FILE
-    if file.exists():
-        floor = json.loads(file.read_text())
+    floor = read_json(file)
+    if floor is not None:
         remaining = drop_past_versions(versions, floor["us"], floor["added"])
         if remaining != versions:
             remaining.save()

@@ -23,6 +23,7 @@ from query.reference.objects import ReferenceFile, StoredObject
 from query.reference.tables import ReferenceTable
 from sinks.file_places import Stamp, is_url
 from tidegate.checkpoint.binding import replace_text
+from tidegate.checkpoint.damage import read_json
 from tidegate.observe.logs import get_logger
 from tidegate.settings.tables.references import ReferenceSettings
 
@@ -69,9 +70,9 @@ class TakenVersions:
     def read(cls, checkpoint: Path) -> TakenVersions | None:
         """Return the versions that a checkpoint's run has taken up; None if it began without any."""
         file = checkpoint / FOLDER / LIST_FILE
-        if not file.exists():
+        fields = read_json(file)
+        if fields is None:
             return None
-        fields = json.loads(file.read_text())
         versions = tuple(ReferenceVersion(**taken) for taken in fields["versions"])
         return cls(file.parent, versions, fields["initial_count"], fields["kept_from"])
 

@@ -22,6 +22,7 @@ from ordering.ticks import TICK_MIN
 from query.config import LogStart, Promise
 from query.start.resumed_results import read_promise_by_key
 from tidegate.checkpoint.binding import replace_text
+from tidegate.checkpoint.damage import read_json
 from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.channel_promises import TAIL_RECORDS, last_promises
@@ -60,9 +61,9 @@ def write_promises(folder: Path, promises: Promises) -> None:
 
 def read_promises(folder: Path, outputs: int) -> Promises:
     """Return the promises in a checkpoint's folder; empty ones if nothing was written."""
-    if not (folder / FILE).exists():
+    fields = read_json(folder / FILE)
+    if fields is None:
         return tuple({} for _ in range(outputs))
-    fields = json.loads((folder / FILE).read_text())
     return tuple({int(bucket): Promise.restore(promise) for bucket, promise in by_bucket.items()} for by_bucket in fields)
 
 
@@ -77,8 +78,7 @@ def write_log_starts(folder: Path, starts: Mapping[int, LogStart]) -> None:
 
 def read_log_starts(folder: Path) -> dict[int, LogStart]:
     """Return where logs are read from, as a run has begun; nothing if nothing was written."""
-    file = folder / LOG_STARTS_FILE
-    return {int(log): LogStart(*start) for log, start in json.loads(file.read_text()).items()} if file.exists() else {}
+    return {int(log): LogStart(*start) for log, start in (read_json(folder / LOG_STARTS_FILE) or {}).items()}
 
 
 def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputSettings, *, by_key: bool) -> dict[int, Promise]:

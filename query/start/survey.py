@@ -20,6 +20,7 @@ from query.sql.bind import DEFAULT_OUTPUT
 from query.start.output_start import Promises, read_promises, read_result_promises, read_split
 from sinks.file_places import absolute_place
 from tidegate.checkpoint.binding import checkpoint_folder, read_binding
+from tidegate.checkpoint.damage import check_whole
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.channel_promises import has_ended
@@ -90,8 +91,9 @@ def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> To
 
 
 def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin: Admin, requested: Start | None) -> RunSurvey:
-    """Survey the run of a job that is started with *requested*; RefusedError if it is unknown where the run stopped."""
+    """Survey the run of a job that is started with *requested*; RefusedError if it is unknown where it stopped, or the folder damaged."""
     folder, binding, state = topics.folder, read_binding(topics.folder), checkpoint_state(topics.folder)
+    check_whole(folder, is_bound=binding is not None)
     ends_by_output = {}
     for output in layout.outputs:
         topic = topics.results.get(output.topic or "")

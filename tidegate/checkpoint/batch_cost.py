@@ -51,7 +51,7 @@ class BatchCostWriter:
         self._number += 1
         events, octets, walked_s = (sum(column) for column in zip(*costs, strict=True))
         work_us = round(walked_s / min(len(costs), self._tasks) * SECOND_US)
-        replace_text(self._file, json.dumps([self._number, events, octets, work_us]))
+        replace_text(self._file, json.dumps([self._number, events, octets, work_us]), is_synced=False)
 
 
 def read_batch_cost(folder: Path) -> BatchCost | None:

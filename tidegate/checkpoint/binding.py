@@ -9,10 +9,12 @@ the number of input partitions, the bound value is a minimum.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ordering.errors import RefusedError
+from tidegate.checkpoint.damage import read_json
 from tidegate.settings.load import Settings
 
 _FILE = "settings.json"
@@ -44,9 +46,9 @@ def check_binding(binding: Mapping[str, str] | None, settings: Mapping[str, str]
 
 
 def read_binding(folder: Path) -> dict[str, str] | None:
-    """Return the settings that a job's checkpoint folder is bound to, None if there are none yet."""
-    file = folder / _FILE
-    return dict(json.loads(file.read_text())) if file.exists() else None
+    """Return the settings that a job's checkpoint folder is bound to, None if there are none yet; RefusedError if they are damaged."""
+    stored = read_json(folder / _FILE)
+    return None if stored is None else dict(stored)
 
 
 def with_bound_tasks(settings: Settings, binding: Mapping[str, str] | None) -> Settings:
@@ -91,10 +93,14 @@ def check_same_topics(before: Mapping[str, str], current: Mapping[str, str], whe
             raise RefusedError(f"topic {name} has been {change} ({ids})", code="TG-TOPIC-RECREATED", where=where, fix=fix)
 
 
-def replace_text(file: Path, text: str) -> None:
-    """Write a file atomically: it has either its old or its new contents, never a part."""
+def replace_text(file: Path, text: str, *, is_synced: bool = True) -> None:
+    """Write a file atomically: it has either its old or its new contents, never a part; if *is_synced*, after a power cut too."""
     draft = file.with_suffix(".new")
-    draft.write_text(text)
+    with draft.open("w") as writing:
+        writing.write(text)
+        if is_synced:
+            writing.flush()
+            os.fsync(writing.fileno())
     draft.replace(file)
 
 

@@ -17,7 +17,7 @@ from ordering.errors import RefusedError, TidegateError
 from tidegate.observe.logs import get_logger
 from tidegate.observe.stopping import Stop
 from tidegate.secret_masking import scrub
-from tidegate.spark.privates import CHECKPOINT_TAKEN, SLOW_START, WORKER_GONE
+from tidegate.spark.privates import CHECKPOINT_TAKEN, SLOW_START, STATE_UNREADABLE, WORKER_GONE
 
 _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
 FAILURE_FILE = "failure.log"
@@ -183,6 +183,14 @@ def error_from_text(text: str, report: str) -> TidegateError:
     if _NO_SPACE in text:
         return TidegateError(
             "no space is left on a disk that the job needs", code="TG-SPARK-DISK", where=report, fix="make room; starting again resumes"
+        )
+    if any(said in text for said in STATE_UNREADABLE):
+        return TidegateError(
+            "Spark cannot read the state in the checkpoint",
+            code="TG-SPARK-STATE",
+            where=report,
+            fix="start again; if this comes again the state is damaged: delete the checkpoint folder, and ingest goes on from the CTIs of "
+            "its ordered topic, a query, with --start last-stopped, from those of its result topic",
         )
     if WORKER_GONE in text:
         return TidegateError(

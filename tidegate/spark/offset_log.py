@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from tidegate.spark.privates import COMMITS_FOLDER, OFFSETS_FOLDER
+from tidegate.spark.privates import COMMITS_FOLDER, METADATA_FILE, OFFSETS_FOLDER
 
 
 def checkpoint_state(folder: Path) -> Literal["empty", "pending", "settled"]:
@@ -35,6 +35,16 @@ def read_offset(folder: Path, batch: int) -> dict[str, Any] | None:
     except (OSError, ValueError, IndexError):
         return None
     return stored if isinstance(stored, dict) else None
+
+
+def damaged_log(folder: Path) -> Path | None:
+    """Return a file without which, or with what is left of which, Spark could not go on; None if its logs are whole."""
+    planned, done = last_batches(folder)
+    spark = folder / "spark"
+    written = [spark / METADATA_FILE, spark / COMMITS_FOLDER / str(done)]
+    empty = next((file for file in written if file.exists() and not file.stat().st_size), None)
+    newest = max(planned, done)
+    return spark / OFFSETS_FOLDER / str(newest) if newest >= 0 and read_offset(folder, newest) is None else empty
 
 
 def _last_batch(folder: Path) -> int:

@@ -220,9 +220,11 @@ FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 
 SLOW_START = "failed to connect back"
 WORKER_GONE = "Python worker exited unexpectedly"
+STATE_UNREADABLE = ("CANNOT_LOAD_STATE_STORE", "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY")
 CHECKPOINT_TAKEN = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
 
 # ----- the layout of a query's checkpoint: a file for each batch, named by its number
 
 OFFSETS_FOLDER = "offsets"
 COMMITS_FOLDER = "commits"
+METADATA_FILE = "metadata"

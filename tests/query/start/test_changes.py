@@ -5,6 +5,7 @@ of change, with brokers that only say which topics there are. Those that need ev
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, TICK_MIN
 from query import job
 from query.config import Promise, QueryPlan
+from query.stage.offsets import Offset
 from query.start import apply, output_start, survey
 from query.start.resumed_results import count_ahead_by_key
 from tidegate.checkpoint.binding import read_binding
@@ -122,7 +124,7 @@ class Scene:
         plan = self.prepare(sql)
         for name in ("offsets", "commits"):
             (Path(plan.checkpoint) / "spark" / name).mkdir(parents=True)
-            (Path(plan.checkpoint) / "spark" / name / "0").touch()
+            (Path(plan.checkpoint) / "spark" / name / "0").write_text("v1\n{}\n" + json.dumps(Offset({}).to_json()))
         for output in plan.outputs:
             assert output.topic is not None
             self.brokers.splits[output.topic] = plan.split

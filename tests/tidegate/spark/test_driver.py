@@ -127,6 +127,14 @@ def test_a_worker_that_died_is_told_as_what_it_is() -> None:
     assert error_from_text(text, "f").what == "a Python worker of the job has ended by itself, or was killed"
 
 
+@pytest.mark.parametrize("name", ["CANNOT_LOAD_STATE_STORE.UNCATEGORIZED", "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"])
+def test_state_that_cannot_be_read_has_a_way_out(name: str) -> None:
+    """Starting again does not mend it: the topics are the data."""
+    error = error_from_text(f"[STREAM_FAILED] Query terminated with exception: [{name}] An error occurred.", "f")
+    assert (error.code, error.exit_code) == ("TG-SPARK-STATE", 1)
+    assert "--start last-stopped" in error.fix
+
+
 def test_a_zombie_is_told_that_another_job_goes_on() -> None:
     """Spark finds the other one's entry in its log: an own code and a refusal's exit code, nothing of Spark's words."""
     logged = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7. SQLSTATE: 40000"

@@ -83,6 +83,7 @@ def test_the_classes_that_settings_name_are_there(name: str) -> None:
         ("sql", "org/apache/spark/sql/execution/streaming/runtime/MicroBatchExecution$.class", privates.BATCH_PROPERTY),
         ("sql", "org/apache/spark/sql/execution/streaming/runtime/StreamingCheckpointConstants$.class", privates.OFFSETS_FOLDER),
         ("sql", "org/apache/spark/sql/execution/streaming/runtime/StreamingCheckpointConstants$.class", privates.COMMITS_FOLDER),
+        ("sql", "org/apache/spark/sql/execution/streaming/runtime/StreamingCheckpointConstants$.class", privates.METADATA_FILE),
     ],
 )
 def test_the_texts_that_are_looked_for_are_spark_s(where: str, name: str, text: str) -> None:
@@ -90,11 +91,11 @@ def test_the_texts_that_are_looked_for_are_spark_s(where: str, name: str, text: 
     assert text.encode() in jar(where).read(name)
 
 
-def test_a_taken_checkpoint_is_reported_in_these_words() -> None:
-    """One is the name of an error, the other the beginning of a message."""
+def test_checkpoints_that_are_taken_or_unreadable_are_reported_in_these_words() -> None:
+    """They are names of errors; one is the beginning of a message."""
     conditions = json.loads(jar("common-utils").read("error/error-conditions.json"))
     name, message = privates.CHECKPOINT_TAKEN
-    assert name in conditions
+    assert {name, *privates.STATE_UNREADABLE} <= set(conditions)
     assert any(message in line for condition in conditions.values() for line in condition["message"])
 
 

@@ -1,0 +1,38 @@
+"""
+Damage to a job's checkpoint folder: what a power cut, a full disk or a copy of a part leaves behind.
+Law: a job never goes on from a part of a checkpoint. The folder is a cache, the topics are the data: whoever deletes it loses no result.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ordering.errors import RefusedError
+from tidegate.spark.offset_log import damaged_log, last_batches
+
+
+def read_json(file: Path) -> Any:
+    """Return what a JSON file of a checkpoint holds, None if there is none. Raises RefusedError (TG-CHECKPOINT-DAMAGED): it is cut off."""
+    try:
+        return json.loads(file.read_text()) if file.exists() else None
+    except ValueError:
+        raise _damaged_error(f"{file.name} is cut off or overwritten", file) from None
+
+
+def check_whole(folder: Path, *, is_bound: bool) -> None:
+    """Raise RefusedError (TG-CHECKPOINT-DAMAGED) if Spark's logs are incomplete, or stand without the settings they are bound to."""
+    damaged = damaged_log(folder)
+    if damaged is not None:
+        raise _damaged_error(f"{damaged.relative_to(folder)} is missing or cut off", folder)
+    if not is_bound and max(last_batches(folder)) >= 0:
+        raise _damaged_error("Spark's files are there, but not the settings that they are bound to", folder)
+
+
+def _damaged_error(reason: str, where: Path) -> RefusedError:
+    fix = (
+        "bring back a whole copy of the job's checkpoint folder, or delete the folder: ingest then goes on from the CTIs of its ordered "
+        "topic, a query, with --start last-stopped, from those of its result topic"
+    )
+    return RefusedError(f"the checkpoint is damaged: {reason}", code="TG-CHECKPOINT-DAMAGED", where=str(where), fix=fix)
