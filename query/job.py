@@ -30,7 +30,7 @@ from query.sql.bind import bind_outputs
 from query.sql.input_clauses import names_in
 from query.stage.planned_range import RANGE_SCHEMA
 from query.start.apply import apply
-from query.start.binding import bound_topic_ids
+from query.start.binding import bound_result_ids, bound_topic_ids
 from query.start.bucket_layout import check_over
 from query.start.decide import WAYS_OUT, decide, plan_layout
 from query.start.read_positions import finished_positions
@@ -113,7 +113,8 @@ def recovery(plan: QueryPlan) -> Recovery:
 
 def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
     """Return a function that asks the brokers for ends of partitions, and refuses a topic that is not the one the job began with."""
-    topics = KnownTopics(bound_topic_ids(read_binding(Path(plan.checkpoint)) or {}), plan.checkpoint, WAYS_OUT)
+    binding = read_binding(Path(plan.checkpoint)) or {}
+    topics = KnownTopics({**bound_topic_ids(binding), **bound_result_ids(binding)}, plan.checkpoint, WAYS_OUT)
     return partial(topics.find_ends, Admin(plan.kafka, ANSWER_S))
 
 

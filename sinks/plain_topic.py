@@ -89,6 +89,7 @@ class PlainTopicSink:
                 "partitioner": "murmur2",
                 "compression.type": "lz4",
                 "message.max.bytes": "1000000000",
+                "allow.auto.create.topics": "false",
                 "batch.size": self._batch_bytes,
                 "log_level": 2,
             }

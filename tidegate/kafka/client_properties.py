@@ -35,6 +35,8 @@ PRODUCER = {
     "enable.idempotence": "true",
     "enable.gapless.guarantee": "true",
     "message.timeout.ms": "0",
+    # Brokers make a missing topic by default: one that was deleted under a job would be there again at once, without what stood in it.
+    "allow.auto.create.topics": "false",
     "delivery.report.only.error": "true",
     # Every task flushes at its end, whatever this value; until then lingering makes larger batches for many partitions.
     "linger.ms": "0" if is_armed else "250",
