@@ -24,7 +24,7 @@ from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import DAY_US, MINUTE_US, SECOND_US, format_duration, parse_duration
 from tidegate.checkpoint.binding import TASKS, check_binding, check_same_topics, with_bound_tasks
 from tidegate.checkpoint.output_start import BEGINNING, Start, refuse_other_start
-from tidegate.kafka.admin import Topic
+from tidegate.kafka.admin import Topic, check_readable
 from tidegate.kafka.channel_promises import ended_error
 from tidegate.kafka.client_properties import EVENT_BYTES_MAX
 from tidegate.settings.load import Settings
@@ -66,11 +66,13 @@ class Decision:
 def decide(settings: Settings, name: str, survey: Survey, requested: Start | None = None, *, until_end: bool = False) -> Decision:
     """
     Decide how the input *name* continues, if ``--start`` says *requested*; RefusedError if the checkpoint belongs to other settings or
-    topics, the run has another start or has ended, or needed records are gone.
+    topics, the run has another start or has ended, or needed records are gone or may go.
     """
     chosen, known = settings.input(name), survey.binding or {}
     check_same_topics(json.loads(known.get("topic_ids", "{}")), survey.topic_ids, str(survey.folder), WAYS_OUT)
     _check_same_ordered_topic(chosen, survey)
+    for topic in survey.raw:
+        check_readable(topic, is_ordered=False)
     plan = plan_input(settings, chosen, survey, until_end=until_end)
     fingerprint = make_fingerprint(plan, survey)
     action = Action.CONTINUE if survey.checkpoint != "empty" else Action.RESUME if survey.has_events else Action.BEGIN

@@ -19,6 +19,7 @@ from query.start.result_limits import result_limits
 from query.start.survey import RunSurvey, TopicSurvey
 from tidegate.checkpoint.binding import check_binding, check_same_topics
 from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, refuse_other_start
+from tidegate.kafka.admin import check_readable
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.outputs import OutputSettings
 from tidegate.spark.shuffle_keys import even_labels
@@ -85,8 +86,10 @@ def decide(
     """
     Decide how the query of *layout* continues, if ``--start`` says *requested*. SettingError: an output requests another number of
     partitions than there are buckets. RefusedError: the checkpoint belongs to another query or other topics, the run has another start or
-    has ended, or results without a checkpoint would be written again.
+    has ended, results without a checkpoint would be written again, or an ordered topic does not keep its records.
     """
+    for topic in topics.ordered.values():
+        check_readable(topic, is_ordered=True)
     for output in layout.outputs:
         check_partitions(output, layout.buckets)
     if run.binding is not None:

@@ -77,6 +77,13 @@ def test_how_an_input_goes_on(survey: Survey, requested: Start | None, action: A
         (running(raw=(replace(RAW, topic_id="another"),)), SETTINGS, None, "TG-TOPIC-RECREATED", "topic raw has been deleted and made"),
         (running(ordered=None), SETTINGS, None, "TG-TOPIC-RECREATED", "topic raw.ordered has been deleted ("),
         (running(ordered=replace(ORDERED, topic_id="x")), SETTINGS, None, "TG-TOPIC-RECREATED", "raw.ordered has been deleted and"),
+        (
+            running(raw=(replace(RAW, config={"cleanup.policy": "compact,delete"}),)),
+            SETTINGS,
+            None,
+            "TG-TOPIC-CONFIG",
+            "topic raw has cleanup.policy=compact,delete: ",
+        ),
         (running(), settings_of(late="6s"), None, "TG-CHECKPOINT-SETTINGS", "late: "),
         (running(), settings_of(output_partitions="3"), None, "TG-CHECKPOINT-SETTINGS", "output_partitions: 2 -> 3"),
         (running(), SETTINGS, BEGINNING, "TG-START-BOUND", "--start earliest"),

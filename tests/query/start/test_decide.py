@@ -172,6 +172,16 @@ def test_a_result_topic_that_was_deleted_is_not_written_on(found: dict[str, str]
     assert decided(running(binding=binding), STARTED, results=same).binding == binding
 
 
+@pytest.mark.parametrize("setting", ["cleanup.policy=compact", "message.timestamp.type=LogAppendTime"])
+def test_an_ordered_topic_that_was_set_up_otherwise_is_not_read(setting: str) -> None:
+    """Compaction removes events between others; a broker's stamps do not tell from where on events are needed."""
+    name, _, value = setting.partition("=")
+    with pytest.raises(RefusedError) as refused:
+        decided(NEW, ordered={"a": replace(ORDERED, config={name: value})})
+    assert (refused.value.code, refused.value.where) == ("TG-TOPIC-CONFIG", "a.ordered")
+    assert setting in refused.value.what
+
+
 def test_a_checkpoint_that_names_no_result_topics_goes_on() -> None:
     """Those of earlier development versions."""
     assert decided(running(), STARTED).binding == running().binding
