@@ -15,7 +15,7 @@ import pytest
 
 from ordering.errors import QueryError, RefusedError
 from ordering.protocol.punctuation import Cause, Cti
-from ordering.ticks import MINUTE_US, TICK_MIN
+from ordering.ticks import INFINITY, MINUTE_US, SECOND_US, TICK_MIN
 from query import job
 from query.config import Promise, QueryPlan
 from query.stage.offsets import Offset
@@ -112,12 +112,12 @@ class Scene:
     brokers: Brokers
     tables: str = field(default=TABLES)
 
-    def prepare(self, sql: str, start: Start | None = None) -> QueryPlan:
+    def prepare(self, sql: str, start: Start | None = None, until_us: int = INFINITY) -> QueryPlan:
         """Start a script."""
         (self.folder / "tidegate.toml").write_text(self.tables.format(folder=self.folder))
         (self.folder / "query.sql").write_text(sql)
         settings = load(self.folder / "tidegate.toml")
-        return job.prepare(settings, job.read_plans(settings, self.folder / "query.sql", None), start)
+        return job.prepare(settings, job.read_plans(settings, self.folder / "query.sql", None), start, until_us=until_us)
 
     def ran(self, sql: str) -> QueryPlan:
         """Begin a script and let it run for a while: a batch is done, and each channel has promised the same."""
@@ -172,6 +172,31 @@ def named(refusal: RefusedError) -> list[str]:
 
 
 LEFT = Promise(C_US, 7, 0, C_US - 1)
+
+
+@pytest.mark.parametrize("folders", ["none", "date"])
+def test_a_file_is_never_replaced_by_a_part_of_it(scene: Scene, folders: str) -> None:
+    """By a run that begins or ends within it, its checkpoint lost; a file that is not there is in nobody's way."""
+    scene.tables += f'[outputs.filed]\nfiles = "{{folder}}/out"\nfile_folders = "{folders}"\n'
+    sql = BY_KEY.format("filed")
+    day = "date=1970-01-01/" if folders == "date" else ""
+    file = scene.folder / "out" / f"{day}1970-01-01T01-00-00Z.p00001.ndjson"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n")
+    within, begins = Start("then", C_US + SECOND_US), Start("at", C_US)
+    for start, until_us, example in ((within, INFINITY, "--start"), (None, C_US + 1, "--until"), (begins, C_US + 1, "--until")):
+        with pytest.raises(RefusedError) as refusal:
+            scene.prepare(sql, start, until_us)
+        assert (refusal.value.code, refusal.value.where) == ("TG-START-CUT", str(file))
+        assert refusal.value.example == f"{example} 1970-01-01T01:00:00Z"
+        assert not list(scene.folder.glob("query-*"))
+    plan = scene.prepare(sql, begins, C_US + MINUTE_US)
+    scene.lose(plan)
+    scene.lose(scene.prepare(sql, Start("later", C_US + MINUTE_US + 1)))
+    file.unlink()
+    scene.prepare(sql, within)
+    file.write_text("{}\n")
+    scene.prepare(sql, within)
 
 
 def test_a_statement_without_into_needs_an_output_of_the_default_name(scene: Scene) -> None:
