@@ -62,7 +62,8 @@ def name_sides(relations: Sequence[Relation], joins: Sequence[exp.Join], source:
     """Return the relations of FROM and JOIN, each with one unique name; *offset* is the place of FROM."""
     if _is_reference(relations[0]):
         name = relations[0].schema.name if relations[0].schema else ""
-        message, fix = f"{name} is reference data, and FROM needs a stream", "name the stream in FROM and the reference data in JOIN"
+        message = f"{name} is reference data, and FROM needs a stream"
+        fix = "name the stream in FROM and the reference data in JOIN, whose ON takes conditions on it"
         raise source.error("JOIN", offset, message, fix=fix, example=f"FROM a JOIN {name} r ON a.k = r.k")
     if not joins:
         return list(relations)

@@ -101,10 +101,12 @@ class ScopeNames:
         if len(candidates) > 1 or (candidates and self._must_be_side(path, self.relations[candidates[0]])):
             self._refuse_hidden(path, offset)
             self._refuse_unknown(path, offset)
+            self._refuse_text(path, offset)
             names = [self.relations[index].name for index in candidates]
             message = f"{'.'.join(path)} may be a column of {' or of '.join(names)}"
             raise self.source.error("FIELD", offset, message, fix="say which", example=f"{names[0]}.{'.'.join(path)}")
         if not candidates and len(self.relations) > 1:
+            self._refuse_text(path, offset)
             of_relations = [(*side.known_columns, *([side.name] if len(path) > 1 else [])) for side in self.relations]
             known_names = [name for names in of_relations for name in names]
             fix = suggest(path[0], known_names, f"their columns are {', '.join(known_names)}")
@@ -181,6 +183,13 @@ class ScopeNames:
             example = ".".join((meant, *path[1:]) if meant else (names[0], *path))
             raise self.source.error("FIELD", offset, f"no input is called {path[0]} here", fix=fix, example=example)
 
+    def _refuse_text(self, path: tuple[str, ...], offset: int) -> None:
+        """Refuse a name in double quotes that no relation is known to have: its author meant a text."""
+        is_known = any(path[0].lower() in map(str.lower, relation.known_columns) for relation in self.relations)
+        if len(path) == 1 and not is_known and offset >= 0 and self.source.text[offset] == '"':
+            fix = "write '{}' for the text".format(path[0].replace("'", "''"))
+            raise self.source.error("FIELD", offset, f'"{path[0]}" is a name, not a text', fix=fix)
+
     def _refuse_relation(self, name: str, offset: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
         if relation is not None and not any(name.lower() in map(str.lower, other.known_columns) for other in self.relations):
@@ -200,6 +209,7 @@ class ScopeNames:
         if path[0].lower() not in names:
             if relation.star is not None and relation.star.may_have(path):
                 return self._resolve_in_star(index, relation, relation.star, path, offset)
+            self._refuse_text(path, offset)
             fix = suggest(path[0], relation.known_columns, f"its columns are {', '.join(relation.known_columns)}")
             raise self.source.error("FIELD", offset, f"{relation.name} has no column {path[0]}", fix=fix)
         assert not isinstance(relation.rows, (Scan, Filter))

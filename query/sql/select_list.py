@@ -37,6 +37,8 @@ class SelectListBinder:
         if len(select.expressions) > COLUMNS_MAX:
             message = f"SELECT has {len(select.expressions)} columns, more than {COLUMNS_MAX}"
             raise self.source.error("SIZE", select, message, fix="select fewer, or * and what is new")
+        if not select.expressions:
+            raise self.source.error("SYNTAX", select, "SELECT names no columns", fix="name columns, or write *")
         chosen = _SelectList(self.source)
         for number, node in enumerate(select.expressions, start=1):
             prefix = star_of(node)

@@ -148,7 +148,8 @@ class FunctionBinder(ABC):
             if self.source.text[max(offset_of(node), 0)] == '"':
                 message, fix = f'"{node.name}" is a name, not a text', f"write '{node.name}'"
                 raise self.source.error("FIELD", pattern.offset, message, fix=fix, example=PATTERN_EXAMPLES[name])
-            raise self.source.not_yet(node, f"{name.upper()} with a pattern that is no constant is")
+            fix, example = "find a text in another by CHARINDEX", "CHARINDEX(word, note) > 0"
+            raise self.source.not_yet(node, f"{name.upper()} with a pattern that is no constant is", fix=fix, example=example)
         if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
             example = PATTERN_EXAMPLES[name]
             raise self.source.error("TYPE", pattern.offset, f"the pattern of {name.upper()} is text", fix="quote it", example=example)
@@ -212,6 +213,8 @@ class FunctionBinder(ABC):
             fix, example = "convert with CAST or TRY_CAST", "CAST(delay AS bigint)"
             if problem.reason in _NUMBERS_AS_TIMES:
                 fix, example = "a number is no time: add it to 1970 in its unit", "DATEADD(second, delay, '1970-01-01T00:00:00Z')"
+            elif problem.reason.startswith("a condition"):
+                fix, example = "compare it with a value", "ISFIRST(minute, 15) = 1"
             raise self.source.error("TYPE", node, f"{problem}: {expr}", fix=fix, example=example) from None
         return expr
 

@@ -124,7 +124,10 @@ class ScalarBinder(FunctionBinder):
             return self._aggregate(function_name, call)
         if owner.name.lower() == "system" and name.lower() == "timestamp":
             return self._system_timestamp(node, [part.name for part in _identifiers(owner)][:-1])
-        if name.lower() in ("window", *NOT_YET):
+        if (owner.name.lower(), name.lower()) == ("system", "window"):
+            fix, example = "name its .Id; it ends at System.Timestamp()", "DATEADD(minute, -5, System.Timestamp()) AS window_start"
+            raise self.source.not_yet(node, "System.Window() is", fix=fix, example=example)
+        if name.lower() in NOT_YET:
             raise self.source.not_yet(node, f"{owner.name}.{name}() is")
         if function_name.startswith(("udf.", "uda.")) and not self._suggest_dotted(function_name, name):
             fix = "write it in Python, some five lines, and install it (docs/extending.md)"

@@ -38,6 +38,9 @@ _ELEMENT_OF = re.compile(r"[\w\])]$")
 _DATE = re.compile(r"\b(?:DATE|DATETIME|TIMESTAMP)\s+('[^']*')\s*\w*$", re.IGNORECASE)
 # The name of the call whose bracket is open at a position.
 _OPEN_CALL = re.compile(r"\b(\w+)\s*\([^()]*$")
+# The name of an input or an output right before a position, and the rest of one with hyphens.
+_NAME_BEFORE = re.compile(r"\b(?:INTO|FROM|JOIN)\s+(\w+)$", re.IGNORECASE)
+_HYPHENED = re.compile(r"(?:-\w+)+")
 # What the parser passes over: texts, names in brackets or quotes, and comments.
 _SKIPPED = re.compile(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
 # Examples of the clause in which the parser stopped, by its first word.
@@ -72,6 +75,12 @@ def syntax_error(source: Source, offset: int, reason: str, word: str) -> QueryEr
     if call and call[1].upper() in ("CAST", "TRY_CAST"):
         fix, example = f"write {call[1].upper()}(value AS type)", f"{call[1].upper()}(delay AS bigint)"
         return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=example)
+    if (name := _NAME_BEFORE.search(before)) and (hyphened := _HYPHENED.match(source.text, max(offset, 0))):
+        fix, example = "write brackets around a name with a hyphen", f"[{name[1]}{hyphened[0]}]"
+        return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=example)
+    if word.upper() == "TIMESTAMP":
+        fix = "write TIMESTAMP BY right after the input and its alias"
+        return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=f"{_CLAUSES['FROM']} WHERE delay > 15")
     if word.upper() in ("ROWS", "RANGE", "GROUPS"):
         fix = "say how far back in time rows count, by LIMIT DURATION; they come in the order of time"
         return source.error(
