@@ -32,7 +32,6 @@ _EXAMPLE = "FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 10 AND a.k = b
 _INSTEAD = {
     "RIGHT": "exchange the two sides and write LEFT JOIN",
     "FULL": "write a LEFT JOIN, and add by UNION the rows of a LEFT JOIN from the other side WHERE the first IS NULL",
-    "CROSS": "write JOIN ... ON with the time between the two",
     "OUTER": "write LEFT JOIN",
     "NATURAL": "write JOIN ... ON and name what must be equal",
     "SEMI": "write JOIN: each match gives a row; TopOne() in a window takes one of them",
