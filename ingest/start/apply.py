@@ -27,7 +27,7 @@ from tidegate.observe.recovery_report import Recovery, RecoveryKind
 
 def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, requested: Start | None) -> tuple[IngestPlan, Recovery]:
     """Do what a start has decided; return the plan and where it continues, RefusedError if a later check fails."""
-    ordered, letter_bytes_max = _create_topics(decision.plan, admin)
+    ordered, letter_bytes_max = _create_topics(decision.plan, admin, can_choose_partitions=not survey.has_events)
     plan = replace(decision.plan, ordered_topic_id=ordered.topic_id, letter_bytes_max=letter_bytes_max)
     decision = replace(decision, plan=plan)
     resumption = _resumption(decision, survey, admin, journal, ordered, requested)
@@ -40,7 +40,7 @@ def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJourna
     return plan, _recovery(plan, survey, resumption.start, admin.ends(plan.partitions))
 
 
-def _create_topics(plan: IngestPlan, admin: Admin) -> tuple[Topic, int]:
+def _create_topics(plan: IngestPlan, admin: Admin, *, can_choose_partitions: bool) -> tuple[Topic, int]:
     """Return the ordered topic, and the size that dead letters are cut to."""
     chosen = plan.settings
     ordered = admin.ensure_ordered_topic(
@@ -49,7 +49,7 @@ def _create_topics(plan: IngestPlan, admin: Admin) -> tuple[Topic, int]:
         chosen.retention_us,
         plan.record_bytes_max,
         chosen.replication_factor,
-        setting="output_partitions",
+        setting="output_partitions" if can_choose_partitions else "",
     )
     letter_bytes_max = ensure_dead_letter_topic(
         admin, chosen.dead_letter_topic, chosen.dead_letter_retention_us, chosen.dead_letter_bytes_max, chosen.replication_factor

@@ -67,8 +67,8 @@ def bound_topic_ids(binding: Mapping[str, str]) -> dict[str, str]:
 
 
 def result_topics(outputs: Sequence[OutputSettings]) -> set[str]:
-    """Return the names of the topics that hold all results of *outputs*: a plain topic does if it stands alone."""
-    return {topic for output in outputs if (topic := output.topic or output.plain_topic)}
+    """Return the names of the topics that hold the results of *outputs*, plain ones too: made anew, each would lack what stood in it."""
+    return {topic for output in outputs for topic in (output.topic, output.plain_topic) if topic}
 
 
 def result_binding(topic_ids: Mapping[str, str]) -> dict[str, str]:

@@ -334,15 +334,15 @@ class Admin:
 
 def check_readable(topic: Topic, *, is_ordered: bool) -> None:
     """
-    Raise RefusedError (TG-TOPIC-CONFIG) if a topic does not keep what it was given: one that is compacted loses records in the midst of its
-    log, so a replay would differ; an ordered one stamped by the broker cannot be searched by System.Timestamp.
+    Raise RefusedError (TG-TOPIC-CONFIG) if what a topic was given is not all found again: one that is compacted loses records in the midst
+    of its log, so a replay would differ; an ordered one stamped by the broker cannot be searched by System.Timestamp.
     """
     policy = topic.config.get("cleanup.policy", "")
     wrong = {"cleanup.policy": policy} if "compact" in policy else {}
     if is_ordered and topic.uses_log_append_time:
         wrong["message.timestamp.type"] = "LogAppendTime"
     if wrong:
-        what = f"topic {topic.name} has {', '.join(f'{key}={value}' for key, value in wrong.items())}: a replay would differ"
+        what = f"topic {topic.name} has {', '.join(f'{key}={value}' for key, value in wrong.items())}: not all would be found again"
         wanted = ", ".join(f"{key}={ORDERED_TOPIC_CONFIG[key]}" for key in wrong)
         fix = f"set {wanted} on the topic, if it has only just been changed; else read a copy of it that is not set up so"
         raise RefusedError(what, code="TG-TOPIC-CONFIG", where=topic.name, fix=fix)

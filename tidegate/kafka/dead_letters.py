@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from ordering.columns.framed_payloads import Headers
 from ordering.errors import TidegateError
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.admin import Admin, check_readable
 from tidegate.kafka.writer import TOO_LARGE, GaplessProducer
 from tidegate.observe.logs import get_logger
 
@@ -102,10 +102,12 @@ def _bytes(octets: Octets | None, count: int | None = None) -> bytes | None:
 def ensure_dead_letter_topic(admin: Admin, name: str, retention_us: int | None, bytes_max: int, replication_factor: int) -> int:
     """
     Create the topic unless it exists; return the size in bytes that its letters are cut to. An existing topic keeps its settings: letters
-    are cut to the smaller of *bytes_max* and its own limit.
+    are cut to the smaller of *bytes_max* and its own limit. Raises RefusedError (TG-TOPIC-CONFIG): it is compacted, and takes no letter
+    without a key.
     """
-    retention_ms = "-1" if retention_us is None else str(retention_us // 1000)
-    topic = admin.ensure(name, 1, {"retention.ms": retention_ms, "max.message.bytes": str(bytes_max)}, replication_factor)
+    kept = {"cleanup.policy": "delete", "retention.ms": "-1" if retention_us is None else str(retention_us // 1000)}
+    topic = admin.ensure(name, 1, {**kept, "max.message.bytes": str(bytes_max)}, replication_factor)
+    check_readable(topic, is_ordered=False)
     return min(bytes_max, int(topic.config.get("max.message.bytes", bytes_max)))
 
 

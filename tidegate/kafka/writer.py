@@ -16,7 +16,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from ordering.columns.framed_payloads import Headers
-from ordering.errors import TidegateError
+from ordering.errors import TidegateError, UnreachableError
 from ordering.model.step import Released
 from ordering.protocol.facts import FACTS_HEADER_NAME, encode_facts
 from ordering.protocol.punctuation import Cti
@@ -34,6 +34,7 @@ from tidegate.observe.logs import get_logger
 
 # Errors of records that only follow from an earlier failure of the producer.
 _CONSEQUENCES = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
+_GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 TOO_LARGE = "TG-RECORD-TOO-LARGE"
 _WARN_AFTER_S = 10.0
 _FLUSH_MS = 1_000
@@ -115,6 +116,10 @@ class GaplessProducer:
                 # The first failure may concern another topic, or the producer itself.
                 for written in (topic, *self._topics - {topic}):
                     raise_if_hopeless(self._properties, Right("Write", written))
+            if failed.code() in _GONE:
+                what = "a topic is not found: it was deleted, or its brokers are coming back"
+                fix = "start again: a dead-letter topic is made anew; of any other topic the start says what can be done"
+                raise UnreachableError(what, code="TG-TOPIC-MISSING", where=", ".join(sorted(self._topics)), fix=fix)
             raise _record_error(failed, topic, self._properties)
 
 

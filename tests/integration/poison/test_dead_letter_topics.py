@@ -8,7 +8,9 @@ import pytest
 from support.poison import by_origin, check_letter, filler, set_limit
 from support.stack.topics import ANY_TIME, create, fresh, records
 
-from tidegate.kafka.dead_letters import DeadLetter, DeadLetterWriter
+from ordering.errors import RefusedError, UnreachableError
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.dead_letters import DeadLetter, DeadLetterWriter, ensure_dead_letter_topic
 from tidegate.settings.tables.base import LETTER_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -59,6 +61,20 @@ def test_a_topic_that_takes_nothing_ends_no_job(stack: Stack) -> None:
     writer.flush()
     writer.close()
     assert [len(message.value() or b"") for message in records(stack.bootstrap, topic)] == [0], "cut to what the job knows"
+
+
+def test_a_topic_that_is_gone_or_compacted_is_told(stack: Stack) -> None:
+    """One that was deleted is made by nobody who writes into it; one that is compacted takes no letter without a key."""
+    properties = {"bootstrap.servers": stack.bootstrap, "topic.metadata.propagation.max.ms": "500"}
+    writer = DeadLetterWriter(properties, fresh("gone"), 2_000)
+    writer.send(letters(1, 10)[0])
+    with pytest.raises(UnreachableError) as missing:
+        writer.flush()
+    assert missing.value.code == "TG-TOPIC-MISSING"
+    topic = create(stack.bootstrap, fresh("dead"), 1, {"cleanup.policy": "compact"})
+    with pytest.raises(RefusedError) as refused:
+        ensure_dead_letter_topic(Admin(properties), topic, None, 2_000, 1)
+    assert (refused.value.code, refused.value.where) == ("TG-TOPIC-CONFIG", topic)
 
 
 def test_the_largest_letter_is_taken_by_a_broker_as_it_comes(stack: Stack) -> None:

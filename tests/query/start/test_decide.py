@@ -172,6 +172,15 @@ def test_a_result_topic_that_was_deleted_is_not_written_on(found: dict[str, str]
     assert decided(running(binding=binding), STARTED, results=same).binding == binding
 
 
+def test_a_plain_topic_beside_a_result_topic_is_not_made_anew_either() -> None:
+    """Its readers know of no other topic that holds what it lacks."""
+    binding = {**running().binding, **result_binding({"out": "id of out", "plain": "id of plain"})}
+    there = {"out": Topic("out", "id of out", 1, {})}
+    with pytest.raises(RefusedError) as refused:
+        decided(running(binding=binding), STARTED, settings_of(plain_topic="plain"), results=there)
+    assert (refused.value.code, "topic plain has been deleted" in refused.value.what) == ("TG-TOPIC-RECREATED", True)
+
+
 @pytest.mark.parametrize("setting", ["cleanup.policy=compact", "message.timestamp.type=LogAppendTime"])
 def test_an_ordered_topic_that_was_set_up_otherwise_is_not_read(setting: str) -> None:
     """Compaction removes events between others; a broker's stamps do not tell from where on events are needed."""
