@@ -54,7 +54,7 @@ COUNTERPARTS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("unix_timestamp", "to_unixtime", "epoch"), _TO_EPOCH),
     **dict.fromkeys(("to_timestamp", "to_date", "date", "timestamp", "parse_timestamp", "str_to_date"), _TO_TIME),
     **dict.fromkeys(("nvl", "ifnull"), ("write COALESCE(x, y)", "COALESCE(delay, 0)")),
-    **dict.fromkeys(("if", "iff", "decode"), ("write IIF(condition, x, y), or CASE", "IIF(delay > 15, 'late', 'on time')")),
+    **dict.fromkeys(("if", "iff", "decode", "choose"), ("write IIF(condition, x, y), or CASE", "IIF(delay > 15, 'late', 'on time')")),
     **dict.fromkeys(("substr", "mid"), ("write SUBSTRING(x, start, length)", "SUBSTRING(code, 1, 3)")),
     **dict.fromkeys(("length", "char_length", "character_length"), ("write LEN(x)", "LEN(code)")),
     **dict.fromkeys(("instr", "locate", "strpos", "position"), ("write CHARINDEX(part, text)", "CHARINDEX('-', code)")),
@@ -70,7 +70,10 @@ COUNTERPARTS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("greatest", "least"), ("write IIF or CASE", "IIF(delay > 15, delay, 15)")),
     "mod": ("write the operator %", "delay % 2"),
     "element_at": ("write GetArrayElement(array, index), which counts from 0", "GetArrayElement(readings, 0)"),
-    "date_trunc": ("count the units since 1970", f"DATEADD(hour, DATEDIFF(hour, {_EPOCH}, {_AT}), {_EPOCH})"),
+    **dict.fromkeys(
+        ("date_trunc", "datetrunc"), ("count the units since 1970", f"DATEADD(hour, DATEDIFF(hour, {_EPOCH}, {_AT}), {_EPOCH})")
+    ),
+    "isnumeric": ("write TRY_CAST(x AS float) IS NOT NULL", "TRY_CAST(code AS float) IS NOT NULL"),
     "timestampdiff": ("write DATEDIFF(unit, from, to)", f"DATEDIFF(minute, {_EPOCH}, {_AT})"),
     "timestampadd": ("write DATEADD(unit, n, x)", f"DATEADD(minute, 5, {_AT})"),
     "last_value": ("write LAST(x), with how far it looks back", "LAST(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))"),
