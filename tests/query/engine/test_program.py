@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.query_oracle import Event
-from support.script_runs import answers_of
+from support.script_runs import answers_of, program_of
+
+from query.engine import gathering
+from query.operators.windows import compacting
+from tidegate.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 
@@ -90,3 +95,40 @@ def test_any_cut_gives_the_same_sequence(sql: str, a: list[Event], b: list[Event
     assert cut == whole
     begun = answers_of(sql, {"a": a, "b": b}, cuts, start_us=start_us)
     assert begun.results["out"].get(0, []) == [row for row in whole.results["out"].get(0, []) if row[0] >= start_us]
+
+
+EACH_OPERATOR = {
+    "hopping": "SELECT k, COUNT(*) AS n INTO out FROM a GROUP BY k, HoppingWindow(mcs, 4, 3)",
+    "sliding": "SELECT k, COUNT(*) AS n INTO out FROM a GROUP BY k, SlidingWindow(mcs, 4)",
+    "session": "SELECT k, COUNT(*) AS n INTO out FROM a GROUP BY k, SessionWindow(mcs, 2, 5)",
+    "several windows": "SELECT k, COLLECT(v) AS c INTO out FROM a GROUP BY k, Windows(TumblingWindow(mcs, 5), SlidingWindow(mcs, 3))",
+    "join": "SELECT x.v AS x, y.v AS y INTO out FROM a x JOIN b y ON DATEDIFF(mcs, x, y) BETWEEN -2 AND 3 AND x.k = y.k",
+    "left join": "SELECT x.v AS x, y.v AS y INTO out FROM a x LEFT JOIN b y ON DATEDIFF(mcs, x, y) BETWEEN -2 AND 1 AND x.k = y.k",
+    "lag": "SELECT v, LAG(v, 2) OVER (PARTITION BY k LIMIT DURATION(mcs, 7)) AS w INTO out FROM a",
+    "last": "SELECT v, LAST(v) OVER (LIMIT DURATION(mcs, 4) WHEN k = 'y') AS w INTO out FROM a",
+    "isfirst": "SELECT v, ISFIRST(mcs, 4) OVER (PARTITION BY k) AS first INTO out FROM a",
+    "running": "SELECT v, SUM(v) OVER (PARTITION BY k LIMIT DURATION(mcs, 4)) AS s INTO out FROM a",
+    "active": "WITH r AS (SELECT k, v FROM a) SELECT k, active INTO out FROM active(r, mcs, 4, k)",
+}
+
+
+@pytest.mark.parametrize("sql", EACH_OPERATOR.values(), ids=EACH_OPERATOR)
+def test_no_instant_shows_that_time_was_cut_or_begun_there(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The same law at every instant there is, read from as far before it as the plan looks back.
+
+    An operator that forgets a row a microsecond too soon, or looks back a microsecond too little, gives another result somewhere. So does
+    one that adds rows up or leaves some unread which do not count alike: here few rows are treated as many are.
+    """
+    a = [Event(0, at, {"k": k, "v": at}) for at, k in zip((2, 3, 3, 6, 7, 10, 12, 15), "xyxyxxyx", strict=True)]
+    b = [Event(0, at, {"k": k, "v": -at}) for at, k in zip((1, 4, 5, 9, 11, 16, 17), "xyxxyyx", strict=True)]
+    events = {"a": a, "b": b} if "b y" in sql else {"a": a}
+    whole, (plan,) = answers_of(sql, events), program_of(sql, [InputSchema(name) for name in events]).plans
+    assert len(whole.values()) > 5
+    for module, name in ((gathering, "INDEXED_FROM"), (gathering, "BLOCK_ROWS"), (compacting, "COMPACTED_FROM"), (compacting, "SAVING")):
+        monkeypatch.setattr(module, name, 1)
+    for instant in range(1, 24):
+        assert answers_of(sql, events, [instant, instant + 2]) == whole, instant
+        read = {name: [event for event in each if event.system_us >= instant - plan.lookback_us] for name, each in events.items()}
+        begun = answers_of(sql, read, [instant], start_us=instant)
+        assert begun.results["out"].get(0, []) == [row for row in whole.results["out"][0] if row[0] >= instant], instant

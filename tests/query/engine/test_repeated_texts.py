@@ -108,10 +108,11 @@ def test_a_column_of_more_than_two_gigabytes_is_one_column() -> None:
     assert (joined.type, joined.to_pylist()) == (pa.string(), ["y", None, "y"])
 
 
+@pytest.mark.parametrize("having", ["", " HAVING COUNT(*) > 0"])
 @pytest.mark.parametrize("function", ["COLLECT(note)", "CollectTop(100, note) OVER (ORDER BY n)"])
-def test_an_array_that_is_too_long_fails_its_window_alone(function: str) -> None:
+def test_an_array_that_is_too_long_fails_its_window_alone(function: str, having: str) -> None:
     """Windows of one and of two rows fit, the one of three does not: it is a dead letter, and the others are as they are without it."""
-    sql = f"SELECT COUNT(*) AS n, {function} AS c FROM a GROUP BY TumblingWindow(second, 10)"
+    sql = f"SELECT COUNT(*) AS n, {function} AS c FROM a GROUP BY TumblingWindow(second, 10){having}"
     events = [Event(0, at * SECOND, {"n": at, "note": "x" * LONG}) for at in (1, 11, 12, 21, 22, 23, 31)]
     with patch.object(holistic, "ARRAY_BYTES_MAX", 2 * LONG + 100):
         program, retention = prepared(sql, events)

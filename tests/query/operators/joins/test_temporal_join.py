@@ -43,6 +43,13 @@ def test_a_pair_comes_at_the_later_of_its_times() -> None:
     assert timed_values(answers_of(sql, {"a": a, "b": b})) == [(1.5, '{"x":1,"y":10}'), (3.9, '{"x":1,"y":11}'), (4, '{"x":2,"y":11}')]
 
 
+def test_a_left_row_without_a_key_stays_alone() -> None:
+    """NULL equals nothing, NULL included; what can match nothing is not left out of a LEFT JOIN."""
+    sql = "SELECT x.v AS x, y.v AS y INTO out FROM a x LEFT JOIN b y ON DATEDIFF(second, x, y) = 0 AND x.k = y.k"
+    events = {"a": [at(1, k=None, v=1), at(1, k="p", v=2)], "b": [at(1, k=None, v=10), at(1, k="p", v=11)]}
+    assert timed_values(answers_of(sql, events)) == [(1, '{"x":2,"y":11}'), (2, '{"x":1,"y":null}')]
+
+
 def test_datediff_counts_crossed_boundaries() -> None:
     """One microsecond over the minute is a minute; 119 seconds within the next minute are no more than one."""
     sql = "SELECT y.v AS v INTO out FROM a x JOIN b y ON DATEDIFF(minute, x, y) = 1"
@@ -55,9 +62,11 @@ def test_an_impression_without_a_click_comes_once_when_its_hour_is_over() -> Non
     """BETWEEN 0 AND 60 minutes ends with the 60th minute after that of the impression: 61 minutes after its beginning."""
     sql = """SELECT i.ad AS ad, c.ad AS clicked INTO out FROM impressions i LEFT JOIN clicks c
              ON i.ad = c.ad AND DATEDIFF(minute, i, c) BETWEEN 0 AND 60"""
-    impressions = [at(30, ad="x"), at(59, ad="y"), at(60, ad="z")]
-    clicks = [at(61 * 60 - 0.5, ad="x"), at(61 * 60, ad="y"), at(61 * 60 + 1, ad="z"), at(61 * 60 + 2, ad="z")]
+    impressions = [at(30, ad="w"), at(30, ad="x"), at(59, ad="y"), at(60, ad="z")]
+    clicks = [at(45, ad="w"), at(61 * 60 - 0.5, ad="x"), at(61 * 60, ad="y"), at(61 * 60 + 1, ad="z"), at(61 * 60 + 2, ad="z")]
     expected = [
+        # Its click is known until the hour of any impression of the same minute is over.
+        (45, '{"ad":"w","clicked":"w"}'),
         (61 * 60 - 0.5, '{"ad":"x","clicked":"x"}'),
         (61 * 60, '{"ad":"y","clicked":null}'),
         (61 * 60 + 1, '{"ad":"z","clicked":"z"}'),
@@ -244,7 +253,8 @@ def events_of(keys: Sequence[Any] = KEYS, subs: int = 1) -> st.SearchStrategy[li
     return st.lists(event, max_size=14).map(lambda events: sorted(events, key=lambda event: event.system_us))
 
 
-CUTS = st.lists(st.integers(1, 25_000), max_size=6)
+# Most cuts are where bounds begin and end: at a quarter of a millisecond, or one microsecond later.
+CUTS = st.lists(st.builds(lambda quarter, more: quarter * 250 + more, st.integers(1, 100), st.sampled_from((0, 0, 1, 100))), max_size=6)
 CONDITIONS: dict[str, Condition] = {
     "": lambda x, y: True,
     " AND x.k = y.k": lambda x, y: equal(x["k"], y["k"]),
