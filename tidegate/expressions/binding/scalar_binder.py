@@ -52,6 +52,7 @@ _TYPES = {
     "ARRAY": Kind.ARRAY,
 }
 
+_SHORTER = "write shorter expressions; JOIN a long list of values as reference data"
 _PYTHON_EXAMPLE = 'kilometres = ScalarFunction(lambda miles: pc.multiply(miles, 1.609344), takes=("float",), gives="float")'
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 # Clauses without aggregates in which analytic functions may stand.
@@ -79,7 +80,7 @@ class ScalarBinder(FunctionBinder):
             try:
                 check_size(expr)
             except TooLong as problem:
-                raise self.source.error("SIZE", node, str(problem), fix="write shorter expressions") from None
+                raise self.source.error("SIZE", node, str(problem), fix=_SHORTER) from None
 
     def bind_condition(self, node: exp.Expr, clause: str) -> Expr:
         bound = self.bind(node, event_clause=clause if clause in ("WHERE", "ON") else "")
