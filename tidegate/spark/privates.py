@@ -108,35 +108,33 @@ class BatchHandOver:
 
         session: Any = stream.sparkSession
         frame: Any = stream
-        self._jvm = session._jvm
-        self._exchanger = self._jvm.java.util.concurrent.Exchanger()
-        texts = getattr(frame._jdf, "as")(self._jvm.org.apache.spark.sql.Encoders.STRING())
+        # Resolved once: the JVM looks through all jars for each package of a name, which takes it a millisecond.
+        java = session._jvm.java
+        self._concurrent, self._invoke, self._lang = java.util.concurrent, java.lang.invoke, java.lang
+        self._handles, self._types, self._class = self._invoke.MethodHandles, self._invoke.MethodType, self._lang.Class.forName
+        self._exchanger = self._concurrent.Exchanger()
+        texts = getattr(frame._jdf, "as")(session._jvm.org.apache.spark.sql.Encoders.STRING())
         self.writer: DataStreamWriter = ClassicFrame(texts, session).writeStream
         writer: Any = self.writer
         writer._jwrite.foreachBatch(self._batch_function())
 
     def _batch_function(self) -> Any:
         """Return the JVM's function of a batch and its number: collect the batch, exchange it for a future, wait for the future."""
-        handles = self._jvm.java.lang.invoke.MethodHandles
         collect = self._method("org.apache.spark.sql.Dataset", "collectAsList", "()Ljava/util/List;")
         exchange = self._method("java.util.concurrent.Exchanger", "exchange", "(Ljava/lang/Object;)Ljava/lang/Object;")
         # Not interrupted when the query is stopped: afterwards no batch is worked on any more.
         wait = self._method("java.util.concurrent.CompletableFuture", "join", "()Ljava/lang/Object;")
-        of_batch = handles.filterReturnValue(handles.filterReturnValue(collect, exchange.bindTo(self._exchanger)), wait)
-        of_both = handles.dropArguments(of_batch, 1, [self._class("java.lang.Object")])
+        filtered = self._handles.filterReturnValue
+        of_batch = filtered(filtered(collect, exchange.bindTo(self._exchanger)), wait)
+        of_both = self._handles.dropArguments(of_batch, 1, [self._class("java.lang.Object")])
         function = self._class("org.apache.spark.api.java.function.VoidFunction2")
-        return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(function, of_both)
+        return self._invoke.MethodHandleProxies.asInterfaceInstance(function, of_both)
 
     def _method(self, owner: str, name: str, descriptor: str) -> Any:
         """Return a handle of a method that takes and returns plain objects."""
-        types = self._jvm.java.lang.invoke.MethodType
-        found = self._jvm.java.lang.invoke.MethodHandles.publicLookup().findVirtual(
-            self._class(owner), name, types.fromMethodDescriptorString(descriptor, None)
-        )
-        return found.asType(types.genericMethodType(found.type().parameterCount()))
-
-    def _class(self, name: str) -> Any:
-        return self._jvm.java.lang.Class.forName(name)
+        lookup = self._handles.publicLookup()
+        found = lookup.findVirtual(self._class(owner), name, self._types.fromMethodDescriptorString(descriptor, None))
+        return found.asType(self._types.genericMethodType(found.type().parameterCount()))
 
     def follow(self, query: StreamingQuery, on_batch: Callable[[list[str]], None]) -> None:
         """Call *on_batch*, in a thread of its own, with the texts of each batch until *query* ends; its exception fails the query."""
@@ -145,8 +143,9 @@ class BatchHandOver:
     def _follow(self, query: StreamingQuery, on_batch: Callable[[list[str]], None]) -> None:
         from py4j.protocol import Py4JError
 
-        seconds, done = self._jvm.java.util.concurrent.TimeUnit.SECONDS, self._jvm.java.util.concurrent.CompletableFuture()
         with suppress(Py4JError, ConnectionError):  # the JVM has ended
+            seconds, make_future, join = self._concurrent.TimeUnit.SECONDS, self._concurrent.CompletableFuture, self._lang.String.join
+            done = make_future()
             while True:
                 try:
                     batch = self._exchanger.exchange(done, _BATCH_WAIT_S, seconds)
@@ -155,12 +154,12 @@ class BatchHandOver:
                         return
                     continue
                 try:
-                    joined = self._jvm.java.lang.String.join("\n", batch)
+                    joined = join("\n", batch)
                     on_batch(joined.split("\n") if joined else [])
                     done.complete(None)
                 except Exception:
-                    done.completeExceptionally(self._jvm.java.lang.RuntimeException(traceback.format_exc()))
-                done = self._jvm.java.util.concurrent.CompletableFuture()
+                    done.completeExceptionally(self._lang.RuntimeException(traceback.format_exc()))
+                done = make_future()
 
 
 def silence_accumulator_server(server: Any) -> None:

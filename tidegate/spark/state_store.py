@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from ordering.model.state import Delta
 from tidegate.spark.deferred import Deferred
@@ -26,6 +27,9 @@ _NONCE_BYTES = 16
 # The cell of the head; chunks have numbers from 0 up. Part p of chunk n is in cell n + p * _PART.
 _HEAD = -1
 _PART = 2**40
+# Not as text, which the JVM would parse again in every task.
+_CELL_NUMBER = StructType([StructField("number", LongType())])
+_CELL_OCTETS = StructType([StructField("octets", BinaryType())])
 # A larger chunk is stored in several cells: Spark's JVM, whose heap is small, has each cell in memory some six times while it is stored,
 # for two tasks at a time.
 PART_BYTES = 2**23
@@ -38,7 +42,7 @@ class StateStore(Generic[Value]):
     def __init__(self, handle: StatefulProcessorHandle, job: str) -> None:
         self._job = job
         # One state variable for everything: Spark derives the encoders of each variable again in every task.
-        self._cells = handle.getMapState("cells", "number bigint", "octets binary")
+        self._cells = handle.getMapState("cells", _CELL_NUMBER, _CELL_OCTETS)
         # The number of cells of each chunk that has several.
         self._parts: dict[int, int] = {}
 
