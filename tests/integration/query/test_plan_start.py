@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-EVENTS, PARTITIONS = 20_000, 2
+EVENTS, PARTITIONS = 8_000, 2
+# Enough for a job to tell how fast it catches up.
+MANY_EVENTS = 20_000
 START_US = START_MS * 1000
 MIDDLE_US = START_US + 120 * SECOND_US
 TABLES = """
@@ -109,14 +111,14 @@ class Scene:
 
 
 @pytest.fixture
-def scene(stack: Stack, tmp_path: Path) -> Iterator[Scene]:
-    """A raw topic that is empty, and scripts."""
+def scene(stack: Stack, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """A raw topic that is empty, what a test sends to it, and scripts."""
     topic = create(stack.bootstrap, fresh("planned"), PARTITIONS)
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
         space.script("counts.sql", COUNTS.format("events"))
         space.script("short.sql", COUNTS.format("short"))
         space.script("looked_up.sql", LOOKED_UP)
-        yield Scene(space, topic, draw(21, EVENTS, PARTITIONS, keys=["a", "b", "c"]))
+        yield Scene(space, topic, draw(21, getattr(request, "param", EVENTS), PARTITIONS, keys=["a", "b", "c"]))
 
 
 def test_a_plan_says_what_a_start_then_reads(scene: Scene) -> None:
@@ -158,6 +160,7 @@ def test_a_plan_says_what_a_start_then_reads(scene: Scene) -> None:
     assert error_code(ended) == "TG-TOPIC-ENDED"
 
 
+@pytest.mark.parametrize("scene", [MANY_EVENTS], indirect=True)
 def test_what_retention_has_deleted_is_refused_unless_nobody_needs_it(scene: Scene) -> None:
     """
     A run from the beginning is refused, by plan as well, and binds nothing: the way out that is named is open.
