@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 from tidegate.secret_masking import SPARK_REDACTION
-from tidegate.spark.privates import FILE_MANAGER, STATE_STORE
+from tidegate.spark.privates import FILE_MANAGER, NO_GENERATED_CODE, STATE_STORE
 
 # Not the JVM's own temporary folder: Spark 4.3 changes socket paths to lower case, and limits them to 108 characters.
 SOCKETS = Path("/tmp")
@@ -37,7 +37,7 @@ FIXED = {
     "spark.sql.adaptive.enabled": "false",
     # A handful of rows a batch: compiling code for them costs more than it saves.
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.factoryMode": NO_GENERATED_CODE,
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
     # On a TCP port the JVM takes any connection for its own worker: the first four bytes of a scraper's request would be a length of a

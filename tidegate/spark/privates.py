@@ -65,6 +65,20 @@ def load_state_library(session: SparkSession) -> None:
         jvm.org.rocksdb.RocksDB.loadLibrary()
 
 
+def forgo_generated_code(session: SparkSession) -> None:
+    """
+    Have the JVM interpret a handful of rows also where no session's settings are known, as in the thread that serves a task's state:
+    compiling code for them took a tenth of a small batch.
+    """
+    jvm: Any = session._jvm
+    with suppress(Exception):  # batches then cost more, and nothing else changes
+        mode = jvm.org.apache.spark.sql.internal.SQLConf.CODEGEN_FACTORY_MODE()
+        default = mode.getClass().getDeclaredField("_defaultValue")
+        default.setAccessible(True)
+        modes = jvm.org.apache.spark.sql.catalyst.expressions.CodegenObjectFactoryMode
+        default.set(mode, modes.withName(NO_GENERATED_CODE))
+
+
 def register_local_files(session: SparkSession, name: str, source: str) -> None:
     """
     Have Hadoop take the class *name* of a Java *source* for local files from now on, in this JVM. The compiler is the one that Spark brings
@@ -212,6 +226,7 @@ def batch_of_task() -> dict[str, int]:
 
 # ----- names of Spark's own classes, which settings take as text
 
+NO_GENERATED_CODE = "NO_CODEGEN"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 

@@ -38,6 +38,7 @@ from tidegate.spark.privates import (
     NO_LOOKUP_PROGRAM,
     BatchHandOver,
     accumulator_server,
+    forgo_generated_code,
     import_late_modules,
     load_state_library,
     silence_accumulator_server,
@@ -106,7 +107,7 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     if spark.master.startswith("local"):
         threading.Thread(target=set_permissions_in_process, args=(started,), daemon=True).start()
         threading.Thread(target=_warm_worker, args=(started,), daemon=True).start()
-        threading.Thread(target=load_state_library, args=(started,), daemon=True).start()
+        threading.Thread(target=_prepare_state, args=(started,), daemon=True).start()
     return started
 
 
@@ -123,6 +124,12 @@ def _warm_worker(spark: SparkSession) -> None:
     """Start a Python worker early: it imports for a second, while the first batch is planned."""
     with suppress(Exception):  # the job itself reports the error
         spark.sparkContext.parallelize([0], 1).count()
+
+
+def _prepare_state(spark: SparkSession) -> None:
+    """Do early in the JVM what the state of the first batch would wait for."""
+    forgo_generated_code(spark)
+    load_state_library(spark)
 
 
 def end_session(spark: SparkSession) -> None:

@@ -11,6 +11,8 @@ import inspect
 import json
 import socket
 import socketserver
+import subprocess
+import sys
 import zipfile
 from functools import cache
 from importlib.util import find_spec
@@ -97,6 +99,32 @@ def test_checkpoints_that_are_taken_or_unreadable_are_reported_in_these_words() 
     name, message = privates.CHECKPOINT_TAKEN
     assert {name, *privates.STATE_UNREADABLE} <= set(conditions)
     assert any(message in line for condition in conditions.values() for line in condition["message"])
+
+
+IN_A_JVM = """
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tidegate.spark.options import java_options
+from tidegate.spark.privates import forgo_generated_code
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+session = builder.config("spark.driver.defaultJavaOptions", java_options(Path({folder!r}))).getOrCreate()
+forgo_generated_code(session)
+logger = session._jvm.org.apache.logging.log4j.LogManager.getRootLogger()
+print(session._jvm.org.apache.spark.sql.internal.SQLConf.CODEGEN_FACTORY_MODE().defaultValue().get().toString())
+print(logger.isWarnEnabled(), logger.isInfoEnabled())
+"""
+
+
+@pytest.mark.heavy
+def test_the_jvm_neither_compiles_code_for_rows_nor_composes_messages_that_nobody_reads(tmp_path: Path) -> None:
+    """Both cost a sixth of a small batch, and nothing but its costs shows it if Spark does them again."""
+    program = [sys.executable, "-c", IN_A_JVM.format(folder=str(tmp_path))]
+    printed = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert printed.stdout.split() == [privates.NO_GENERATED_CODE, "True", "False"]
+    assert "default log4j profile" not in printed.stderr
 
 
 def test_nobody_else_uses_a_private_of_pyspark() -> None:
