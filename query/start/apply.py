@@ -12,12 +12,12 @@ from query.config import QueryPlan
 from query.reference.forgetting import forget_past_versions
 from query.reference.watch import check_unchanged, take_up_versions
 from query.start.binding import result_binding, result_topics
-from query.start.cut_files import check_cut_files
 from query.start.decide import Decision
 from query.start.output_start import read_log_starts, write_log_starts, write_promises
 from query.start.read_positions import read_positions, settle_logs
 from query.start.result_limits import PLAIN_ROOM_BYTES, check_plain_topic
 from query.start.survey import TopicSurvey
+from query.start.written_places import check_cut_files, check_untaken
 from tidegate.access_rights import query_rights
 from tidegate.checkpoint.binding import bind
 from tidegate.kafka.admin import Admin, Topic
@@ -25,10 +25,11 @@ from tidegate.kafka.dead_letters import ensure_dead_letter_topic
 
 
 def locate(decision: Decision, admin: Admin) -> QueryPlan:
-    """Return the plan with its read positions, writing nothing; RefusedError if these are gone, or files are in the way."""
+    """Return the plan with its read positions, writing nothing; RefusedError if these are gone, or what stands there is in the way."""
     plan = decision.plan
     check_unchanged(Path(plan.checkpoint), plan.reference_settings)
     if decision.is_new:
+        check_untaken(plan)
         check_cut_files(plan)
     starts = settle_logs(admin, plan) if decision.is_new else read_log_starts(Path(plan.checkpoint))
     plan = replace(plan, log_starts=starts)

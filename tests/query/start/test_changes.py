@@ -199,6 +199,18 @@ def test_a_file_is_never_replaced_by_a_part_of_it(scene: Scene, folders: str) ->
     scene.prepare(sql, within)
 
 
+@pytest.mark.parametrize(("output", "place"), [('topic = "y"', "y"), ('plain_topic = "y"', "y"), ('files = "{folder}/out"', "out")])
+def test_what_another_query_writes_is_not_written(scene: Scene, output: str, place: str) -> None:
+    """Even if it has no result yet, and whatever is asked for; a checkpoint that is damaged is in nobody's way."""
+    scene.tables = scene.tables.replace('[outputs.y]\ntopic = "y"', f"[outputs.y]\n{output}")
+    plan = scene.prepare(";\n".join(BY_KEY.format(name) for name in "xy"))
+    for start in (None, Start("then", C_US)):
+        refusal = scene.refused(BY_KEY.format("y"), "TG-OUTPUT-TAKEN", start)
+        assert refusal.where.endswith(place)
+    (Path(plan.checkpoint) / "settings.json").write_text("")
+    scene.prepare(BY_KEY.format("y"))
+
+
 def test_a_statement_without_into_needs_an_output_of_the_default_name(scene: Scene) -> None:
     """The error says why an output is wanted that the script does not name."""
     with pytest.raises(QueryError) as refusal:
@@ -232,8 +244,10 @@ def test_an_output_that_is_removed(scene: Scene, sql: str) -> None:
     lost = scene.refused(sql.format("y"), "TG-CHECKPOINT-LOST", None)
     assert "--start last-stopped" in lost.fix
     left = dict.fromkeys(range(plan.buckets), LEFT)
-    assert scene.prepare(sql.format("y"), LAST).promises == (left,)
+    taken = scene.refused(sql.format("y"), "TG-OUTPUT-TAKEN")
+    assert plan.checkpoint in taken.what
     scene.lose(plan)
+    assert scene.prepare(sql.format("y"), LAST).promises == (left,)
     goes_on = scene.prepare(sql.format("x"), LAST)
     assert goes_on.promises == (left,)
     assert goes_on.read_from_us == C_US - MINUTE_US

@@ -1,15 +1,37 @@
 """
-Result files that a new run would replace by a part of what they hold, because it begins or ends in the midst of their span.
-Law: a run replaces a file only by all rows of its sheet.
+The topics and folders that a new run would write, and what is there already.
+Law: only one job writes a place, for readers take the first result of each number, whichever query it is of. A run replaces a file only by
+all rows of its sheet.
 """
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from pathlib import Path
+
 from ordering.errors import RefusedError
 from ordering.ticks import INFINITY, format_tick
 from query.config import QueryPlan
+from query.start.output_start import ELSEWHERE
 from sinks.base import SinkError
 from sinks.files import FileSink
+from tidegate.checkpoint.binding import read_binding
+
+
+def check_untaken(plan: QueryPlan) -> None:
+    """Raise RefusedError (TG-OUTPUT-TAKEN) if a job with another checkpoint beside that of *plan* writes one of its topics or folders."""
+    own = {place for output in plan.outputs for place in (output.topic, output.plain_topic, output.files) if place}
+    for other in sorted(set(Path(plan.checkpoint).parent.glob("query-*")) - {Path(plan.checkpoint)}):
+        written: set[str] = set()
+        with suppress(RefusedError):  # a checkpoint that is damaged is the concern of its own job
+            outputs = json.loads((read_binding(other) or {}).get("output", "[]"))
+            written = {place for topic, files, _, _, plain_topic, *_ in outputs for place in (topic, files, plain_topic)}
+        if taken := sorted(own & written):
+            fix = f"{ELSEWHERE}; or, if that query is to write it no more, stop it and delete that folder"
+            raise RefusedError(
+                f"{taken[0]} is written by the query with the checkpoint {other}", code="TG-OUTPUT-TAKEN", where=taken[0], fix=fix
+            )
 
 
 def check_cut_files(plan: QueryPlan) -> None:
