@@ -21,6 +21,8 @@ SIMULATION = "tests/simulation/test_simulation.py::"
 READER = "tests/ordering/protocol/test_reader.py::"
 WIRE = "tests/ordering/protocol/test_wire.py::"
 FIELDS = "tests/tidegate/json_columns/test_json_fields.py::"
+PROGRAM = "tests/query/engine/test_program.py::"
+JOIN = "tests/query/operators/joins/test_temporal_join.py::"
 JOURNAL = "tests/ingest/journal/test_redis_journal.py::"
 
 
@@ -33,7 +35,7 @@ class Bug:
         name: What it is called on the command line and in the table.
         rule: The rule that it breaks, as it should be.
         spec: Section of the specification that states the rule.
-        file: The file below ``ordering/``, or from the root if it is of ingest or tidegate.
+        file: The file below ``ordering/``, or from the root if it is of ingest, query or tidegate.
         old: What stands there, exactly once.
         new: What stands there in the copy.
         test: Node id of the test that fails then, from the root of the repository.
@@ -50,7 +52,7 @@ class Bug:
     @property
     def path(self) -> str:
         """The file, from the root of the repository."""
-        return self.file if self.file.startswith(("ingest/", "tidegate/")) else f"ordering/{self.file}"
+        return self.file if self.file.startswith(("ingest/", "query/", "tidegate/")) else f"ordering/{self.file}"
 
     def plant(self, root: Path) -> None:
         """

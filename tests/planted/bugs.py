@@ -1,5 +1,5 @@
 """
-All planted bugs: one for each rule of the specification that a small change to ``ordering/``, ingest or a decoder can break.
+All planted bugs: one for each rule of the specification that a small change to ``ordering/``, ingest, a decoder or a query can break.
 
 Law: each of them is caught by the test it names, and that test passes without it (``python tests/planted/run.py``).
 """
@@ -10,11 +10,12 @@ from planted.bug import Bug
 from planted.decoding import DECODING
 from planted.journaling import JOURNALING
 from planted.judging import JUDGING
+from planted.querying import QUERYING
 from planted.reading import READING
 from planted.releasing import RELEASING
 from planted.remembering import REMEMBERING
 
-BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING, *DECODING]
+BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING, *DECODING, *QUERYING]
 
 
 def table() -> str:

@@ -73,6 +73,16 @@ def test_a_row_between_two_operators_may_fail() -> None:
     assert answers.reasons == ["conversion failed: CAST(v AS bigint)"]
 
 
+def test_a_row_that_fails_before_the_start_is_not_told_again() -> None:
+    """What a run from a start on computes only for later rows, an earlier run has told."""
+    sql = """WITH texts AS (SELECT CAST(v AS bigint) AS v FROM a GROUP BY v, TumblingWindow(second, 10))
+             SELECT SUM(v) AS s INTO out FROM texts GROUP BY TumblingWindow(second, 20)"""
+    events = {"a": [at(1, v="x"), at(2, v="7"), at(11, v="y"), at(12, v="8")]}
+    assert answers_of(sql, events).reasons == ["conversion failed: CAST(v AS bigint)"] * 2
+    later = answers_of(sql, events, start_us=15 * SECOND)
+    assert (later.values(), later.reasons) == (['{"s":15}'], ["conversion failed: CAST(v AS bigint)"])
+
+
 SCRIPTS = (
     "WITH s AS (SELECT k, SUM(v) AS v, COUNT(*) AS n FROM a GROUP BY k, HoppingWindow(mcs, 12, 5)) "
     "SELECT k, SUM(v) AS v, MAX(n) AS n, System.Timestamp() AS at INTO out FROM s GROUP BY k, HoppingWindow(mcs, 30, 10)",

@@ -116,6 +116,15 @@ def test_a_sliding_horizon_leaves_no_old_chunks_behind() -> None:
     assert sum(map(len, store.chunks.values())) < 30_000
 
 
+@pytest.mark.parametrize(("is_one_timeline", "remaining"), [(True, []), (False, [1, 2])])
+def test_a_piece_goes_whole_only_if_there_is_one_timeline(is_one_timeline: bool, remaining: list[int]) -> None:
+    """How far the furthest substream has come says nothing of the rows of others: each of them is asked."""
+    retention = Retention()
+    retention.add("rows", rows_of([1, 2]).append_column("system_us", pa.array([1, 2])))
+    retention.expire("rows", lambda rows: rows, lambda us: (us, us), 10, is_one_timeline=is_one_timeline)
+    assert kept(retention, "rows") == remaining
+
+
 def test_a_batch_without_change_writes_nothing() -> None:
     """Saving twice, or with nothing added, touches no chunk."""
     retention = Retention()

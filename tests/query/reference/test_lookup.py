@@ -25,7 +25,7 @@ from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.engine.program import Program
 from query.reference.forgetting import drop_past_versions
-from query.reference.lookup import LATE, KnownReferences
+from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
 from query.reference.tables import ReferenceTable, Version
 from query.reference.watch import ReferenceVersion, TakenVersions
 from query.sql.bind import bind_outputs
@@ -61,6 +61,12 @@ def test_a_late_version_counts_until_the_next_one_does(since_us: dict[int, int],
     """From (when it counts, when it would have begun); one that is preceded by its successor counts nowhere."""
     delayed = table(NEVER, 10, 20).with_delays(since_us)
     assert [(each.effective_us, json.loads(each.values[0].as_py())["n"]) for each in delayed.versions] == begins
+
+
+@pytest.mark.parametrize(("effective_us", "late"), [(19, 1), (20, 0)])
+def test_a_version_is_late_if_something_from_its_instant_on_is_finished(effective_us: int, late: int) -> None:
+    """Finished is what lies below: a version from that instant on is in time, and nobody is warned."""
+    assert ReferenceLookup(finished_us=20).accept_versions(KnownReferences([("r", effective_us)], {"r": table(10)})) == late
 
 
 @dataclass(frozen=True)
