@@ -284,6 +284,36 @@ def test_results_of_a_query_with_over_move_nothing_alone() -> None:
     assert heard_of(results_of(0, rows, substreams=True, c=6))[1] == [(5, b"p", b'{"k":"p","n":1}')]
 
 
+BOTH_RESULTS = [InputSchema(name, is_result=True) for name in "ab"]
+UNITED_RESULTS = (
+    "WITH u AS (SELECT k FROM a TIMESTAMP BY System.Timestamp() OVER k "
+    "UNION SELECT k FROM b TIMESTAMP BY System.Timestamp() OVER k) "
+    "SELECT k, COUNT(*) AS n FROM u GROUP BY k, TumblingWindow(mcs, 6)"
+)
+
+
+def keys_in_order(logs: Sequence[list[Line]], pieces: Sequence[tuple[int, list[Line]]]) -> list[bytes]:
+    """Take a bucket of ``UNITED_RESULTS`` through pieces of its two logs; return the keys of what it gave."""
+    plans, topics = (
+        bound(UNITED_RESULTS, *BOTH_RESULTS),
+        {name: Topic([log], [], 1, True, False) for name, log in zip("ab", logs, strict=True)},
+    )
+    bucket, found = made(plans, topics, 0, [scan.over for scan in plans[0].scans]), list[bytes]()
+    for log, lines in pieces:
+        bucket.accept_records(log, decoded_range(lines))
+        found += [key for released in bucket.settle() for key in released.key.tolist()]
+    return found
+
+
+def test_a_record_waits_for_all_of_its_clock() -> None:
+    """Level 2: another log may still bring one of the same clock which comes before it."""
+    p, q = (b"p", b'{"k":"p"}'), (b"q", b'{"k":"q"}')
+    a = results_of(0, [(3, *p), (7, *p), (7, *q)], substreams=False, c=9)
+    b = results_of(0, [(3, *q), (7, *q), (7, *p)], substreams=False, c=9)
+    assert keys_in_order([a, b], [(0, a), (1, b)]) == [b"q", b"p"]
+    assert keys_in_order([a, b], [(0, a[:3]), (1, b[:4]), (0, a[3:]), (1, b[4:])]) == [b"q", b"p"]
+
+
 def test_a_result_under_another_key_is_a_dead_letter() -> None:
     """OVER must name the key under which results stand: values of records, numbers and NULL, too."""
     rows = [
@@ -303,8 +333,8 @@ def test_a_result_under_another_key_is_a_dead_letter() -> None:
 
 
 def test_substreams_are_forgotten() -> None:
-    """A key without rows whose timelines are no further than their channels is not kept, and comes again like a new one."""
-    rows = [(at + 1, b"k%d" % at, b'{"k":"k%d"}' % at) for at in range(3_000)]
+    """A key without rows whose timelines are no further than their channels is not kept, and comes again like a new one; others stay."""
+    rows = [(at + 1, b"k%d" % at, b'{"k":"k%d"}' % at) for at in range(3_000)] + [(4_000, b"open", b'{"k":"open"}')]
     plans = bound(OF_RESULTS, RESULTS)
     lines = results_of(0, rows, substreams=False, c=4_000)
     bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [None])
@@ -312,16 +342,17 @@ def test_substreams_are_forgotten() -> None:
     bucket.accept_records(0, decoded_range(lines))
     (released,) = bucket.settle()
     assert len(released) == 3_000
-    bucket._program.forget(bucket._retention, pa.table({"sub": range(3_000), "to_us": [4_000] * 3_000}))
+    bucket._program.forget(bucket._retention, pa.table({"sub": range(3_001), "to_us": [4_000] * 3_001}))
     bucket.save()
-    assert bucket._subs.names == []
+    assert bucket._subs.names == [b"open"]
     again: list[Line] = [
-        (9_999, Event(0, 3_000, 4_003, 3_000, b"k7", b'{"k":"k7"}')),
-        (10_000, Event(0, 3_001, 4_006, 3_001, b"k7", b'{"k":"k7"}')),
+        (9_999, Event(0, 3_001, 4_003, 3_001, b"k7", b'{"k":"k7"}')),
+        (10_000, Event(0, 3_002, 4_006, 3_002, b"open", b'{"k":"open"}')),
+        (10_001, Event(0, 3_003, 4_006, 3_003, b"k7", b'{"k":"k7"}')),
     ]
     bucket.accept_records(0, decoded_range(again))
     (released,) = bucket.settle()
-    assert list(zip(released.system_us.tolist(), released.key.tolist(), strict=True)) == [(4_005, b"k7")]
+    assert list(zip(released.system_us.tolist(), released.key.tolist(), strict=True)) == [(4_000, b"open"), (4_005, b"k7")]
 
 
 @SOME
