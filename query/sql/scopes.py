@@ -63,6 +63,10 @@ class Relation:
         assert not isinstance(self.rows, (Scan, Filter))
         return tuple(column.name for column in self.rows.columns)
 
+    def knows(self, name: str) -> bool:
+        """Return whether a known column has this name, ignoring case."""
+        return name.lower() in map(str.lower, self.known_columns)
+
     def all_columns(self, index: int) -> list[tuple[str, Expr]]:
         """Return the name and the leaf of each column of a step; the relation has number *index*."""
         assert not isinstance(self.rows, (Scan, Filter))
@@ -77,7 +81,7 @@ class Relation:
     def may_have(self, path: tuple[str, ...]) -> bool:
         if self.schema is not None:
             return self.schema.may_have(path)
-        return path[0].lower() in (name.lower() for name in self.known_columns) or (self.star is not None and self.star.may_have(path))
+        return self.knows(path[0]) or (self.star is not None and self.star.may_have(path))
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ class ScopeNames:
 
     def time_of_side(self, name: str, offset: int) -> Expr | None:
         sides = [relation for relation in self.relations if not relation.is_applied]
-        is_column = any(name.lower() in map(str.lower, relation.known_columns) for relation in self.relations)
+        is_column = any(relation.knows(name) for relation in self.relations)
         if len(sides) < 2 or is_column or not any(name.lower() in side.names for side in sides):
             return None
         return self.of_row(name, SystemTimestamp(), offset)
@@ -148,7 +152,7 @@ class ScopeNames:
         if len(self.relations) > 1:
             return False
         if relation.schema is None:
-            return name.lower() in relation.names and name.lower() not in map(str.lower, relation.known_columns)
+            return name.lower() in relation.names and not relation.knows(name)
         return InputNames(self.source, relation.schema, relation.names).is_row_name(name)
 
     def whole_row(self, offset: int) -> Expr:
@@ -159,7 +163,7 @@ class ScopeNames:
         return Payload(tuple(relation.name for relation in self.relations), records, offset=offset)
 
     def _is_timestamp(self, relation: Relation, path: tuple[str, ...]) -> bool:
-        is_declared = path[0].lower() in map(str.lower, relation.known_columns)
+        is_declared = relation.knows(path[0])
         return tuple(map(str.lower, path)) == ("system", "timestamp") and not is_declared
 
     def _refuse_hidden(self, path: tuple[str, ...], offset: int) -> None:
@@ -172,7 +176,7 @@ class ScopeNames:
     def _must_be_side(self, path: tuple[str, ...], relation: Relation) -> bool:
         """Return whether a qualifier must be a side of a join, because *relation* may have a record of that name but is not known to."""
         is_join = sum(not side.is_applied for side in self.relations) > 1
-        return is_join and len(path) > 1 and path[0].lower() not in map(str.lower, relation.known_columns)
+        return is_join and len(path) > 1 and not relation.knows(path[0])
 
     def _refuse_unknown(self, path: tuple[str, ...], offset: int) -> None:
         """Refuse a qualifier that is no input, if several inputs may have a record of that name."""
@@ -185,14 +189,14 @@ class ScopeNames:
 
     def _refuse_text(self, path: tuple[str, ...], offset: int) -> None:
         """Refuse a name in double quotes that no relation is known to have: its author meant a text."""
-        is_known = any(path[0].lower() in map(str.lower, relation.known_columns) for relation in self.relations)
+        is_known = any(relation.knows(path[0]) for relation in self.relations)
         if len(path) == 1 and not is_known and offset >= 0 and self.source.text[offset] == '"':
             fix = "write '{}' for the text".format(path[0].replace("'", "''"))
             raise self.source.error("FIELD", offset, f'"{path[0]}" is a name, not a text', fix=fix)
 
     def _refuse_relation(self, name: str, offset: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
-        if relation is not None and not any(name.lower() in map(str.lower, other.known_columns) for other in self.relations):
+        if relation is not None and not any(other.knows(name) for other in self.relations):
             message = f"{name} is what a side of the join is called, and no column"
             fix = "name a column of it; only DATEDIFF, < and > in ON take the name alone"
             raise self.source.error("FIELD", offset, message, fix=fix, example=f"{name}.{(*relation.known_columns, 'k')[0]}")
