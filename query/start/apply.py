@@ -55,7 +55,7 @@ def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
 
 
 def _create_topics(plan: QueryPlan, admin: Admin) -> tuple[int, dict[str, str]]:
-    """Return the size that dead letters are cut to, and the ids of the topics that hold all results, by name."""
+    """Return the size that dead letters are cut to, and the ids of the result topics, plain ones too, by name."""
     made: dict[str, Topic] = {}
     for output, bytes_max in zip(plan.outputs, plan.result_bytes_max, strict=True):
         if output.topic and bytes_max is not None:

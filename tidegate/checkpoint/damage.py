@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ordering.errors import RefusedError
-from tidegate.spark.offset_log import damaged_log, last_batches
+from tidegate.spark.offset_log import checkpoint_state, damaged_log
 
 
 def read_json(file: Path) -> Any:
@@ -26,7 +26,7 @@ def check_whole(folder: Path, *, is_bound: bool) -> None:
     damaged = damaged_log(folder)
     if damaged is not None:
         raise _damaged_error(f"{damaged.relative_to(folder)} is missing or cut off", folder)
-    if not is_bound and max(last_batches(folder)) >= 0:
+    if not is_bound and checkpoint_state(folder) != "empty":
         raise _damaged_error("Spark's files are there, but not the settings that they are bound to", folder)
 
 
