@@ -53,6 +53,8 @@ class IngestPlan:
     # Output start time of the ordered topic: events below it are left out.
     start_us: int = NEVER
     ordered_topic_id: str = ""
+    # What the journal keeps of how the ordered topic was begun.
+    fingerprint: str = ""
     # Which of the partitions joined after the ordered topic was begun, and when.
     joins: Mapping[Partition, Join] = field(default_factory=dict)
     # Offsets that are not read, and places where they were read again after a skip was undone.

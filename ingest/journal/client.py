@@ -58,6 +58,10 @@ class JournalClient:
     def is_available(self) -> bool:
         return self._connection.open() is not None
 
+    def read_fingerprint(self) -> str | None:
+        """Return the fingerprint of the ordered topic; None if there is none, or no answer."""
+        return self._connection.read_fingerprint(self._plan.settings.ordered_topic, self._plan.ordered_topic_id)
+
     def select_plannable(self, positions: Positions) -> dict[Partition, PlannedPosition]:
         """Return those of *positions* that may be planned: all, or without the journal those whose facts are all known."""
         if self.is_available():

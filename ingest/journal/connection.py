@@ -62,6 +62,14 @@ class JournalConnection:
             self._lose(error)
             return None
 
+    def read_fingerprint(self, topic: str, topic_id: str) -> str | None:
+        journal = self.open()
+        try:
+            return None if journal is None else journal.read_fingerprint(topic, topic_id)
+        except TidegateError as error:
+            self._lose(error)
+            return None
+
     def is_answering(self) -> bool:
         """Return whether the server answers right now: it is always asked."""
         journal = self.open()

@@ -34,6 +34,8 @@ class TopicOrigin:
     starts: Mapping[Partition, int]
     # Its output start; None: not known.
     start: Start | None
+    # The text that the journal keeps.
+    fingerprint: str
 
 
 def check_fingerprint(
@@ -61,12 +63,11 @@ def check_fingerprint(
     }
     text = json.dumps(fields, sort_keys=True)
     stored, is_first = journal.read_or_set_fingerprint(ordered.name, ordered.topic_id, text, begins_anew=not has_events)
-    known = json.loads(stored)
     if has_events and not has_checkpoint:
         if is_first:
             _log.warning("the journal does not know the ordered topic: its settings cannot be compared", topic=ordered.name)
-        compare_settings(ordered.name, known["settings"], fingerprint)
-    return _origin(known)
+        compare_settings(ordered.name, json.loads(stored)["settings"], fingerprint)
+    return _origin(stored)
 
 
 def read_fingerprint(journal: RedisJournal, ordered: Topic) -> tuple[dict[str, str], TopicOrigin] | None:
@@ -74,13 +75,31 @@ def read_fingerprint(journal: RedisJournal, ordered: Topic) -> tuple[dict[str, s
     stored = journal.read_fingerprint(ordered.name, ordered.topic_id)
     if stored is None:
         return None
-    known = json.loads(stored)
-    return known["settings"], _origin(known)
+    return json.loads(stored)["settings"], _origin(stored)
 
 
-def _origin(known: Mapping[str, Any]) -> TopicOrigin:
+def check_not_begun_anew(plan: IngestPlan, stored: str | None) -> None:
+    """
+    Raise RefusedError (TG-TOPIC-SETTINGS, TG-START-BOUND) if *stored*, the fingerprint that the journal keeps now, shows that another job
+    found the ordered topic empty after the job of *plan* had started, and began it otherwise.
+    """
+    # Without starts it was written by a job that found events, after the journal had been lost.
+    if stored is None or stored == plan.fingerprint or not _origin(stored).starts:
+        return
+    topic = plan.settings.ordered_topic
+    compare_settings(topic, json.loads(stored)["settings"], json.loads(plan.fingerprint)["settings"])
+    raise RefusedError(
+        f"ordered topic {topic} was begun by another job since, with another --start or from other offsets",
+        code="TG-START-BOUND",
+        where=topic,
+        fix="let one of the two write it; the other needs an ordered topic of its own (set ordered_topic)",
+    )
+
+
+def _origin(fingerprint: str) -> TopicOrigin:
+    known = json.loads(fingerprint)
     starts = {parse_partition(name): offset for name, offset in known["starts"].items()}
-    return TopicOrigin(starts, None if known["start"] is None else Start(**known["start"]))
+    return TopicOrigin(starts, None if known["start"] is None else Start(**known["start"]), fingerprint)
 
 
 def compare_settings(ordered: str, known: Mapping[str, str], current: Mapping[str, str]) -> None:

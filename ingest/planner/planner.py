@@ -22,6 +22,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
+from ingest.journal.topic_fingerprint import check_not_begun_anew
 from ingest.journal.topic_identity import TopicIdentity
 from ingest.offsets import Offset, PlannedPosition, Positions
 from ingest.planned_range import IngestRange
@@ -43,7 +44,7 @@ from tidegate.spark.shuffle_keys import even_labels
 
 _RETRY_S = 1.0
 # Refusals that waiting does not cure; after any other the planner logs a warning and tries again.
-_FINAL_REFUSALS = ("TG-JOURNAL-LOST", "TG-LOG-CUT", "TG-ROSTER", "TG-TOPIC-ENDED")
+_FINAL_REFUSALS = ("TG-JOURNAL-LOST", "TG-LOG-CUT", "TG-ROSTER", "TG-START-BOUND", "TG-TOPIC-ENDED", "TG-TOPIC-SETTINGS")
 
 
 class Planner(RangePlanner):
@@ -194,6 +195,7 @@ class Planner(RangePlanner):
         if not behind:
             return {}
         self._identity.check(self._admin)
+        check_not_begun_anew(self._plan, self._journal.read_fingerprint())
         shares = self._limits.plan_shares({partition: ends[partition] - position.next_offset for partition, position in behind.items()})
         starts = {partition: position.next_offset for partition, position in behind.items() if partition in shares}
         until = {partition: self._pass_skips(partition, start + shares[partition], ends) for partition, start in starts.items()}

@@ -30,8 +30,8 @@ def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJourna
     ordered, letter_bytes_max = _create_topics(decision.plan, admin, can_choose_partitions=not survey.has_events)
     plan = replace(decision.plan, ordered_topic_id=ordered.topic_id, letter_bytes_max=letter_bytes_max)
     decision = replace(decision, plan=plan)
-    resumption = _resumption(decision, survey, admin, journal, ordered, requested)
-    plan = resumption.apply_to(plan)
+    resumption, fingerprint = _resumption(decision, survey, admin, journal, ordered, requested)
+    plan = resumption.apply_to(replace(plan, fingerprint=fingerprint))
     if survey.planned is not None:
         # The checkpoint's roster: partitions may have joined since the job began.
         plan = with_roster(plan, survey.planned.partitions, survey.planned.joins)
@@ -61,8 +61,11 @@ def _create_topics(plan: IngestPlan, admin: Admin, *, can_choose_partitions: boo
 
 def _resumption(
     decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, ordered: Topic, requested: Start | None
-) -> Resumption:
-    """Return where the job began; if it begins now, determine that and write it to the checkpoint's folder."""
+) -> tuple[Resumption, str]:
+    """
+    Return where the job began, and the ordered topic's fingerprint; if the job begins now, determine that and write it to the checkpoint's
+    folder.
+    """
     plan, action = decision.plan, decision.action
     resumption = decision.resumption
     if action is Action.BEGIN:
@@ -83,7 +86,7 @@ def _resumption(
         resumption.write(survey.folder)
     elif survey.planned is not None:
         restore_lost_facts(plan, admin, journal, survey.planned.partitions)
-    return resumption or Resumption(plan.starts)
+    return resumption or Resumption(plan.starts), origin.fingerprint
 
 
 def _begin(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) -> Resumption:

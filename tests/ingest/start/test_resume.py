@@ -19,7 +19,7 @@ from support.valkey_server import Server
 from ingest.config import IngestPlan
 from ingest.cti_imports import ImportedInput
 from ingest.journal.redis_journal import RedisJournal
-from ingest.journal.topic_fingerprint import TopicOrigin, check_fingerprint
+from ingest.journal.topic_fingerprint import TopicOrigin, check_fingerprint, check_not_begun_anew
 from ingest.offsets import PlannedPosition
 from ingest.start.read_positions import first_position
 from ingest.start.resume import Resumption
@@ -114,6 +114,31 @@ def test_a_journal_that_does_not_know_the_topic_cannot_compare(journal: RedisJou
         assert not said
         assert said_of(plan_of(), journal, "5s", "second", has_events=True, has_checkpoint=False) == {}
     assert [each["event"] for each in said] == ["the journal does not know the ordered topic: its settings cannot be compared"]
+
+
+def test_a_job_ends_if_another_one_began_its_empty_topic_otherwise(journal: RedisJournal) -> None:
+    """Neither settings nor starts mix: the job that began first ends before it writes."""
+    ordered = Topic("raw.ordered", "shared", 1, {})
+    plan = plan_of()
+    first = replace(
+        plan,
+        ordered_topic_id="shared",
+        fingerprint=made_of(plan, journal, {"late": "4s"}, "shared", has_events=False, has_checkpoint=False).fingerprint,
+    )
+
+    def begin(late: str, at: PlannedPosition = plan.starts[RAW], start: Start = BEGINNING) -> None:
+        made_of(replace(plan, starts={RAW: at}), journal, {"late": late}, "shared", start, has_events=False, has_checkpoint=False)
+        check_not_begun_anew(first, journal.read_fingerprint(ordered.name, ordered.topic_id))
+
+    begin("4s")
+    check_not_begun_anew(first, None)
+    with pytest.raises(RefusedError, match="late: 5s -> 4s") as settings:
+        begin("5s")
+    assert settings.value.code == "TG-TOPIC-SETTINGS"
+    for other in ({"at": PlannedPosition(30)}, {"start": Start("2001-01-01T00:00:00Z", 978_307_200_000_000)}):
+        with pytest.raises(RefusedError) as begun:
+            begin("4s", **other)
+        assert begun.value.code == "TG-START-BOUND"
 
 
 TIMES = st.integers(0, 60).map(lambda tick: 10_000 + tick)

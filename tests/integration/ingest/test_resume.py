@@ -53,6 +53,25 @@ def test_killed_and_robbed_of_its_checkpoint_ingest_goes_on_where_the_topic_ends
     no_number_stands_for_two(found)
 
 
+def test_of_two_jobs_that_found_a_topic_empty_only_the_last_one_writes_it(stack: Stack, tmp_path: Path) -> None:
+    """Neither settings nor starts mix, wherever the two run: the first one ends before its first event."""
+    raws = draw(3, 400, PARTITIONS, keys=["a", "b"])
+    topic = create(stack.bootstrap, fresh("claimed"), PARTITIONS)
+    tables = TABLES.format(topic=topic)
+    with workspace(tmp_path / "one", stack, tables) as one, workspace(tmp_path / "other", stack, tables) as other:
+        early = one.start("ingest", "events", *settings_of(inputs__events__late="31s")).once_started()
+        later = other.start("ingest", "events", "--start", "2001-01-01T00:00:00Z").once_started()
+        produce(stack.bootstrap, topic, raws)
+        assert error_code(early) == "TG-TOPIC-SETTINGS"
+        later.until(lambda: later.last.get("events_in") == len(raws), "all is read")
+        later.stop()
+    found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
+    complete = expected(logs_of(raws, PARTITIONS), POLICIES, PARTITIONS, over=True)
+    assert sum(map(len, found.events.values())) > len(raws) / 2
+    assert all(events == complete[channel][: len(events)] for channel, events in found.events.items())
+    no_number_stands_for_two(found)
+
+
 def positions(job: Job) -> list[int]:
     """Return the offsets from which a job said that it resumes."""
     return [line["offset"] for line in job.logged("resumes from the last CTI of each channel")]
