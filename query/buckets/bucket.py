@@ -67,8 +67,6 @@ from tidegate.payloads.formats import JSON
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
 BUCKET_STATE_VERSION = 2
 EACH_CTI = Pace()
-
-
 # A settle returns about this many bytes of results, if they come in slices.
 RETURNED_BYTES = 2**24
 
@@ -154,6 +152,8 @@ class Bucket(ABC):
         self._next_offset = dict.fromkeys(self.readers, 0)
         self._position = 0
         self._ended = False
+        # The results of a settle that has not returned all of them yet.
+        self._unreturned: Iterator[list[pa.Table]] | None = None
         self.totals: dict[str, int] = {}
         self._bad_rows: list[BadRow] = []
         self._lookup, self._versions_used = ReferenceLookup(), 0
@@ -177,7 +177,7 @@ class Bucket(ABC):
     @property
     def is_settled(self) -> bool:
         """Whether :meth:`settle` has returned all that is final."""
-        return True
+        return self._unreturned is None
 
     @property
     def duplicates(self) -> int:
@@ -203,8 +203,7 @@ class Bucket(ABC):
 
     def accept_records(self, log: int, decoded: DecodedRange) -> list[Released]:
         """Accept the next range of a log; return, for each output, the results that became final, numbered."""
-        parts = [self._no_results(), *self._accept(log, decoded)]
-        return self._release([pa.concat_tables(tables) for tables in zip(*parts, strict=True)])
+        return self._release(self._concat(self._accept(log, decoded)))
 
     def accept_in_parts(self, log: int, decoded: DecodedRange) -> Iterator[list[Released]]:
         """Do the same; yield the results in parts that fit into memory, however many have become final at once."""
@@ -233,7 +232,17 @@ class Bucket(ABC):
 
         If much is due at once, one call may not return all: call it until :attr:`is_settled`, or numbers and CTIs would depend on it.
         """
-        return self._release(self._close_due())
+        if self._unreturned is None:
+            self._unreturned = self._close_due()
+        parts, size = [], 0
+        for tables in self._unreturned:
+            parts.append(tables)
+            size += sum(table.nbytes for table in tables)
+            if size >= RETURNED_BYTES:
+                break
+        else:
+            self._unreturned = None
+        return self._release(self._concat(parts))
 
     def end(self) -> list[Released]:
         """Close everything, because the run ends here; return as :meth:`settle`."""
@@ -271,8 +280,8 @@ class Bucket(ABC):
         """Accept events; return each output's results in emission order, part after part."""
 
     @abstractmethod
-    def _close_due(self) -> list[pa.Table] | None:
-        """Return each output's results that became final without further events."""
+    def _close_due(self) -> Iterator[list[pa.Table]]:
+        """Yield each output's results that became final with all ranges of the batch, in emission order, part after part."""
 
     @abstractmethod
     def _save_progress(self) -> None:
@@ -324,44 +333,23 @@ class Bucket(ABC):
             value = bytes(payload_of(value))
         self._bad_rows.append(BadRow(reason, key, value, source_index, partition_id, offset))
 
-    def _finish(self, closing: pa.Table) -> list[pa.Table]:
-        """Return each output's results in *closing* (sub, from_us, to_us), unordered between substreams."""
-        results = self._program.finish(self._retention, closing)
-        self._observe_finished(closing)
-        return results
+    def _finish(self, closing: pa.Table, divide: Divide | None = None) -> Iterator[list[pa.Table]]:
+        """
+        Yield each output's results in *closing* (``sub``, ``from_us``, ``to_us``), in tables that follow one another.
 
-    def _finish_in_slices(self, closing: pa.Table) -> Iterator[list[pa.Table]]:
-        """Yield the same in tables that follow one another."""
-        for tables in self._program.finish_in_slices(self._retention, closing):
+        *divide* cuts *closing* if it has several substreams (:meth:`query.engine.program.Program.finish_in_parts`).
+        """
+        program, retention = self._program, self._retention
+        finished = program.finish_in_slices(retention, closing) if divide is None else program.finish_in_parts(retention, closing, divide)
+        for tables in finished:
             self._take_failures()
             yield tables
-        self._observe_finished(closing)
-
-    def _finish_in_parts(self, closing: pa.Table, divide: Divide) -> Iterator[list[pa.Table]]:
-        """Yield the same; see :meth:`query.engine.program.Program.finish_in_parts`."""
-        for tables in self._program.finish_in_parts(self._retention, closing, divide):
-            self._take_failures()
-            yield tables
-        self._observe_finished(closing)
-
-    def _next_part(self, slices: Iterator[list[pa.Table]]) -> tuple[list[pa.Table], bool]:
-        """Return the next results of *slices*, about as many as one call of :meth:`settle` returns, and whether they are the last."""
-        parts, size = [self._no_results()], 0
-        for tables in slices:
-            parts.append(tables)
-            size += sum(table.nbytes for table in tables)
-            if size >= RETURNED_BYTES:
-                break
-        else:
-            return [pa.concat_tables(tables) for tables in zip(*parts, strict=True)], True
-        return [pa.concat_tables(tables) for tables in zip(*parts, strict=True)], False
-
-    def _no_results(self) -> list[pa.Table]:
-        return [RESULT_SCHEMA.empty_table()] * len(self._channels)
-
-    def _observe_finished(self, closing: pa.Table) -> None:
         self._take_failures()
-        self._lookup.observe_finished(shift_slices(closing, self._program.looked_up_ahead_us))
+        self._lookup.observe_finished(shift_slices(closing, program.looked_up_ahead_us))
+
+    def _concat(self, parts: Iterable[list[pa.Table]]) -> list[pa.Table]:
+        nothing = [RESULT_SCHEMA.empty_table()] * len(self._channels)
+        return [pa.concat_tables(tables) for tables in zip(nothing, *parts, strict=True)]
 
     def _take_failures(self) -> None:
         self._bad_rows += [BadRow(reason, b"", value) for _, value, reason in self._program.bad]
@@ -372,9 +360,8 @@ class Bucket(ABC):
         """Return the input partition of each result's substream; 0 if one timeline serves all partitions."""
         return np.zeros(results.num_rows, dtype=np.int64)
 
-    def _release(self, results: Sequence[pa.Table] | None) -> list[Released]:
-        tables = results or self._no_results()
-        tables = [self._drop_oversized(output, table) for output, table in enumerate(tables)]
+    def _release(self, results: Sequence[pa.Table]) -> list[Released]:
+        tables = [self._drop_oversized(output, table) for output, table in enumerate(results)]
         pairs = zip(self._channels, tables, strict=True)
         released = [channel.number_results(table, self._partition_ids_of(table), self._retention) for channel, table in pairs]
         self._count("results", sum(map(len, released)))

@@ -103,8 +103,6 @@ class KeyedBucket(Bucket):
         self._channels_us: Ints = np.empty(0, dtype=np.int64)
         # A row per substream, a column per member; NEVER if it has not moved.
         self._timelines_us: Ints = np.empty((0, 0), dtype=np.int64)
-        # The results of the walk that have not been returned yet.
-        self._parts: Iterator[list[pa.Table]] | None = None
 
     @property
     def frontier_us(self) -> int:
@@ -140,20 +138,8 @@ class KeyedBucket(Bucket):
             events = events.filter(pa.array(is_fine))
         return events, replace(accepted, rows=accepted.rows[is_fine], position=accepted.position[is_fine])
 
-    @property
-    def is_settled(self) -> bool:
-        return self._parts is None
-
-    def _close_due(self) -> list[pa.Table] | None:
-        if self._parts is None:
-            self._parts = self._walk()
-        tables, is_done = self._next_part(self._parts)
-        if is_done:
-            self._parts = None
-        return tables
-
-    def _walk(self) -> Iterator[list[pa.Table]]:
-        """Walk all records that count by now; yield the results in their order."""
+    def _close_due(self) -> Iterator[list[pa.Table]]:
+        # All records that count by now are walked.
         for stretch in self._pop_stretches():
             yield from self._advance(stretch)
         if self._ended:
@@ -243,7 +229,7 @@ class KeyedBucket(Bucket):
             )
             return steps.divide((walked.first, walked.first if is_end else walked.last + 1), progress)
 
-        for tables in self._finish_in_parts(closing, divide):
+        for tables in self._finish(closing, divide):
             yield [self._sort(output, rows, walked) for output, rows in enumerate(tables)]
 
     def _progress_before(self, walked: _Walked, place: int, first_us: Ints) -> Ints:

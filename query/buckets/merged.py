@@ -28,8 +28,6 @@ class MergedBucket(Bucket):
     def __init__(self, program: Program, config: BucketConfig) -> None:
         super().__init__(program, config)
         self._closed_us = NEVER
-        # The results below that instant that have not been returned yet.
-        self._slices: Iterator[list[pa.Table]] | None = None
 
     def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> Iterable[list[pa.Table]]:
         self._retention.add(Retained.PENDING.of(source_index), events)
@@ -37,21 +35,13 @@ class MergedBucket(Bucket):
 
     @property
     def is_settled(self) -> bool:
-        return self._slices is None and self._closed_us >= self.frontier_us
+        return super().is_settled and self._closed_us >= self.frontier_us
 
-    def _close_due(self) -> list[pa.Table] | None:
-        if self.is_settled:
-            return None
-        if self._slices is None:
-            self._slices = self._close_step()
-        tables, is_done = self._next_part(self._slices)
-        if is_done:
-            self._slices = None
-        return tables
-
-    def _close_step(self) -> Iterator[list[pa.Table]]:
-        """Evaluate the next events that are due; yield the results of the time up to them."""
+    def _close_due(self) -> Iterator[list[pa.Table]]:
+        # One step: the next events that are due, and the results of the time up to them.
         frontier_us = self.frontier_us
+        if self._closed_us >= frontier_us:
+            return
         pending = [piece for index in range(len(self._sources)) for piece in self._retention.pieces(Retained.PENDING.of(index))]
         due_us = find_pending_step_end([piece.rows() for piece in pending if piece.low_us < frontier_us], frontier_us)
         # Two bounds of one step: the memory for the pending events, and for the retained rows.
@@ -62,8 +52,8 @@ class MergedBucket(Bucket):
             for _ in self._prepare_until(source_index, until_us):
                 if self._program.is_streamed:
                     # No result needs the events that are still to come, so the results of these need not be kept.
-                    yield from self._finish_in_slices(closing)
-        yield from self._finish_in_slices(closing)
+                    yield from self._finish(closing)
+        yield from self._finish(closing)
 
     def _prepare_until(self, source_index: int, until_us: int) -> Iterator[None]:
         """Evaluate the events of a source that lie below an instant, in parts; they are no longer pending."""

@@ -78,8 +78,6 @@ class SubstreamBucket(Bucket):
         super().__init__(program, config)
         self._subs: SubstreamTable[_Name] = SubstreamTable()
         self._number_of: Ints = np.empty(0, dtype=np.int64)
-        # The results of the end of the run that have not been returned yet.
-        self._parts: Iterator[list[pa.Table]] | None = None
 
     def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> Iterator[list[pa.Table]]:
         sub, system_us = self._find(events), events["system_us"].to_numpy()
@@ -106,20 +104,11 @@ class SubstreamBucket(Bucket):
         sub = self._subs.find((number, key))
         return self._subs.find((number, None)) if sub < 0 and not key else sub
 
-    @property
-    def is_settled(self) -> bool:
-        return self._parts is None
-
-    def _close_due(self) -> list[pa.Table] | None:
-        if self._parts is None:
-            if not self._ended:
-                return None
+    def _close_due(self) -> Iterator[list[pa.Table]]:
+        # Each range has closed what it made final, so only the end of the run is left.
+        if self._ended:
             before = self._subs.progress_us.copy()
-            self._parts = self._close(_Range(Moves.of([]), [], before, before, np.empty(0, dtype=np.int64)))
-        tables, is_done = self._next_part(self._parts)
-        if is_done:
-            self._parts = None
-        return tables
+            yield from self._close(_Range(Moves.of([]), [], before, before, np.empty(0, dtype=np.int64)))
 
     def _find(self, events: pa.Table) -> Ints:
         names, place = _distinct_names(events["partition_id"].to_numpy(), combine_column(events["key"]))
@@ -156,7 +145,7 @@ class SubstreamBucket(Bucket):
             )
             return steps.divide(read.places, (read.before, reached))
 
-        for tables in self._finish_in_parts(closing, divide):
+        for tables in self._finish(closing, divide):
             yield [self._sort(results, self._final_by(results, output, read)) for output, results in enumerate(tables)]
 
     def _final_by(self, results: pa.Table, output: int, read: _Range) -> Ints:
