@@ -334,18 +334,12 @@ class Bucket(ABC):
         self._bad_rows.append(BadRow(reason, key, value, source_index, partition_id, offset))
 
     def _finish(self, closing: pa.Table, divide: Divide | None = None) -> Iterator[list[pa.Table]]:
-        """
-        Yield each output's results in *closing* (``sub``, ``from_us``, ``to_us``), in tables that follow one another.
-
-        *divide* cuts *closing* if it has several substreams (:meth:`query.engine.program.Program.finish_in_parts`).
-        """
-        program, retention = self._program, self._retention
-        finished = program.finish_in_slices(retention, closing) if divide is None else program.finish_in_parts(retention, closing, divide)
-        for tables in finished:
+        """Yield each output's results in *closing* (``sub``, ``from_us``, ``to_us``); see :meth:`query.engine.program.Program.finish`."""
+        for tables in self._program.finish(self._retention, closing, divide):
             self._take_failures()
             yield tables
         self._take_failures()
-        self._lookup.observe_finished(shift_slices(closing, program.looked_up_ahead_us))
+        self._lookup.observe_finished(shift_slices(closing, self._program.looked_up_ahead_us))
 
     def _concat(self, parts: Iterable[list[pa.Table]]) -> list[pa.Table]:
         nothing = [RESULT_SCHEMA.empty_table()] * len(self._channels)

@@ -67,9 +67,9 @@ class Router:
         return partitions_of(KeyBytes.of(keys), self._buckets)
 
 
-def key_bytes(keys: Sequence[Expr], events: pa.Table, payloads: PayloadFormat = JSON) -> pa.Array:
-    """Return the bytes of the keys of each event (``DECODED_SCHEMA``); NULL if they cannot be computed."""
-    kept, columns, _ = RowStage((), tuple(keys), EventFields(payloads)).apply(for_operators(events))
+def key_bytes(keys: Sequence[Expr], events: pa.Table) -> pa.Array:
+    """Return the bytes of the keys of each event (``DECODED_SCHEMA``), whose payload is JSON; NULL if they cannot be computed."""
+    kept, columns, _ = RowStage((), tuple(keys)).apply(for_operators(events))
     encoded = encode_keys([canonicalize(column) for column in columns], kept.num_rows)
     if kept.num_rows == events.num_rows:
         return encoded

@@ -83,7 +83,7 @@ def expiring_rows(operator: Operator, retention: Retention, names: Sequence[str]
 
 
 def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int:
-    """Return the end of the first step of a finish from *from_us*: *to_us*, or sooner if too many rows have their last results."""
+    """Return up to which instant to finish next from *from_us* on: *to_us*, or sooner if too many rows have their last results by then."""
     due = [part for part in rows if from_us <= part.last_us and part.first_us < to_us]
     if sum(part.rows for part in due) <= EXPIRING_AT_ONCE:
         return to_us
@@ -114,7 +114,7 @@ def expire_too_many(operator: Operator, retention: Retention, names: Sequence[st
     if find_step_end(expiring_rows(operator, retention, names, ahead_us), low_us, high_us) == high_us:
         return False
     sub = closing["sub"].to_numpy()
-    # The last entry is that of all substreams beyond: nothing of them is in *closing*.
+    # One entry more, for all substreams above the largest in *closing*: nothing of theirs is finished.
     from_of, to_of = (np.full(sub.max() + 2, NEVER, dtype=np.int64) for _ in range(2))
     from_of[sub], to_of[sub] = from_us, to_us
     count = 0

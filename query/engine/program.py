@@ -1,8 +1,8 @@
 """
 The program of a query: the operators of all its plans in order, and the computation of a finished slice of time.
 
-The caller owns time and memory. It passes events in order to ``prepare``, keeps the returned rows in its retention, calls ``finish`` when
-instants have become final, and ``forget`` to drop rows that are no longer needed. Law: the results of all calls of ``finish`` together
+The caller owns time and memory. It passes events in order to ``prepare``, keeps the returned rows in its retention, and calls ``finish``
+when instants have become final; ``finish`` drops the rows that no later result needs. Law: the results of all calls of ``finish`` together
 depend on the events, not on how time was cut.
 """
 
@@ -52,12 +52,9 @@ from tidegate.payloads.formats import JSON, PayloadFormat
 
 # Names, and the rows to retain under them.
 Prepared = list[tuple[str, pa.Table]]
-
-
-# Rows of about so many bytes are passed on at once.
+# Rows of about so many bytes are passed on to other steps at once.
 PASSED_BYTES = 2**25
-
-# Cuts a slice of time into parts, given whether the results of one are too much.
+# Cuts a slice of time into parts; its argument says whether a part must be cut further.
 Divide = Callable[[Callable[[pa.Table], bool]], Iterator[pa.Table]]
 
 
@@ -165,47 +162,32 @@ class Program:
         return prepared, first_reasons(failed)
 
     def _failures_above(self, number: int, rows: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows of a step over events that fail in the steps above it (``BAD_SCHEMA``): later nobody knows the event of a row."""
+        """Yield the rows of a step over events that fail in the steps above it (``BAD_SCHEMA``): only here is each row's event known."""
         for taker, side in self._takers(number) if rows.num_rows else ():
             if self._fails_early(number, taker):
                 yield self._steps[taker].operator.prepare(rows, side)[1]
 
     def _fails_early(self, number: int, taker: int) -> bool:
-        """Return whether the rows of step *number* on which *taker* fails are found when their events come, and not again later."""
+        """Return whether rows of step *number* on which step *taker* fails were reported when their events came, so not again later."""
         return self._steps[number].input is not None and self._steps[taker].operator.computes_keys
 
-    def finish(self, retention: Retention, closing: pa.Table) -> list[pa.Table]:
+    def finish(self, retention: Retention, closing: pa.Table, divide: Divide | None = None) -> Iterator[list[pa.Table]]:
         """
-        Compute the results of a finished slice of time; return them for each output (``RESULT_SCHEMA``), of each substream in order.
+        Compute the results of a finished slice of time; yield them for each output (``RESULT_SCHEMA``) in tables that follow one another.
 
         In *closing* (``sub``, ``from_us``, ``to_us``; without OVER one row, sub 0) from_us <= System.Timestamp < to_us has become final.
-        The rows that operators keep of each other's results are added to *retention*.
-        """
-        return self._gather(self.finish_in_slices(retention, closing))
+        The rows that operators keep of each other's results are added to *retention*; the caller must not use it before the last table
+        is taken.
 
-    def finish_in_slices(self, retention: Retention, closing: pa.Table) -> Iterator[list[pa.Table]]:
-        """
-        Yield what :meth:`finish` returns, in tables that follow one another: joins make their pairs in slices.
-
-        The retention must not be used for anything else before the last one is taken.
+        *divide* cuts *closing* where too many rows have their last results, a join would make too many pairs, or results would repeat too
+        much text. Within a part of several substreams results have no order.
         """
         if not closing.num_rows:
             return
         for number, step in enumerate(self._steps):
-            if not _is_streamed(step):
-                yield from self._finish_step(number, retention, closing)
-        self.forget(retention, closing.select(["sub", "to_us"]))
-
-    def finish_in_parts(self, retention: Retention, closing: pa.Table, divide: Divide) -> Iterator[list[pa.Table]]:
-        """
-        Yield what :meth:`finish` returns, of each output in tables that follow one another as the parts do into which *divide* cuts
-        *closing* if too many rows have their last results in it, a join would make too many pairs of it, or results would repeat too much
-        text. Within a part of several substreams results have no order.
-        """
-        for number, step in enumerate(self._steps):
             if _is_streamed(step):
                 continue
-            for part in divide(partial(self._is_too_much, number, retention)):
+            for part in [closing] if divide is None else divide(partial(self._is_too_much, number, retention)):
                 tables = self._finish_step(number, retention, part)
                 yield from tables if part.num_rows == 1 else [self._gather(tables)]
         self.forget(retention, closing.select(["sub", "to_us"]))
@@ -241,15 +223,14 @@ class Program:
         pieces_by_side = select_pieces(step.operator, retention, step.names, from_us, to_us)
         if not any(pieces_by_side):
             return pieces_by_side, slices
-        # There are no results beyond the reach of the last row. So an end at infinity becomes a finite one, up to which windows can be
-        # counted.
+        # No result lies beyond the reach of the last row. So an end at infinity becomes a finite one, up to which windows can be counted.
         latest_us = max(piece.high_us for pieces in pieces_by_side for piece in pieces)
         last_us = pa.scalar(latest_us + step.operator.reach_us + 1, pa.int64())
         return pieces_by_side, slices.set_column(2, "to_us", pc.min_element_wise(slices["to_us"], last_us))
 
     def find_step_end(self, retention: Retention, from_us: int, to_us: int) -> int:
         """
-        Return the end of the first step of a finish if all rows are of one substream: *to_us*, or sooner.
+        Return up to which instant to finish next if all rows are of one substream: *to_us*, or sooner.
 
         If time jumps, after silence or at the end of the input, more results can become final than there is memory for.
         """
@@ -267,7 +248,7 @@ class Program:
         self.bad += zip(failed["system_us"].to_pylist(), values.to_pylist(), reasons.to_pylist(), strict=True)
 
     def _finish_step(self, number: int, retention: Retention, closing: pa.Table) -> Iterator[list[pa.Table]]:
-        """Compute a step from its retained rows; yield the results that follow, of it and of the steps that its rows stream through."""
+        """Compute a step from its retained rows; yield its results and those of the steps that its rows stream through."""
         step = self._steps[number]
         pieces_by_side, clipped = self._pieces_for(number, retention, closing)
         if not any(pieces_by_side):
@@ -280,7 +261,7 @@ class Program:
         yield from self._pass_on(number, self._compute(number, closing, pieces_by_side, asked), asked, retention, closing)
 
     def _compute(self, number: int, closing: pa.Table, pieces: list[list[Piece]], asked: pa.Table) -> Iterable[pa.Table]:
-        """Return the rows of a step, computed if they were not when their size was measured."""
+        """Return the rows of a step: those that :meth:`_is_too_much` has computed to measure them, else newly computed ones."""
         measured, self._measured = self._measured, None
         if measured is not None and measured[0] == number and measured[1] is closing:
             return measured[2]
@@ -331,14 +312,14 @@ class Program:
         return [(taker, side) for taker, step in enumerate(self._steps) for side, below in enumerate(step.below) if below == number]
 
     def _slice_to_compute(self, number: int, closing: pa.Table) -> pa.Table:
-        """Return the slice to compute of a step: other steps need rows from before the first instant that leaves the query."""
+        """Return the slice of time for which to compute a step: if other steps take its rows, also the time before the output start."""
         return closing if self._takers(number) else self._from_start(closing)
 
     def _from_start(self, closing: pa.Table) -> pa.Table:
         return closing.set_column(1, "from_us", pc.max_element_wise(closing["from_us"], pa.scalar(self.start_us, pa.int64())))
 
     def _results_of(self, number: int = -1, encoded: pa.Table | None = None) -> list[pa.Table]:
-        """Return the results of each output: of one step as given, of the others none."""
+        """Return for each output its results: *encoded* for the outputs that step *number* computes, none for the others."""
         return [encoded if output == number and encoded is not None else RESULT_SCHEMA.empty_table() for output in self.outputs]
 
     def _drop_before_start(self, rows: pa.Table) -> pa.Table:
@@ -374,7 +355,7 @@ class Program:
 
 
 def _is_streamed(step: Step) -> bool:
-    """Return whether rows of another step pass through at once: each counts at its own instant alone, and none waits for others."""
+    """Return whether a step passes the rows of another one on at once: each counts at its own instant alone, and none waits for others."""
     return bool(step.below) and len(step.names) == 1 and isinstance(step.operator, InstantRows) and not isinstance(step.node, Custom)
 
 

@@ -1,12 +1,12 @@
 """
 Retention: the rows that a bucket keeps, in chunks, saved so that a batch writes only the rows that it added.
 
-Law: a restored retention has the same rows in the same order, and also rows that were dropped after their chunk was written; its owner
-drops them again, by the bucket's progress. A chunk without rows is deleted. Eight chunks of one size class are merged into one of the next,
-without dropped rows, up to a size: so no save writes more than a bounded number of old rows.
+Law: a restored retention has the same rows in the same order. It also has the rows that were dropped after their chunk was written; its
+owner drops them again, by the bucket's progress. A chunk without rows is deleted. Eight chunks of one size class are merged into one of the
+next class, without the dropped rows. Large chunks are not merged again, so no save writes more than a bounded number of old rows.
 
-A *piece*, the rows of one name in one chunk, knows its least and greatest instant. So rows of other times are neither read nor expired one
-by one, and the work of a batch does not grow with retained rows that it does not need.
+A *piece* is the rows of one name in one chunk. It knows its least and greatest instant, so pieces of other times are not read, and the work
+of a batch does not grow with retained rows that it does not need.
 """
 
 from __future__ import annotations
@@ -126,10 +126,10 @@ class Piece:
 
     def is_worth_expiring(self, span: SpanOf, to_us: int) -> bool:
         """
-        Return whether to look for rows that cannot count for results from *to_us* on.
+        Return whether to look through the rows now for those that cannot count for results from *to_us* on.
 
-        The first look is after half of the rows' time. Each later one waits as long again, or twice as long if the last look dropped less
-        than half of the rows. So a row is read a few times, however many batches there are.
+        The first look is due after half of the rows' time. Each later one waits as long again, or twice as long if the last look dropped
+        less than half of the rows. So a row is read a few times, however many batches there are.
         """
         early_us, last_us = self.last_results_us(span)
         if not self._patience_us:
@@ -138,7 +138,7 @@ class Piece:
         return to_us >= self._next_look_us
 
     def postpone_look(self, before: Piece, to_us: int) -> None:
-        """Set when the next look at this piece is due, which the look at *to_us* has left of the piece *before*."""
+        """Set when the next look is due; this piece is what the look at *to_us* has left of the piece *before*."""
         was_in_vain = 2 * self.num_rows > before.num_rows
         self._patience_us = before._patience_us * (2 if was_in_vain else 1)
         self._next_look_us = to_us + self._patience_us

@@ -12,11 +12,12 @@ from support.query_oracle import Event
 from query.columns.events import EVENTS_SCHEMA
 from query.engine.compile import make_operator
 from query.engine.program import Program
+from query.engine.retention import Retention
 from query.operators.rows.event_fields import EventFields
 from query.operators.rows.project import EncodedProjection
 from query.plan.nodes import Plan
 from query.plan.operator import Operator
-from query.plan.row_tables import concat_rows, encode_rows, split_failed
+from query.plan.row_tables import RESULT_SCHEMA, concat_rows, encode_rows, split_failed
 from query.sql.bind import bind_outputs, bind_script
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -74,6 +75,12 @@ def compiled(sql: str, *inputs: InputSchema) -> CompiledQuery:
 def program(sql: str, *inputs: InputSchema) -> Program:
     """The same script as the operators of a bucket."""
     return Program(bind_outputs(parse_script(sql, "q.sql"), inputs or (ARRIVALS, FLIGHTS), into="out"))
+
+
+def finish(program: Program, retention: Retention, closing: pa.Table) -> list[pa.Table]:
+    """The results of a finished slice of time, a table for each output."""
+    nothing = [RESULT_SCHEMA.empty_table()] * len(program.outputs)
+    return [pa.concat_tables(tables) for tables in zip(nothing, *program.finish(retention, closing), strict=True)]
 
 
 def event_table(events: Sequence[Event], first: int = 0) -> pa.Table:

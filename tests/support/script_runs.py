@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from support.query_oracle import Event
-from support.query_runs import END_US, event_table, slices
+from support.query_runs import END_US, event_table, finish, slices
 
 from query.engine.program import Program
 from query.engine.retention import Retention
@@ -111,7 +111,7 @@ def answers_of(
             answers.reasons += bad["reason"].to_pylist()
             for kept, rows in prepared:
                 retention.add(kept, rows)
-        found = program.finish(retention, slices(dict.fromkeys(subs, (done, cut)), "from_us", "to_us"))
+        found = finish(program, retention, slices(dict.fromkeys(subs, (done, cut)), "from_us", "to_us"))
         done = cut
         answers.reasons += [reason for _, _, reason in program.bad]
         program.bad = []

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from support.bucket_runs import BucketOutput, Query, dense, raws, run_bucket
 from support.query_kinds import KINDS
 from support.query_oracle import Event
-from support.query_runs import SECOND, event_table, slices
+from support.query_runs import SECOND, event_table, finish, slices
 from support.saved_buckets import merging_everything
 from support.script_runs import program_of
 
@@ -132,7 +132,7 @@ def test_a_finish_looks_at_nothing_that_only_later_windows_need(kind: str) -> No
             retention.add(name, rows)
         with looked.counting():
             until_us = ((hour + 1) * 3600) * SECOND
-            (found,) = program.finish(retention, slices({0: (hour * 3600 * SECOND, until_us)}, "from_us", "to_us"))
+            (found,) = finish(program, retention, slices({0: (hour * 3600 * SECOND, until_us)}, "from_us", "to_us"))
         results += found.num_rows
         if hour % 24:
             assert looked.rows <= len(events) or hour >= 24 * 7
@@ -152,7 +152,7 @@ def six_days_of(sql: str) -> tuple[list[int], list[bytes]]:
             (name, rows), *_ = program.prepare("x", event_table(hourly(hour, 100), hour * 100))[0]
             retention.add(name, rows)
             with looked.counting():
-                (found,) = program.finish(retention, slices({0: (hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND)}, "from_us", "to_us"))
+                (found,) = finish(program, retention, slices({0: (hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND)}, "from_us", "to_us"))
             seen.append(looked.rows)
             retention.save(program.compact_rows)
     return seen[24 * 3 :], found["value"].to_pylist()[-1:]
@@ -245,7 +245,7 @@ def test_a_join_looks_old_rows_up_by_their_keys(left: str) -> None:
                     retention.add(kept, prepared)
             with looked.counting():
                 span = hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND
-                (found,) = program.finish(retention, slices({0: span}, "from_us", "to_us"))
+                (found,) = finish(program, retention, slices({0: span}, "from_us", "to_us"))
             results += found.num_rows
             seen.append(looked.rows)
             retention.save(program.compact_rows)
@@ -264,9 +264,9 @@ def test_new_rows_of_one_side_that_ask_for_nothing_read_no_old_ones() -> None:
         for name, events in (("orders", orders), ("payments", payments)):
             for kept, prepared in program.prepare(name, event_table(events))[0]:
                 retention.add(kept, prepared)
-        program.finish(retention, slices({0: (0, 200 * SECOND)}, "from_us", "to_us"))
+        finish(program, retention, slices({0: (0, 200 * SECOND)}, "from_us", "to_us"))
         with looked.counting():
-            program.finish(retention, slices({0: (200 * SECOND, 300 * SECOND)}, "from_us", "to_us"))
+            finish(program, retention, slices({0: (200 * SECOND, 300 * SECOND)}, "from_us", "to_us"))
     assert looked.rows <= len(payments)
 
 
@@ -287,13 +287,13 @@ def test_a_jump_of_time_is_finished_in_steps(kind: str) -> None:
         rows = [Event(0, (at + row + 1) * 60 * SECOND, {"k": "a", "v": at + row}) for row in range(100)]
         for name, kept in program.prepare("x", event_table(rows, at))[0]:
             retention.add(name, kept)
-        program.finish(retention, slices({0: ((at + 1) * 60 * SECOND, (at + 101) * 60 * SECOND)}, "from_us", "to_us"))
+        finish(program, retention, slices({0: ((at + 1) * 60 * SECOND, (at + 101) * 60 * SECOND)}, "from_us", "to_us"))
         retention.save(program.compact_rows)
     from_us, given = 1_001 * 60 * SECOND, []
     with patch.object(gathering, "EXPIRING_AT_ONCE", 150):
         while from_us < 10 * DAY:
             until_us = program.find_step_end(retention, from_us, 10 * DAY)
-            (found,) = program.finish(retention, slices({0: (from_us, until_us)}, "from_us", "to_us"))
+            (found,) = finish(program, retention, slices({0: (from_us, until_us)}, "from_us", "to_us"))
             given.append(found.num_rows)
             from_us = until_us
     assert sum(given) == results
@@ -417,6 +417,6 @@ def test_only_the_first_rows_of_a_cell_are_kept_for_tops(window: str, rows: list
             kept = retention.rows(name)
             assert kept is not None
             assert program.compact_rows(name, kept).num_rows <= 4 * 2 * len(cells)
-            (table,) = program.finish(retention, slices({0: (0, 10**12)}, "from_us", "to_us"))
+            (table,) = finish(program, retention, slices({0: (0, 10**12)}, "from_us", "to_us"))
         found.append(table["value"].to_pylist())
     assert found[0] == found[1]

@@ -13,7 +13,7 @@ from support.bucket_runs import bucket_of
 from support.bucket_topics import Line, Topic, decoded_range
 from support.query_kinds import INPUT
 from support.query_oracle import Event
-from support.query_runs import SECOND, event_table, slices
+from support.query_runs import SECOND, event_table, finish, slices
 from support.script_runs import program_of
 
 from ordering.columns import payload_columns
@@ -54,10 +54,10 @@ def prepared(sql: str, events: list[Event]) -> tuple[Program, Retention]:
     return program, retention
 
 
-def finish(sql: str, events: list[Event]) -> list[pa.Table]:
+def tables_of(sql: str, events: list[Event]) -> list[pa.Table]:
     """Return the tables in which the results of all time leave."""
     program, retention = prepared(sql, events)
-    found = program.finish_in_slices(retention, slices({0: (0, 10_000 * SECOND)}, "from_us", "to_us"))
+    found = program.finish(retention, slices({0: (0, 10_000 * SECOND)}, "from_us", "to_us"))
     return [table for (table,) in found if table.num_rows]
 
 
@@ -66,10 +66,10 @@ def finish(sql: str, events: list[Event]) -> list[pa.Table]:
 def test_results_leave_in_parts(sql: str, portions: bool) -> None:
     """80 kB of events; no part has much more than what may be repeated at once, and all parts are the whole."""
     events = [Event(0, (number + 1) * SECOND, {"n": number, "note": f"{number:03}" + "x" * LONG}) for number in range(EVENTS)]
-    (whole,) = finish(sql, events)
+    (whole,) = tables_of(sql, events)
     few_rows = patch.object(gathering, "ROWS_AT_ONCE", 25 if portions else gathering.ROWS_AT_ONCE)
     with patch.multiple(large_tables, REPEATED_BYTES=AT_ONCE, AT_ONCE_BYTES=AT_ONCE), few_rows:
-        parts = finish(sql, events)
+        parts = tables_of(sql, events)
     assert pa.concat_tables(parts).combine_chunks() == whole.combine_chunks()
     # Two columns may repeat texts.
     assert max(part.nbytes for part in parts) < 2.2 * AT_ONCE < whole.nbytes
@@ -88,10 +88,10 @@ KEEPING = {
 def test_texts_beyond_offsets_of_32_bits_change_no_result(sql: str) -> None:
     """A window whose rows have more text than one narrow array holds, alone and beside other groups; the bound is lowered to 20 kB."""
     events = [Event(0, (number + 1) * SECOND, {"n": number, "note": f"{number:03}" + "x" * LONG}) for number in range(EVENTS)]
-    whole = pa.concat_tables(finish(sql, events))
+    whole = pa.concat_tables(tables_of(sql, events))
     bounds = [patch.object(module, "BYTES_MAX", 10 * LONG) for module in (payload_columns, large_tables)]
     with bounds[0], bounds[1], patch.object(gathering, "BYTES_AT_ONCE", 15 * LONG):
-        parts = finish(sql, events)
+        parts = tables_of(sql, events)
     assert pa.concat_tables(parts).combine_chunks() == whole.combine_chunks()
 
 
@@ -116,7 +116,7 @@ def test_an_array_that_is_too_long_fails_its_window_alone(function: str, having:
     events = [Event(0, at * SECOND, {"n": at, "note": "x" * LONG}) for at in (1, 11, 12, 21, 22, 23, 31)]
     with patch.object(holistic, "ARRAY_BYTES_MAX", 2 * LONG + 100):
         program, retention = prepared(sql, events)
-        (found,) = program.finish(retention, slices({0: (0, 100 * SECOND)}, "from_us", "to_us"))
+        (found,) = finish(program, retention, slices({0: (0, 100 * SECOND)}, "from_us", "to_us"))
     results = [json.loads(value) for value in found["value"].to_pylist()]
     assert [(result["n"], len(result["c"])) for result in results] == [(1, 1), (2, 2), (1, 1)]
     ((system_us, _, reason),) = program.bad

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.query_oracle import Event
-from support.query_runs import SECOND, event_table, program, slices
+from support.query_runs import SECOND, event_table, finish, program, slices
 
 from query.engine.program import Program
 from query.engine.retention import Retention
@@ -40,7 +40,7 @@ def results(compiled: Program, payloads: Sequence[Any]) -> list[list[str]]:
     events = [Event(0, (number + 1) * SECOND, payload) for number, payload in enumerate(payloads)]
     for name, rows in compiled.prepare("arrivals", event_table(events))[0]:
         retention.add(name, rows)
-    tables = compiled.finish(retention, slices({0: (0, 2**62)}, "from_us", "to_us"))
+    tables = finish(compiled, retention, slices({0: (0, 2**62)}, "from_us", "to_us"))
     return [[value.decode() for value in table["value"].to_pylist()] for table in tables]
 
 
@@ -93,7 +93,7 @@ def test_a_join_retains_only_what_is_read_of_its_sides() -> None:
     payloads = [{"w": 1, "a": 1, "d": "3", "e": "x"}, {"w": 1, "a": 2, "d": "y", "e": "x"}]
     (step, rows), *_ = compiled.prepare("arrivals", event_table([Event(0, SECOND, payload) for payload in payloads]))[0]
     retention.add(step, rows)
-    (found,) = compiled.finish(retention, slices({0: (0, 2 * SECOND)}, "from_us", "to_us"))
+    (found,) = finish(compiled, retention, slices({0: (0, 2 * SECOND)}, "from_us", "to_us"))
     assert found["value"].to_pylist() == [b'{"a":1}']
     retained = {name for side in compiled.retained_names[1:] for table in retention.tables(side) for name in table.column_names}
     assert {name for name in retained if name[1:2].isdigit()} == {"s0_i", "s3_s"}

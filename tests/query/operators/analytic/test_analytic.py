@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.query_oracle import Event
-from support.query_runs import event_table, slices
+from support.query_runs import event_table, finish, slices
 from support.script_runs import answers_of, program_of
 
 from ordering.errors import QueryError
@@ -253,7 +253,7 @@ def kept_rows(sql: str, seconds: int) -> int:
     for second in range(1, seconds + 1):
         for name, rows in program.prepare("a", event_table([at(second, k="x", v=second)], second))[0]:
             retention.add(name, rows)
-        program.finish(retention, slices({0: ((second - 1) * SECOND + 1, second * SECOND + 1)}, "from_us", "to_us"))
+        finish(program, retention, slices({0: ((second - 1) * SECOND + 1, second * SECOND + 1)}, "from_us", "to_us"))
         retention.save()
     return sum(part.num_rows for name in program.retained_names for part in retention.tables(name))
 

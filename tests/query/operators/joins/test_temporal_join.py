@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.query_oracle import Event
-from support.query_runs import END_US, event_table, slices
+from support.query_runs import END_US, event_table, finish, slices
 from support.script_runs import Answers, answers_of, program_of
 
 from query.engine.retention import Retention
@@ -313,7 +313,7 @@ def test_each_substream_advances_on_its_own(events: list[Event], moves: list[tup
     done = dict.fromkeys(range(3), 0)
     found: dict[int, list[tuple[int, str]]] = {}
     for sub, to_us in [*moves, *((sub, END_US) for sub in done)]:
-        (results,) = program.finish(retention, slices({sub: (done[sub], max(done[sub], to_us))}, "from_us", "to_us"))
+        (results,) = finish(program, retention, slices({sub: (done[sub], max(done[sub], to_us))}, "from_us", "to_us"))
         done[sub] = max(done[sub], to_us)
         for row in results.to_pylist():
             found.setdefault(row["sub"], []).append((row["system_us"], row["value"].decode()))
