@@ -32,6 +32,8 @@ from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 SAMPLE_RECORDS = 1_000
 # A start waits no longer for the sample.
 _SILENCE_MAX_S = 2.0
+# Members of records deeper than this are not suggested.
+_DEPTH_MAX = 5
 CODE = "TG-LINT-ABSENT"
 _FIX = "correct the name, if it is misspelled"
 
@@ -121,8 +123,17 @@ def _newest_payloads(layout: QueryPlan, feed: Feed, admin: Admin) -> pa.Array:
 
 
 def _names(payload: bytes | None) -> list[str]:
-    """Return the names of a JSON record's members; none if it is none."""
+    """Return the names of a JSON record's members, ``place.lat`` of members of records too; none if it is none."""
     with suppress(ValueError):
         record = json.loads(payload or b"")
-        return list(record) if isinstance(record, dict) else []
+        return _paths(record) if isinstance(record, dict) else []
     return []
+
+
+def _paths(record: dict[str, object], before: str = "", depth: int = 1) -> list[str]:
+    paths = []
+    for name, value in record.items():
+        paths.append(before + name)
+        if isinstance(value, dict) and depth < _DEPTH_MAX:
+            paths += _paths(value, f"{before}{name}.", depth + 1)
+    return paths

@@ -40,6 +40,14 @@ def test_a_column_that_no_record_has_is_told_with_the_nearest_name() -> None:
     }
 
 
+def test_a_member_of_a_record_is_told_with_the_nearest_member() -> None:
+    """By its whole path, not by the name of the record that is spelled right."""
+    script = plans("SELECT place.lta AS lat INTO out FROM a TIMESTAMP BY at")
+    assert list(absent_columns(script, "a", RECORDS[:1])) == [
+        ("place.lta has no value in 1 records of a: it is NULL", "did you mean place.lat?")
+    ]
+
+
 def test_each_side_of_a_join_is_held_against_its_own_records() -> None:
     """A field of the other input is not looked for, and no records tell nothing."""
     script = plans(

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import pyarrow as pa
+
 from ordering.errors import SettingError
 from ordering.policies import Action, Policies
 from ordering.protocol.keys import KEY_BYTES_MAX
-from query.absent_columns import CODE, absent_columns, other_spellings
+from query.absent_columns import CODE, SAMPLE_RECORDS, absent_columns, other_spellings
 from query.engine.program import Program
 from query.lint import Finding
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from tidegate.settings.tables.references import ReferenceSettings
 
 Named = TypeVar("Named")
+
+# Read at a time of a file whose first records are wanted only: 1,000 of a CSV.
+_SAMPLE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +142,25 @@ def open_run(script: BoundScript, setup: RunSetup, block_bytes: int) -> Iterator
 
 
 def find_absent(script: BoundScript, setup: RunSetup) -> list[Finding]:
-    """Return a warning for each column without a value in the first block of a file's records; standard input cannot be read twice."""
+    """Return a warning for each column without a value in the first records of a file; standard input cannot be read twice."""
     findings = []
     for file in setup.files:
         if file.can_be_read_twice:
-            with open_file_records(file, BLOCK_BYTES) as records:
-                block = next(records.blocks(), None)
-            if block is not None:
-                payloads = block.payloads()
+            payloads = _first_payloads(file)
+            if len(payloads):
                 of_times = [found for scan in script.scans if scan.input == file.name for found in other_spellings(scan, payloads)]
                 absent = dict.fromkeys([*of_times, *absent_columns(script.plans, file.name, payloads)])
                 findings += [Finding(CODE, file.path, what, fix) for what, fix in absent]
     return findings
+
+
+def _first_payloads(file: LocalFile) -> pa.Array:
+    """Return the first records of a file as JSON, as many as a running job looks at, and no more of large ones than about a block."""
+    pieces, count, size = [pa.array([], pa.binary())], 0, 0
+    with open_file_records(file, _SAMPLE_BYTES) as records:
+        for block in records.blocks():
+            pieces.append(block.payloads())
+            count, size = count + len(block), size + pieces[-1].nbytes
+            if count >= SAMPLE_RECORDS or size >= BLOCK_BYTES:
+                break
+    return pa.concat_arrays(pieces).slice(0, SAMPLE_RECORDS)

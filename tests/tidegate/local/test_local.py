@@ -416,6 +416,15 @@ def test_a_column_that_no_record_has_is_a_warning(tmp_path: Path) -> None:
     assert "did you mean amount?" in found.errors
 
 
+def test_a_column_that_comes_after_some_records_is_no_warning(tmp_path: Path) -> None:
+    """As many records are looked at as a running job looks at, however few of them the first read brings."""
+    script = written(tmp_path, "q.sql", "SELECT rare, never INTO out FROM a TIMESTAMP BY at")
+    file = written(tmp_path, "a.ndjson", ndjson([*(at(1, k="x" * 100) for _ in range(900)), at(1, rare=5), *(at(1) for _ in range(900))]))
+    told = run(script, "--input", f"a={file}").errors
+    assert "never has no value in 1,000 records of a" in told
+    assert "rare has" not in told
+
+
 def test_a_time_that_is_spelled_in_another_case_is_a_warning(tmp_path: Path) -> None:
     """Elsewhere case does not count: the reason "timestamp" of each record would not say what is wrong."""
     script = written(tmp_path, "q.sql", "SELECT K INTO out FROM a TIMESTAMP BY At OVER K, at")
