@@ -86,7 +86,9 @@ def _bind_apply(lateral: exp.Lateral, relations: Sequence[Relation], source: Sou
     if not alias or any(alias.lower() in relation.names for relation in relations):
         message = f"there is already an input, step or APPLY named {alias}" if alias else f"{call.name} in APPLY needs a name"
         raise source.error("NAME", offset, message, fix="write AS and a name of its own", example=_EXAMPLE)
-    bound = ScalarBinder(source, ScopeNames(source, relations)).bind(call.expressions[0], event_clause="APPLY")
+    argument, binder = call.expressions[0], ScalarBinder(source, ScopeNames(source, relations))
+    row = binder.bind_row(argument) if _TAKES[name] == "record" else None
+    bound = row or binder.bind(argument, event_clause="APPLY")
     value = Call(_TAKES[name], (bound,), offset=bound.offset)
     try:
         check_kinds(value)

@@ -148,12 +148,13 @@ class ScopeNames:
 
     def is_row_name(self, name: str) -> bool:
         """Return whether *name* is that of the only relation and not of one of its columns."""
-        relation = self.relations[0]
-        if len(self.relations) > 1:
-            return False
-        if relation.schema is None:
-            return name.lower() in relation.names and not relation.knows(name)
-        return InputNames(self.source, relation.schema, relation.names).is_row_name(name)
+        return len(self.relations) == 1 and self._names_row(self.relations[0], name)
+
+    def row_as_record(self, name: str, offset: int) -> Expr | None:
+        index = next((index for index, relation in enumerate(self.relations) if self._names_row(relation, name)), None)
+        if index is None or any(relation.knows(name) for relation in self.relations):
+            return None
+        return replace(record_of(self.relations[index], index), offset=offset)
 
     def whole_row(self, offset: int) -> Expr:
         """Return a row as a record, as SELECT * does; for several relations a record of one record each."""
@@ -161,6 +162,11 @@ class ScopeNames:
             return replace(self.relations[0].whole_row(0), title="*", offset=offset)
         records = tuple(record_of(relation, index) for index, relation in enumerate(self.relations))
         return Payload(tuple(relation.name for relation in self.relations), records, offset=offset)
+
+    def _names_row(self, relation: Relation, name: str) -> bool:
+        if relation.schema is None:
+            return name.lower() in relation.names and not relation.knows(name)
+        return InputNames(self.source, relation.schema, relation.names).is_row_name(name)
 
     def _is_timestamp(self, relation: Relation, path: tuple[str, ...]) -> bool:
         is_declared = relation.knows(path[0])

@@ -82,6 +82,8 @@ class FunctionBinder(ABC):
             fix = suggest(spelled, known, otherwise)
             raise self.source.error("FUNCTION", offset, f"there is no function {spelled}", fix=fix)
         self._refuse_count(FUNCTIONS[name], node)
+        if name == "getrecordproperties":
+            return self._check_kinds(Call(name, (self._bind_record(args[0]),), offset=offset), node)
         if name in DATE_PART_FUNCTIONS:
             return self._date_function(name, node)
         if name in PATTERN_PLACES:
@@ -103,11 +105,20 @@ class FunctionBinder(ABC):
         args = node.expressions
         if name == "getrecordpropertyvalue" and isinstance(args[1], exp.Column) and {"[", "]"} & set(args[1].name):
             # "[my][Field]": Stream Analytics takes a name with brackets in double quotes for the text.
-            return Property(self._bind(args[0]), (args[1].name,), offset=offset_of(node))
-        call = self._call(name, node, *args)
+            return Property(self._bind_record(args[0]), (args[1].name,), offset=offset_of(node))
+        kinds = (*function.argument_kinds, *[None] * len(args))
+        bound = tuple((self._bind_record if kind is Kind.RECORD else self._bind)(arg) for kind, arg in zip(kinds, args, strict=False))
+        call = self._check_kinds(Call(name, bound, offset=offset_of(node)), node)
         if name == "getrecordpropertyvalue" and isinstance(call, Call) and isinstance(property := call.args[1], Literal) and property.value:
             return Property(call.args[0], (str(property.value),), offset=call.offset)
         return call
+
+    def bind_row(self, node: exp.Expr) -> Expr | None:
+        """Return the whole row as a record, if *node* is the bare name of an input or step."""
+        return self.names.row_as_record(node.name, offset_of(node)) if isinstance(node, exp.Column) and len(node.parts) == 1 else None
+
+    def _bind_record(self, node: exp.Expr) -> Expr:
+        return self.bind_row(node) or self._bind(node)
 
     def _convert(self, node: exp.Expr) -> Expr:
         name, args = str(node.name), node.expressions

@@ -30,6 +30,9 @@ class Names(Protocol):
     def whole_row(self, offset: int) -> Expr:
         """Return a whole row as a record; *offset* is the place of the word that takes it. Raises QueryError: there are several rows."""
 
+    def row_as_record(self, name: str, offset: int) -> Expr | None:
+        """Return the row that *name* alone means, as a record; None if it means a column."""
+
 
 def header_of(source: Source, schema: InputSchema, header: Header, offset: int) -> Expr:
     """Return what *header* means in an input; names are matched exactly, else ignoring case. Raises QueryError: the input keeps no such."""
@@ -101,6 +104,9 @@ class InputNames:
 
     def whole_row(self, offset: int) -> Expr:
         return Payload(offset=offset)
+
+    def row_as_record(self, name: str, offset: int) -> Expr | None:
+        return self.whole_row(offset) if self.is_row_name(name) else None
 
     def _find_misspelled(self, name: str) -> str:
         """Return the declared field that *name* misspells, if it is none itself; names that differ in their digits are no misspellings."""
