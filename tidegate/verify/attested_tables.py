@@ -1,8 +1,8 @@
 """
-Tables of stores that an attestation was given for: whether what stands in them is still what was attested.
+Checks whether the tables of stores still hold the results that were attested.
 
-Law: the attested results must stand, and nothing else but results that came later; those may stand or not. Which rows they are is shown by
-the result topic, whose rows the attestation covers too. If no result came later, the digest of the table must be the attested one as well.
+Law: a table must hold every attested result. It may also hold results that came later, and nothing else. The result topic, which the
+attestation covers too, shows which rows these are. If no result came later, the table must also have the attested digest.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ def find_table_changes(
     published: Mapping[str, Any], output: str, settings: Settings, admin: Admin, columns: Callable[[], Sequence[Column]]
 ) -> Iterator[str]:
     """
-    Yield what is no longer as attested of a table; *columns* says which the output has. Raises RefusedError: the output has no such table,
-    or its topic is gone; otherwise like :func:`tidegate.verify.table_rows.make_store_check`.
+    Yield a line for each way in which a table is no longer as attested; *columns* returns the output's columns. Raises RefusedError: the
+    output has no such table, or its topic is gone; otherwise like :func:`tidegate.verify.table_rows.make_store_check`.
     """
-    table = settings.output(output)
-    topic = admin.require(str(table.topic))
+    output_settings = settings.output(output)
+    topic = admin.require(str(output_settings.topic))
     context = StoreContext(output, Stream(topic.name, topic.topic_id, topic.partitions), columns(), settings.redis)
     kafka = settings.kafka.client_properties()
-    kind = _kind_of(published["name"], table, context)
-    attested = {int(each["partition"]): int(each["below"]) for each in published["partitions"]}
-    check = make_store_check(kind, table.stores[kind], context, refused_positions(admin, kafka, topic.name), attested)
-    assert check is not None, "what was attested can be read"
+    kind = _find_store_kind(published["name"], output_settings, context)
+    attested = {int(partition["partition"]): int(partition["below"]) for partition in published["partitions"]}
+    check = make_store_check(kind, output_settings.stores[kind], context, refused_positions(admin, kafka, topic.name), attested)
+    assert check is not None, "only stores that can be read are attested"
     try:
         for partition, below in attested.items():
             if check.below.get(partition, 0) < below:
                 yield f"{check.name}: partition {partition} stands at {check.below.get(partition, 0):,}, attested is {below:,}"
                 return
-        is_whole = not any(admin.starts(topic.all_partitions).values())
-        if is_whole:
+        if not any(admin.starts(topic.all_partitions).values()):
             _accept_topic(check, context.stream, kafka, admin)
             check.finish()
             for difference in check.differences[:1]:
@@ -53,15 +52,16 @@ def find_table_changes(
             what = f"results came into {check.name} after it was attested, and retention has deleted the beginning of {topic.name}"
             fix = "nothing tells them from the attested ones: sign again after each verification"
             raise RefusedError(what, code="TG-RETENTION", where=topic.name, fix=fix)
-        sha256 = check.rows.sha256().hex() if not check.sha256 else check.sha256.hex()
-        if check.below == attested and sha256 != published["sha256"]:
-            yield f"{check.name}: its rows have the digest {sha256}, attested is {published['sha256']}"
+        # finish() has kept the digest and deleted the rows.
+        sha256 = check.sha256 or check.rows.sha256()
+        if check.below == attested and sha256.hex() != published["sha256"]:
+            yield f"{check.name}: its rows have the digest {sha256.hex()}, attested is {published['sha256']}"
     finally:
         check.close()
 
 
-def _kind_of(name: str, table: OutputSettings, context: StoreContext) -> str:
-    for kind, settings in table.stores.items():
+def _find_store_kind(name: str, output: OutputSettings, context: StoreContext) -> str:
+    for kind, settings in output.stores.items():
         if make_store(kind, settings, context).name == name:
             return kind
     fix = "check with the configuration that it was signed with"
@@ -69,7 +69,7 @@ def _kind_of(name: str, table: OutputSettings, context: StoreContext) -> str:
 
 
 def _accept_topic(check: StoreCheck, stream: Stream, kafka: Mapping[str, str], admin: Admin) -> None:
-    """Have the results of a topic be what should stand, as far as the table has come."""
+    """Give the results of a topic to the check as the computed ones, as far as the table has come."""
     ends = admin.ends([(stream.name, partition) for partition in range(stream.partitions)])
     for (_, partition), end in ends.items():
         feed = PartitionFeed(kafka, stream, partition)

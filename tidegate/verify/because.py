@@ -1,9 +1,8 @@
 """
-Why something differs: what each policy did with an event, and the events from which a result is made.
+Explains differences: what each policy did with an event, and from which events a result was made.
 
-Law: an explanation only reads, and only after a difference was found. The events of a result are those of its time, reaching back as far as
-the query looks, whose fields equal the columns of the result that are fields of its input; a condition of the query may leave some of them
-out.
+Law: an explanation only reads, and only after a difference was found. The events of a result are those within the query's look-back before
+it whose fields equal the columns that the result takes over from them. They may be too many: conditions of the query are not applied.
 """
 
 from __future__ import annotations
@@ -35,27 +34,28 @@ _EXPLAINED_RECORDS = 2_000_000
 
 
 def explain_stages(stages: Sequence[Stage], admin: Admin) -> dict[int, list[str]]:
-    """Return lines that explain the first differences of each stage, by its place."""
+    """Return lines that explain the first differences of each stage, by the stage's index."""
     ordered = {stage.name: stage for stage in stages if isinstance(stage, OrderedStage)}
-    explained = {}
-    for index, stage in enumerate(stages):
-        lines = _explain_events(stage, admin) if isinstance(stage, OrderedStage) else _explain_rows(stage, admin, ordered)
-        explained[index] = list(lines)
-    return {index: lines for index, lines in explained.items() if lines}
+    lines = {
+        index: list(_explain_events(stage, admin) if isinstance(stage, OrderedStage) else _explain_rows(stage, admin, ordered))
+        for index, stage in enumerate(stages)
+    }
+    return {index: explained for index, explained in lines.items() if explained}
 
 
 def _explain_events(stage: OrderedStage, admin: Admin) -> Iterator[str]:
     plan = stage.replay.plan
-    offsets: dict[int, set[int]] = {}
+    offsets_by_number: dict[int, set[int]] = {}
     for difference in stage.check.differences[:_SHOWN_DIFFERENCES] if stage.check else ():
-        origins_of = {event.origin for event in (difference.a, difference.b) if event is not None}
         if difference.number < len(plan.partitions):
-            offsets.setdefault(difference.number, set()).update(origins_of)
-    for number, wanted in sorted(offsets.items()):
+            offsets = {event.origin for event in (difference.a, difference.b) if event is not None}
+            offsets_by_number.setdefault(difference.number, set()).update(offsets)
+    for number, wanted in sorted(offsets_by_number.items()):
         partition = plan.partitions[number]
         start, end = admin.starts([partition])[partition], stage.replay.ends[partition]
         present = frozenset(offset for offset in wanted if start <= offset < end)
         if max(wanted) - start > _EXPLAINED_RECORDS:
+            # The command that the user can run if the answer is worth the wait.
             yield f"tidegate explain {stage.name} {' '.join(raw_place(stage, number, offset) for offset in sorted(wanted))}"
             continue
         walk = ExplainingWalk(plan, partition, stage.replay.facts[partition], present)
@@ -71,7 +71,7 @@ def _explain_events(stage: OrderedStage, admin: Admin) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """A field of the input that is a column of the result."""
+    """The value that a field of an event must have: that of the result's column which takes it over."""
 
     path: tuple[str, ...]
     value: Any
@@ -92,38 +92,31 @@ def _explain_rows(stage: QueryStage, admin: Admin, ordered: Mapping[str, Ordered
         row = difference.should or difference.stands
         if row is None or difference.partition < 0:
             continue
-        # A script may have several outputs.
-        plan = next(
-            (
-                plan
-                for number, (plan, output) in enumerate(zip(stage.recount.plan.plans, stage.recount.plan.outputs, strict=True))
-                if difference.where == output.topic or _is_of(stage, number, difference)
-            ),
-            stage.recount.plan.plans[0],
-        )
+        plan = _plan_of(stage, difference)
         for feed in stage.recount.plan.feeds:
             if feed.input in plan.inputs:
-                yield _events_of(stage, plan, feed, row, difference.partition, admin, ordered)
+                yield _describe_events(stage, plan, feed, row, difference.partition, admin, ordered)
 
 
-def _is_of(stage: QueryStage, number: int, difference: RowDifference) -> bool:
-    """Return whether a difference is one of the files or tables of an output."""
-    checks = [*([stage.files[number]] if number in stage.files else []), *stage.tables.get(number, ())]
-    return any(difference is each for check in checks for each in check.differences)
+def _plan_of(stage: QueryStage, difference: RowDifference) -> Plan:
+    """Return the plan of the output in which a difference was found: a script may have several outputs."""
+    plans, outputs = stage.recount.plan.plans, stage.recount.plan.outputs
+    for number, (plan, output) in enumerate(zip(plans, outputs, strict=True)):
+        checks = [*([stage.files[number]] if number in stage.files else []), *stage.tables.get(number, ())]
+        if difference.where == output.topic or any(difference is known for check in checks for known in check.differences):
+            return plan
+    return plans[0]
 
 
 def _changed_members(difference: RowDifference) -> Iterator[str]:
     """Yield which columns differ, if both rows are JSON objects."""
-    members = [_members(row) for row in (difference.stands, difference.should)]
-    if difference.kind != "changed" or None in members:
+    stands, should = _members(difference.stands), _members(difference.should)
+    if difference.kind != "changed" or stands is None or should is None:
         return
-    stands, should = (each or {} for each in members)
     for name in dict.fromkeys((*should, *stands)):
-        if stands.get(name, _ABSENT) != should.get(name, _ABSENT):
-            texts = (
-                "no value" if value is _ABSENT else json.dumps(value, ensure_ascii=False)
-                for value in (stands.get(name, _ABSENT), should.get(name, _ABSENT))
-            )
+        values = [row.get(name, _ABSENT) for row in (stands, should)]
+        if values[0] != values[1]:
+            texts = ("no value" if value is _ABSENT else json.dumps(value, ensure_ascii=False) for value in values)
             yield "column {}: {} stands, {} should stand".format(name, *texts)
 
 
@@ -131,15 +124,19 @@ _ABSENT = object()
 
 
 def _members(row: Row | None) -> dict[str, Any] | None:
+    """Return a row's columns if its value is a JSON object, else None."""
     try:
-        # Tables may have numbers that JSON does not know.
+        # json accepts NaN and Infinity, which a table may hold; orjson does not.
         value = json.loads(row.value or b"") if row is not None else None
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
 
 
-def _events_of(stage: QueryStage, plan: Plan, feed: Feed, row: Row, bucket: int, admin: Admin, ordered: Mapping[str, OrderedStage]) -> str:
+def _describe_events(
+    stage: QueryStage, plan: Plan, feed: Feed, row: Row, bucket: int, admin: Admin, ordered: Mapping[str, OrderedStage]
+) -> str:
+    """Return a line that lists the events of one input from which a result was made."""
     query = stage.recount.plan
     conditions = _conditions(plan, feed, row) if feed.payloads.name == "json" else []
     since_us = None if plan.lookback_us == UNBOUNDED else max(row.system_us - plan.lookback_us, TICK_MIN)
@@ -190,21 +187,22 @@ def _payload(value: bytes | None) -> Any:
 
 
 def _conditions(plan: Plan, feed: Feed, row: Row) -> list[_Condition]:
-    """Return what a result's columns say of the fields of its events."""
+    """Return a condition for each column of a result that is a field of an event, taken over unchanged."""
     members = _members(row) or {}
     conditions = []
     for index, column in enumerate(plan.root.columns):
         known = origins(plan.root, Slot(index, column.name, None))
-        fields = {_path(origin.expr) for origin in known if origin is not None and origin.input == feed.input}
+        paths = {_path(origin.expr) for origin in known if origin is not None and origin.input == feed.input}
         value = members.get(column.name)
-        # Times are written otherwise in results than, perhaps, in events.
+        # An event may write the same time in another form.
         is_time = dict(plan.columns).get(column.name) == "datetime"
-        if len(fields) == 1 and (path := fields.pop()) is not None and isinstance(value, str | int | float) and not is_time:
+        if len(paths) == 1 and (path := paths.pop()) is not None and isinstance(value, str | int | float) and not is_time:
             conditions.append(_Condition(path, value))
     return conditions
 
 
 def _path(expr: Expr) -> tuple[str, ...] | None:
+    """Return the path of the field that an expression is, perhaps with its declared type; None if it is no field."""
     while isinstance(expr, Cast) and expr.declared:
         expr = expr.arg
     return expr.path if isinstance(expr, Field) else None

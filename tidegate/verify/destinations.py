@@ -1,8 +1,8 @@
 """
-Where else an output's results stand, beside its topic and files: tables of stores, and a plain topic.
+The tables of stores and the plain topic that an output writes beside its topic and files.
 
-Law: what stands is read before it is known how far the topics go, so it cannot be ahead of what is computed. It is compared only if all
-results are computed: rows of tables have no numbers, so nothing tells those of a part from others.
+Law: they are read before the ends of the topics, so they cannot be ahead of what is computed. They are compared only if all results are
+computed: rows of tables carry no numbers, so those of a part of the results could not be told from the others.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from tidegate.verify.table_rows import TableCheck, make_store_check, refused_pos
 
 @dataclass
 class Destinations:
-    """The checks of each output, by its number; *notes* say what is not compared."""
+    """The checks of each output, by the number of the output; *notes* say what is not compared."""
 
     checks: dict[int, list[TableCheck]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, settings: Settings, admin: Admin, plans: Sequence[Plan]) -> Destinations:
-        """Read what stands in the destinations of a script's outputs. Raises like :func:`tidegate.verify.table_rows.make_store_check`."""
-        found = cls()
+        """Read the rows in the destinations of a script's outputs. Raises like :func:`tidegate.verify.table_rows.make_store_check`."""
+        destinations = cls()
         kafka = settings.kafka.client_properties()
         for number, plan in enumerate(plans):
             output = settings.output(plan.output)
             if output.stores:
-                found._read_stores(output, plan, number, admin, kafka)
+                destinations._read_stores(output, plan, number, admin, kafka)
             topic = admin.find(output.plain_topic) if output.plain_topic else None
             if topic is not None:
                 check = make_plain_check(admin, kafka, topic, output.file_span_us)
-                found._add(number, check, f"retention has deleted the beginning of {topic.name}: it is not compared")
-        return found
+                destinations._add(number, check, f"retention has deleted the beginning of {topic.name}: it is not compared")
+        return destinations
 
-    def leave_out(self, reason: str) -> None:
-        """Compare none of them."""
-        names = [check.name for checks in self.checks.values() for check in checks]
-        for checks in self.checks.values():
-            for check in checks:
-                check.close()
+    def leave_out(self) -> None:
+        """Compare no destination, because the first results are not computed."""
+        left_out = [check for checks in self.checks.values() for check in checks]
+        for check in left_out:
+            check.close()
         self.checks = {}
-        if names:
-            self.notes.append(f"{', '.join(names)} cannot be compared: {reason}")
+        if left_out:
+            names = ", ".join(check.name for check in left_out)
+            self.notes.append(f"{names} cannot be compared: the results are not computed from their beginning")
 
     def _read_stores(self, output: OutputSettings, plan: Plan, number: int, admin: Admin, kafka: dict[str, str]) -> None:
         topic = admin.find(str(output.topic))

@@ -1,10 +1,10 @@
 """
-Result files as they stand, compared with the sheets computed anew.
+Compares result files with the computed sheets.
 
-Law: a file must have the bytes that its sheet's rows give. A Parquet file that another version of pyarrow has written must have their rows.
-A sheet without a file is missing if later sheets of its partition have files, or if the output's topic says that it is written. A file
-without a sheet should not stand there. The digest of a partition is SHA-256 over, for each file in the order of time, the length of its
-path in the folder (32 bits), the path, its size (64 bits) and its bytes; numbers little-endian.
+Law: a file must have the bytes that the sink makes of its sheet. A Parquet file that another version of pyarrow has written must have the
+same rows. The file of a sheet is missing if later sheets of its partition have files, or if a CTI of the output's topic says that the sheet
+is written. A file without a sheet is extra. The digest of a partition is SHA-256 over, for each file in the order of time, the length of
+its path in the folder (32 bits), the path, its size (64 bits) and its bytes; numbers little-endian.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from sinks.file_places import FilePlace, absolute_place, open_place
 from sinks.files import FileSink
 from sinks.parquet_columns import Column
 from tidegate.settings.tables.outputs import OutputSettings
-from tidegate.verify.rows import Row, RowDifference, kind_of_difference
+from tidegate.verify.rows import ROWS_FROM_DIFFERENCE, Row, RowDifference, kind_of_difference
 
 
 @dataclass(slots=True)
@@ -52,13 +52,17 @@ class _Partition:
     rows: int = 0
     # Sheets without a file: the start of the span, the file's name and the first row.
     absent: list[tuple[int, str, Row]] = field(default_factory=list)
+    # The start of the last sheet that has a file, microseconds.
     last_us: int = NEVER
 
 
 class FilesCheck:
     """
-    The files of one output, compared as their sheets come. *listed* is what stood in its folder (:func:`list_files`) before the computation
-    read how far its topics go. *since_us* and *until_us*: only whole spans between them are compared, microseconds.
+    The files of one output, compared as their sheets are computed.
+
+    Args:
+        listed: The files in the output's folder (:func:`list_files`), listed before the ends of the topics were read.
+        since_us, until_us: Only whole spans between these instants are compared, microseconds; None: no limit.
     """
 
     def __init__(
@@ -73,8 +77,10 @@ class FilesCheck:
         self._unmatched = listed
         self.partitions: dict[int, _Partition] = {}
         self.differences: list[RowDifference] = []
-        # Sheets that were computed and whose files need not be there yet; files with the rows but other bytes than ours.
-        self.ahead = self.rewritten = 0
+        # Sheets whose files need not be there yet.
+        self.ahead = 0
+        # Parquet files with the computed rows and other bytes: another version of pyarrow wrote them.
+        self.rewritten = 0
 
     @property
     def rows(self) -> int:
@@ -90,22 +96,25 @@ class FilesCheck:
                 continue
             content = self._sink.content(sheet.start_us, number, sheet.rows)
             try:
-                stands = self._sink.place.read(name)
+                standing = self._sink.place.read(name)
             except FileNotFoundError:
                 partition.absent.append((sheet.start_us, name, Row(0, *sheet.rows[0])))
                 continue
             partition.last_us = sheet.start_us
             where = self._sink.place.where(name)
-            if stands != content:
-                self._compare(number, where, stands, content, sheet)
+            if standing != content:
+                self._compare(number, where, standing, content, sheet)
             if not any(difference.where == where for difference in self.differences):
-                partition.digest.add(name, stands)
+                partition.digest.add(name, standing)
                 partition.rows += len(sheet.rows)
 
     def finish(self, promised_us: dict[int, int], *, is_partial: bool) -> None:
         """
-        Find missing and extra files. *promised_us*: by partition, before which instant everything is published, microseconds. *is_partial*:
-        files of other times may stand there.
+        Find missing and extra files.
+
+        Args:
+            promised_us: By partition, the instant before which every sheet is published, microseconds.
+            is_partial: Whether only a part of the results was computed, so that a file without a sheet is no difference.
         """
         for number, partition in sorted(self.partitions.items()):
             for start_us, name, row in partition.absent:
@@ -118,9 +127,10 @@ class FilesCheck:
             self.differences.append(RowDifference(where, -1, 0, "extra", None, None, "no results belong into this file"))
         self.differences.sort(key=lambda difference: difference.where)
 
-    def _compare(self, number: int, where: str, stands: bytes, content: bytes, sheet: FullSpan) -> None:
+    def _compare(self, number: int, where: str, standing_bytes: bytes, computed_bytes: bytes, sheet: FullSpan) -> None:
+        read: Callable[[bytes], list[bytes]] = _parquet_rows if self._is_parquet else bytes.splitlines
         try:
-            standing, computed = (_parquet_rows(octets) if self._is_parquet else octets.splitlines() for octets in (stands, content))
+            standing, computed = read(standing_bytes), read(computed_bytes)
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             self.differences.append(RowDifference(where, number, 0, "changed", None, None, f"the file cannot be read: {error}"))
             return
@@ -129,12 +139,13 @@ class FilesCheck:
         if index == len(standing) == len(computed):
             self._note_same_rows(number, where)
             return
-        rows = [[Row(index, sheet.start_us, None, value) for value in values[index : index + 200]] for values in (standing, computed)]
-        kind = kind_of_difference(*rows)
+        from_difference = (values[index : index + ROWS_FROM_DIFFERENCE] for values in (standing, computed))
+        kind = kind_of_difference(*([Row(index, sheet.start_us, None, value) for value in values] for values in from_difference))
+        # The order in which the sink writes rows: by System.Timestamp and key.
         in_order = sorted(sheet.rows, key=lambda row: row[:2])
         should = None if kind == "extra" or index >= len(in_order) else Row(index, *in_order[index][:2], computed[index])
-        stood = None if kind == "missing" else Row(index, sheet.start_us, None, standing[index], f"{where}, row {index + 1}")
-        self.differences.append(RowDifference(where, number, index, kind, stood, should))
+        stands = None if kind == "missing" else Row(index, sheet.start_us, None, standing[index], f"{where}, row {index + 1}")
+        self.differences.append(RowDifference(where, number, index, kind, stands, should))
 
     def _note_same_rows(self, number: int, where: str) -> None:
         if self._is_parquet:
@@ -150,7 +161,7 @@ def list_files(place: str) -> set[str]:
 
 
 def files_of_partition(place: FilePlace, number: int, first: str) -> list[str]:
-    """Return the names of a partition's files, in the order of time, from the one of name *first* on."""
+    """Return the names of a partition's files in the order of time, from the file named *first* on."""
     names = [name for name in place.names() if f".p{number:05d}." in name and _base_name(name) >= first]
     return sorted(names, key=_base_name)
 

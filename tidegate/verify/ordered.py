@@ -1,9 +1,9 @@
 """
-Verifies an ordered topic: the raw topic is ordered anew, and every channel compared with what stands in the topic.
+Verifies an ordered topic: orders the raw topic again, and compares every channel with the topic.
 
-Law (spec section 4, level 1): from raw topic, settings and journal the events of every channel follow byte for byte. Both sides are walked
-once and only digests stay in memory (:mod:`tidegate.compare.digest`); a block that differs is walked again. An event that is due, as a CTI
-says that everything before its time is written, must stand in the topic. One that is not yet due may still be to come.
+Law (spec section 4, level 1): the events of every channel follow byte for byte from raw topic, settings and journal. Both sides are walked
+once, and only digests stay in memory (:mod:`tidegate.compare.digest`); a block that differs is walked again. An event is due if a CTI says
+that it is written, and must then stand in the topic. Any other event may still come.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tidegate.compare.topics import Channel, PartitionDigester, PartitionSummary
 from tidegate.kafka.records import Records
 from tidegate.kafka.writer import event_headers
 
+# Called with the number of records just read.
 OnRecords = Callable[[int], None]
 # Roster number of the input partition, and output partition.
 ChannelId = tuple[int, int]
@@ -42,11 +43,11 @@ class OrderedCheck:
     The result of verifying an ordered topic.
 
     Attributes:
-        events: How many events of the topic are as computed.
-        ahead: How many events were computed that are not yet in the topic, and need not be.
-        largest_us: The largest System.Timestamp of the events that stand in the topic.
-        differences: The first difference of each channel; A is what stands, B what should stand.
-        broken: What the topic's CTIs promise in vain.
+        events: How many standing events are as computed.
+        ahead: How many computed events are not in the topic and not due.
+        largest_us: The largest System.Timestamp of the standing events.
+        differences: The first difference of each channel; A is the standing event, B the computed one.
+        broken: The promises of the topic's CTIs that do not hold.
         unusable: Records that are no events, by reason.
         duplicates: Records that readers skip: repeated and torn writes.
     """
@@ -72,7 +73,7 @@ class OrderedVerifier:
     Both sides may be walked at the same time, and the standing one from records that a query's verification reads anyway.
 
     Args:
-        side: The topic as it stands.
+        side: The standing topic.
         starts: Where each input partition is read from.
         since_us: Events from here on are compared; None: all.
         until_us: Events before this are compared; None: all.
@@ -83,12 +84,12 @@ class OrderedVerifier:
     starts: Mapping[Partition, PlannedPosition]
     since_us: int | None
     until_us: int | None
-    # Channels that lack events which their last CTI says are written.
+    # Channels that lack an event below the c of their last CTI.
     _overdue: set[ChannelId] = field(default_factory=set)
     _unusable: Counter[str] = field(default_factory=Counter)
 
     def compare(self, computed: Mapping[ChannelId, ChannelDigest], summaries: Sequence[PartitionSummary]) -> OrderedCheck:
-        """Compare what :meth:`digest_replays` and :class:`StandingTopic` have found, and read again what differs."""
+        """Compare the results of :meth:`digest_replays` and :class:`StandingTopic`; read again the blocks that differ."""
         check = OrderedCheck(unusable=self._unusable)
         for partition, summary in enumerate(summaries):
             check.duplicates += summary.duplicates + summary.torn
@@ -99,12 +100,12 @@ class OrderedVerifier:
         return check
 
     def digest_replays(self, on_records: OnRecords) -> dict[ChannelId, ChannelDigest]:
-        """Order the raw topic anew; return the digests of its channels."""
+        """Order the raw topic again; return the digests of its channels."""
         digests: dict[ChannelId, ChannelDigest] = {}
         for number, partition in enumerate(self.replay.plan.partitions):
-            walk = self._walk(partition)
-            for records, released in self._events(walk, partition):
-                on_records(records)
+            walk = self._new_walk(partition)
+            for record_count, released in self._events(walk, partition):
+                on_records(record_count)
                 for output, events in self._by_output(released):
                     digest = digests.setdefault((number, output), ChannelDigest())
                     self._note_overdue((number, output), digest.count, events)
@@ -113,12 +114,15 @@ class OrderedVerifier:
         return digests
 
     def _note_overdue(self, channel: ChannelId, index: int, events: EventColumns) -> None:
-        """Note a channel whose last CTI says that all of its events below c are written, if *events* holds a later one below c."""
+        """
+        Note a channel if one of *events*, which begin at *index*, has s < c and seq >= n by its last CTI (c, n): the CTI says that there is
+        no such event.
+        """
         cti = self.replay.promises.get(channel[0], {}).get(channel[1])
         if cti is not None and not self.side.has_own_numbers and bool((events.system_us[max(cti.n - index, 0) :] < cti.c).any()):
             self._overdue.add(channel)
 
-    def _walk(self, partition: Partition) -> ReplayingWalk:
+    def _new_walk(self, partition: Partition) -> ReplayingWalk:
         plan = self.replay.plan
         model, start = plan.model(plan.partitions.index(partition)), self.starts[partition]
         least_us = max(NEVER if self.since_us is None else self.since_us, plan.start_us)
@@ -128,6 +132,7 @@ class OrderedVerifier:
         return ReplayingWalk(plan, partition, self.replay.facts[partition], state)
 
     def _events(self, walk: ReplayingWalk, partition: Partition) -> Iterator[tuple[int, Released]]:
+        """Yield how many records were walked and the events that they released, until all events before the end are released."""
         end = self.replay.ends[partition]
         for step in walk.events(end, finish=self.replay.has_ended):
             yield step
@@ -135,6 +140,7 @@ class OrderedVerifier:
                 return
 
     def _by_output(self, released: Released) -> Iterator[tuple[int, EventColumns]]:
+        """Yield the compared events of each output partition."""
         if not len(released):
             return
         events, output = event_columns(released, is_framed=bool(self.side.framed)), released.output_partition
@@ -185,9 +191,10 @@ class OrderedVerifier:
         )
 
     def _recompute(self, channel: ChannelId, first: int, end: int) -> EventColumns | None:
+        """Return the computed events of a channel from index *first* to *end*, exclusive; None if its input partition is not known."""
         partition = self.replay.plan.partitions[channel[0]] if channel[0] < len(self.replay.plan.partitions) else None
         parts, index = [], 0
-        for _, released in self._events(self._walk(partition), partition) if partition is not None else ():
+        for _, released in self._events(self._new_walk(partition), partition) if partition is not None else ():
             for output, events in self._by_output(released):
                 if output == channel[1]:
                     parts.append(events.slice(min(max(first - index, 0), len(events)), min(max(end - index, 0), len(events))))
@@ -198,30 +205,30 @@ class OrderedVerifier:
 
 
 class StandingTopic:
-    """The walk of the topic as it stands, in a thread of its own."""
+    """The walk of the standing topic, in a thread of its own."""
 
     def __init__(self, side: Side, until_us: int | None, on_records: OnRecords) -> None:
         self._on_records = on_records
         self._partitions = [PartitionDigester(side, partition, until_us) for partition in range(side.partitions)]
         self._pool = ThreadPoolExecutor(max_workers=1)
-        self._last: Future[None] | None = None
+        self._running: Future[None] | None = None
 
     def add_records(self, partition: int, records: Records) -> None:
-        """Take records that another has read, by offset; wait for those before them, so that few are in memory."""
-        if self._last is not None:
-            self._last.result()
-        self._last = self._pool.submit(self._partitions[partition].add_records, records)
+        """Take the next records of a partition from another reader. Wait for the ones before, so that few are in memory."""
+        if self._running is not None:
+            self._running.result()
+        self._running = self._pool.submit(self._partitions[partition].add_records, records)
 
     def finish(self) -> list[PartitionSummary]:
-        """Read what has not been handed over; return the summary of each partition."""
+        """Read the records that were not handed over; return the summary of each partition."""
         with self._pool:
-            if self._last is not None:
-                self._last.result()
+            if self._running is not None:
+                self._running.result()
             return [partition.finish(self._on_records) for partition in self._partitions]
 
 
 def event_columns(released: Released, *, is_framed: bool = False) -> EventColumns:
-    """Return released events as they stand in a topic; instead of log offsets they have those of their input partition."""
+    """Return released events with the bytes that they have in a topic; ``log_offset`` is their offset in the input partition."""
     key, value = (to_arrow(column).cast(pa.binary()) for column in (released.key, released.value))
     number = np.full(len(released), released.number, dtype=np.int64)
     stamp_ms = released.system_us // MILLISECOND_US

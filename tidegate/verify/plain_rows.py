@@ -1,8 +1,9 @@
 """
-A plain topic as it stands, compared with the spans computed anew.
+Compares a plain topic with the computed spans.
 
-Law: the consumer group's offsets tell which spans are published; the rows of these must be there, as transactions have committed them: key,
-value and timestamp. Rows without a key go to any partition, so they are compared without their order (:mod:`tidegate.verify.unordered`).
+Law: the consumer group's offsets say which spans are published. The topic must hold exactly the rows of these spans, by committed
+transactions, with their keys, values and timestamps. A row without a key may be in any partition, so rows are compared without their order
+(:mod:`tidegate.verify.unordered`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tidegate.verify.recompute import Computed
 from tidegate.verify.table_rows import TableCheck
 from tidegate.verify.unordered import UnorderedRows
 
-# How often the topic's ends are asked for until no transaction comes between.
+# How often the ends of the topic are read until no transaction is committed meanwhile.
 _TRIES = 50
 
 
@@ -34,20 +35,23 @@ class PlainTopicCheck(TableCheck):
     span_us: int = field(kw_only=True)
 
     def accept(self, computed: Computed) -> None:
-        """Take those spans whose transactions are recorded."""
+        """Take the spans that are published; count the rows of later ones as ahead."""
         for sheet in computed.sheets:
             if sheet.start_us // self.span_us >= self.below.get(computed.bucket, 0):
                 self.ahead += len(sheet.rows)
                 continue
             times, keys, values = (list(column) for column in zip(*sheet.rows, strict=True))
             system_us, key = np.array(times, dtype=np.int64), pa.array([each or None for each in keys], pa.binary())
-            rows = _make_table(np.maximum(system_us // MILLISECOND_US, 1), key, pa.array(values, pa.binary()))
+            # As the sink writes it: to a Kafka client, a timestamp of 0 means the current time.
+            stamp_ms = np.maximum(system_us // MILLISECOND_US, 1)
+            rows = _make_table(stamp_ms, key, pa.array(values, pa.binary()))
+            # A plain topic has no numbers of its own: these only order the differences.
             seq = np.arange(self.rows.computed, self.rows.computed + len(rows))
             self.rows.add_computed(rows, computed.bucket, seq, system_us, key)
 
 
 def make_plain_check(admin: Admin, kafka: Mapping[str, str], topic: Topic, span_us: int) -> PlainTopicCheck | None:
-    """Return the check of a plain topic with what stands there; None if retention has deleted its beginning."""
+    """Read a plain topic and return its check; None if retention has deleted its beginning."""
     if any(admin.starts(topic.all_partitions).values()):
         return None
     below, ends = _find_ends(admin, kafka, topic, span_us)
@@ -62,7 +66,7 @@ def make_plain_check(admin: Admin, kafka: Mapping[str, str], topic: Topic, span_
 def _find_ends(
     admin: Admin, kafka: Mapping[str, str], topic: Topic, span_us: int
 ) -> tuple[Mapping[int, int], Mapping[tuple[str, int], int]]:
-    """Return which spans are published, and the ends of the topic just behind their rows."""
+    """Return, by partition, the first span that is not published, and the ends of the topic just behind the published rows."""
     sink = PlainTopicSink(kafka, topic.name, span_us)
     try:
         for _ in range(_TRIES):
@@ -77,7 +81,7 @@ def _find_ends(
 
 
 def _make_table(stamp_ms: Any, key: pa.Array, value: pa.Array) -> pa.Table:
-    """Return rows with their bytes as text; such as are not UTF-8 as hexadecimal digits."""
+    """Return rows with their bytes as text; bytes that are not UTF-8 as hexadecimal digits."""
     return pa.table({"timestamp_ms": pa.array(stamp_ms), "key": _text(key), "value": _text(value)})
 
 

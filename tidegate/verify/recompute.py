@@ -1,8 +1,8 @@
 """
-Computes the results of a query once more: its production buckets over the ordered topics, in one process, without Spark.
+Computes the results of a query again: the job's own buckets read the ordered topics in one process, without Spark.
 
-Law: the results of a bucket, their order and their numbers are those that the job writes, wherever either of them cuts its reading.
-Memory is the buckets' own and the pieces between two settlements, as in a job.
+Law: the results of a bucket, their order and their numbers are those that the job writes, wherever job and recomputation cut their
+batches. Memory holds the buckets' state and the pieces since the last settlement, as in a job.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from query.start.recount import Recount
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.records import Records
 
-# Takes records of a partition.
+# Called with a partition and the next records of it.
 OnRead = Callable[[int, Records], None]
 _PIECE_EVENTS = 100_000
-# Events read between two settlements, and how many settlements lie between two saves: these also drop what is no longer needed.
+# Events between two settlements, and settlements between two saves. Nobody reads what is saved, but saving drops rows that are no longer
+# needed.
 _SETTLE_EVENTS = 200_000
 _SETTLEMENTS_PER_SAVE = 16
 
@@ -39,21 +40,21 @@ class Computed:
 
 class Recomputation:
     """
-    The run of a recount; ``read`` counts the records read so far, ``left_out`` rows that became dead letters. *readers* get the records of
-    topics too, as they are read.
+    One run of a recount. ``records_read`` counts the records read so far, ``left_out`` the rows that became dead letters. The records of a
+    topic go to its entry of *readers* too, as they are read.
     """
 
-    def __init__(self, recount: Recount, readers: Mapping[str, OnRead] | None = None) -> None:
-        self._recount, self._plan, self._readers = recount, recount.plan, readers or {}
-        self.read = self.left_out = 0
+    def __init__(self, recount: Recount, readers: Mapping[str, OnRead]) -> None:
+        self._recount, self._plan, self._readers = recount, recount.plan, readers
+        self.records_read = self.left_out = 0
         self._until_us: int | None = None
 
-    def run(self, until_us: int | None = None) -> Iterator[Computed]:
-        """Yield all results, at least those before *until_us*, microseconds: of each bucket in the order of its channel."""
+    def run(self, until_us: int | None) -> Iterator[Computed]:
+        """Yield at least the results before *until_us*, microseconds (None: all), those of each bucket in the order of its channel."""
         plan, self._until_us = self._plan, until_us
-        # The buckets of an exchange read all partitions, so they go together; others have logs of their own.
-        together = [range(plan.buckets)] if plan.exchange is not None else [[bucket] for bucket in range(plan.buckets)]
-        for numbers in together:
+        # The buckets of an exchange all read every partition, so one walk serves them all; otherwise each bucket has logs of its own.
+        groups = [range(plan.buckets)] if plan.exchange is not None else [[bucket] for bucket in range(plan.buckets)]
+        for numbers in groups:
             yield from self._run_buckets({number: new_bucket(plan, number) for number in numbers})
 
     def _run_buckets(self, buckets: dict[int, Bucket]) -> Iterator[Computed]:
@@ -85,7 +86,7 @@ class Recomputation:
         framed = self._plan.feed_of(log).payloads.headers
         with RangeReader(self._plan.kafka, topic, number, headers=True, framed=framed) as reader:
             for records in reader.read(start, end, _PIECE_EVENTS):
-                self.read += len(records)
+                self.records_read += len(records)
                 if topic in self._readers:
                     self._readers[topic](number, records)
                 yield router.route(log, decode(records, topic, number))
@@ -99,7 +100,7 @@ class Recomputation:
                 sheets = bucket.pop_full_spans(output) if settings.writes_sheets else []
                 if sheets:
                     yield Computed(number, output, sheets=sheets)
-            # The CTIs go nowhere; taking them lets the bucket forget what they promise.
+            # Nobody needs the CTIs here, but the bucket keeps what they promise until they are taken.
             bucket.next_ctis()
             self.left_out += len(bucket.pop_bad_rows())
             if saves:
@@ -113,7 +114,7 @@ def _results(number: int, released: Sequence[Released]) -> Iterator[Computed]:
 
 
 def _all_results(number: int, bucket: Bucket, first: Sequence[Released]) -> Iterator[Computed]:
-    """Yield results, and those that the bucket has left for further calls."""
+    """Yield the results of a bucket's first settlement, and of further ones until it is settled."""
     yield from _results(number, first)
     while not bucket.is_settled:
         yield from _results(number, bucket.settle())

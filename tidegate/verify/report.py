@@ -23,7 +23,7 @@ _SHOWN = 400
 
 
 def total_sha256(partitions: Mapping[int, tuple[int, bytes]]) -> str:
-    """Return the digest of what was published: of number, rows and digest of each partition."""
+    """Return the digest over the number, row count and digest of each partition."""
     digest = hashlib.sha256()
     for partition, (rows, sha256) in sorted(partitions.items()):
         digest.update(partition.to_bytes(4, "little") + rows.to_bytes(8, "little") + sha256)
@@ -31,7 +31,7 @@ def total_sha256(partitions: Mapping[int, tuple[int, bytes]]) -> str:
 
 
 def as_dict(target: str, stages: Sequence[Stage], explanations: Mapping[int, list[str]]) -> dict[str, Any]:
-    """Return the result for ``--format json``; *explanations*: lines for each stage, by its place."""
+    """Return the result for ``--format json``; *explanations*: lines for each stage, by the stage's index."""
     return {
         "equal": all(stage.is_equal for stage in stages),
         "target": target,
@@ -134,7 +134,7 @@ def _query_dict(stage: QueryStage) -> dict[str, Any]:
 
 
 def query_settings(stage: QueryStage) -> dict[str, str]:
-    """Return what decides the results of a query."""
+    """Return the settings that decide the results of a query."""
     plan = stage.recount.plan
     return {"plan": "\n".join(each.explain() for each in plan.plans), "pace": str(plan.outputs[0].pace()), "buckets": str(plan.buckets)}
 
@@ -194,15 +194,17 @@ def _digest_dict(digests: Mapping[int, tuple[int, bytes]]) -> dict[str, Any]:
 
 
 def row_differences(stage: QueryStage) -> list[RowDifference]:
-    """Return the differences of a query's results, those of topics first, then those of files."""
+    """Return the differences of a query's results: those of topics, then those of files, then those of tables."""
     of_topics = [channel.difference for channels in stage.topics.values() for channel in channels if channel.difference is not None]
-    others = [*(files.differences for files in stage.files.values()), *(table.differences for table in _tables(stage))]
-    return [*of_topics, *(difference for differences in others for difference in differences)]
+    checks: list[FilesCheck | TableCheck] = [*stage.files.values(), *_tables(stage)]
+    return [*of_topics, *(difference for check in checks for difference in check.differences)]
 
 
 def broken_promises(stage: QueryStage) -> list[tuple[str, BrokenPromise]]:
     """Return the promises of CTIs that do not hold, each with its topic."""
-    return [(each.side.topic, promise) for channels in stage.topics.values() for each in channels for promise in each.summary.broken]
+    return [
+        (channel.side.topic, promise) for channels in stage.topics.values() for channel in channels for promise in channel.summary.broken
+    ]
 
 
 def _row_difference_dict(difference: RowDifference) -> dict[str, Any]:
@@ -328,21 +330,20 @@ def _verdict(target: str, stages: Sequence[Stage]) -> str:
 
 
 def make_statement(verification: Mapping[str, Any], since_us: int | None, until_us: int | None, at_us: int) -> dict[str, Any]:
-    """Return what an attestation says of a verification that found everything equal, *verification* as by :func:`as_dict`."""
+    """Return the statement of an attestation for a verification that found no difference; *verification* is the dict of :func:`as_dict`."""
     target = verification["stages"][-1]
-    kept = ("kind", "name", "topic", "topic_id", "topic_ids", "reads", "start", "events", "settings", "vouched_from", "notes")
-    stages = [{name: stage[name] for name in kept if name in stage} for stage in verification["stages"]]
-    named = ("kind", "name", "rows", "from", "until", "partitions", "sha256")
+    stage_fields = ("kind", "name", "topic", "topic_id", "topic_ids", "reads", "start", "events", "settings", "vouched_from", "notes")
+    stages = [{name: stage[name] for name in stage_fields if name in stage} for stage in verification["stages"]]
+    published_fields = ("kind", "name", "rows", "from", "until", "partitions", "sha256")
     return {
         "target": verification["target"],
         "at": format_tick(at_us),
         "since": None if since_us is None else format_tick(since_us),
         "until": None if until_us is None else format_tick(until_us),
         "published": [
-            {name: each[name] for name in named if name in each}
-            for each in target.get("published", [])
-            # Of other destinations nothing would tell the rows from such as came later.
-            if each["kind"] in ("topic", "files") or each["can_be_attested"]
+            {name: published[name] for name in published_fields if name in published}
+            for published in target.get("published", [])
+            if published["kind"] in ("topic", "files") or published["can_be_attested"]
         ],
         "stages": stages,
         "versions": verification["versions"],

@@ -1,5 +1,5 @@
 """
-Result rows as columns, their digest, and the first difference between what stands and what should stand.
+Result rows as columns, their digest, and the first difference between standing and computed rows.
 
 Law: the digest of a partition is that of its rows in the order of seq, wherever the columns were cut: SHA-256 over, for each row, seq and
 System.Timestamp (64 bits), the length of the key (32 bits, -1: null), the key, the length of the value, the value; numbers little-endian.
@@ -17,12 +17,15 @@ import pyarrow.compute as pc
 
 from tidegate.compare.records import EventColumns
 
+# Rows from a difference on that show whether a row is missing, extra or changed.
+ROWS_FROM_DIFFERENCE = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """
-    One result: its number in the channel, System.Timestamp in microseconds, key and value; where it stands, if it does. A row of
-    a table has columns alone, and the number -1.
+    One result: its number in the channel, System.Timestamp in microseconds, key and value; ``place`` says where it stands, empty if it was
+    computed. A row of a table has a value alone, and the number -1.
     """
 
     seq: int
@@ -38,11 +41,11 @@ class RowDifference:
     The first difference of a partition.
 
     Args:
-        where: What was published: a topic's name, a file, or a table.
+        where: The topic, file or table.
         partition: The partition, which is also the bucket; -1: not known.
         index: How many rows before it are equal; -1: the rows have no order.
         kind: ``changed``, ``missing``, ``extra``, ``moved`` or ``header``.
-        stands, should: The row that stands there and the one that should; None if there is none.
+        stands, should: The standing row and the computed one; None if there is none.
         text: What differs, in words.
     """
 
@@ -79,7 +82,7 @@ class RowDigest:
 
 
 def row_bytes(rows: EventColumns) -> memoryview:
-    """Return the bytes of rows that their digest is made of."""
+    """Return the bytes over which the digest of rows is computed."""
     numbers = np.empty((len(rows), 2), dtype="<i8")
     numbers[:, 0], numbers[:, 1] = rows.seq, rows.system_us
     parts: list[pa.Array] = [_as_binary(numbers, 16)]
@@ -123,13 +126,13 @@ def _are_equal(one: EventColumns, other: EventColumns) -> bool:
 
 
 def row_at(rows: EventColumns, index: int, topic: str = "", partition: int = 0) -> Row:
-    """Return one row; *topic* and *partition* name where it stands, if it does."""
+    """Return one row; *topic* and *partition* say where it stands, without a topic it was computed."""
     place = f"{topic}-{partition}@{rows.log_offset[index]}" if topic else ""
     return Row(int(rows.seq[index]), int(rows.system_us[index]), rows.key[index].as_py(), rows.value[index].as_py(), place)
 
 
 def kind_of_difference(stands: list[Row], should: list[Row]) -> str:
-    """Return what happened at the first of rows that differ from there on: both lists begin with it, if they have one."""
+    """Return the kind of a difference from the standing and computed rows from there on: at least one of the lists has a row."""
     if not should:
         return "extra"
     if not stands:

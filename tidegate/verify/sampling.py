@@ -1,7 +1,8 @@
 """
-Spans of a long history that are verified instead of all of it: one drawn in each of equal parts, so that none can be known beforehand.
+The short spans that ``tidegate verify --sample`` checks instead of the whole history.
 
-Law: the same seed, extent and number give the same spans.
+Law: the history is divided into equal parts, and one span is drawn in each, so nobody knows beforehand which results are checked. The same
+seed, extent and number give the same spans.
 """
 
 from __future__ import annotations
@@ -15,22 +16,23 @@ from tidegate.kafka.ranges import RangeReader
 
 # A span covers this share of its part of the history, but no less than a minute.
 _SHARE = 0.02
+# The oldest timestamp is looked for among the first records of each partition: later ones may be older.
 _FIRST_RECORDS = 1_000
 
 
 def draw_spans(from_us: int, until_us: int, count: int, seed: int) -> list[tuple[int, int]]:
-    """Return *count* spans (first instant, instant after the last) between two instants, microseconds; fewer if there is no room."""
-    dice = random.Random(seed)
+    """Return *count* spans [start, end) between two instants, microseconds; fewer if there is no room."""
+    rng = random.Random(seed)
     part_us = max((until_us - from_us) // count, MINUTE_US)
     span_us = min(max(int(part_us * _SHARE), MINUTE_US), part_us)
-    parts = range(from_us, max(until_us, from_us + 1), part_us)
-    starts = [part + dice.randrange(part_us - span_us + 1) for part in parts][:count]
-    # Whole milliseconds: by these Kafka finds records.
-    return [(start // MILLISECOND_US * MILLISECOND_US, start // MILLISECOND_US * MILLISECOND_US + span_us) for start in starts]
+    part_starts_us = range(from_us, max(until_us, from_us + 1), part_us)[:count]
+    starts_us = [part_start_us + rng.randrange(part_us - span_us + 1) for part_start_us in part_starts_us]
+    # Kafka finds records by whole milliseconds.
+    return [(start_us, start_us + span_us) for start_us in (us // MILLISECOND_US * MILLISECOND_US for us in starts_us)]
 
 
 def find_extent(admin: Admin, kafka: dict[str, str], topic: str, partitions: Sequence[int]) -> tuple[int, int] | None:
-    """Return from when to when a topic's records reach by their timestamps, microseconds; None if it has none."""
+    """Return [first, last) of the timestamps of a topic's records, microseconds; None if it has no records."""
     places = [(topic, number) for number in partitions]
     newest = [int(offset.timestamp) for offset in admin.offsets(places, MAX_TIMESTAMP).values() if offset.timestamp >= 0]
     starts, ends = admin.starts(places), admin.ends(places)

@@ -1,11 +1,11 @@
 """
-The stages of a verification, raw topics first: ordered topics, then the queries that read them, up to what is to be verified.
+The stages of a verification, raw topics first: ordered topics, then the queries that read them, up to the target.
 
-Law: a stage is compared with what follows from its input as it stands. So if every stage is equal, what is verified follows from the raw
-topics; a stage that cannot be checked is named, with the instant from which on its results follow from what is left.
+Law: each stage is computed from its standing input and compared with its standing output. So if every stage is equal, the target follows
+from the raw topics. Notes name a stage that cannot be checked, or the instant before which it cannot be.
 
-All stages are planned first and then run at the same time, as none needs what another has found. An ordered topic is read once: by a query
-that is computed from it, which hands its records to the comparison of the topic itself.
+All stages are planned first and then run at the same time, as none needs the result of another. An ordered topic is read only once: the
+recomputation of a query that reads it hands the records to the comparison of the topic.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from tidegate.verify.recompute import OnRead, Recomputation
 from tidegate.verify.table_rows import TableCheck
 from tidegate.verify.topic_rows import TopicPartition
 
-# How far past the first instant that may be recounted one is looked for.
+# The last step, doubled from a second on, by which a later instant is tried if results cannot be computed from an instant on.
 _STEP_MAX_US = 40 * DAY_US
 
 
 @dataclass
 class OrderedStage:
-    """The verification of an ordered topic: what was compared and what came of it; *notes* say what cannot be vouched for."""
+    """The verification of an ordered topic; *notes* say what is not checked."""
 
     name: str
     topic: str
@@ -63,13 +63,13 @@ class OrderedStage:
 
     @property
     def vouched_from_us(self) -> int | None:
-        """From when on its events follow from the raw topics, microseconds; None: not known. ``NEVER``: all."""
+        """The instant from which on its events follow from the raw topics, microseconds; None: not known, ``NEVER``: all do."""
         return None if self.verifier is None else NEVER if self.since_us is None else self.since_us
 
 
 @dataclass
 class QueryStage:
-    """The verification of what one query wrote."""
+    """The verification of the outputs of one query."""
 
     name: str
     recount: Recount
@@ -81,15 +81,15 @@ class QueryStage:
     tables: Mapping[int, list[TableCheck]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     left_out: int = 0
-    # From when on the rows follow from the raw topics, microseconds; None: not known.
+    # The instant from which on the rows follow from the raw topics, microseconds; None: not known, NEVER: all do.
     vouched_from_us: int | None = NEVER
 
     @property
     def is_equal(self) -> bool:
         channels = [channel for channels in self.topics.values() for channel in channels]
-        tables = [table for tables in self.tables.values() for table in tables]
+        checks: list[FilesCheck | TableCheck] = [*self.files.values(), *(table for tables in self.tables.values() for table in tables)]
         return not any(channel.difference or channel.summary.broken for channel in channels) and not any(
-            [*(files.differences for files in self.files.values()), *(table.differences for table in tables)]
+            check.differences for check in checks
         )
 
 
@@ -98,7 +98,7 @@ Stage = OrderedStage | QueryStage
 
 @dataclass
 class Request:
-    """What is to be verified, and with what."""
+    """The target of a verification, the part of it to verify, and the clients to use."""
 
     settings: Settings
     admin: Admin
@@ -108,16 +108,16 @@ class Request:
     since_us: int | None = None
     until_us: int | None = None
     start: Start | None = None
-    # Called with how many records were just read, from several threads.
+    # Called from several threads.
     on_records: OnRecords = lambda _: None
-    # The output to be verified: of those before it in a chain only topics and files are compared.
+    # The output to verify. Tables and plain topics are compared only for it, not for the outputs before it in a chain.
     target: str = ""
 
 
 def find_target(settings: Settings, target: str) -> tuple[str, bool]:
     """
-    Return the name of the input or output that is meant by its name, its topic or its folder, and whether it is an input; SettingError
-    (TG-VERIFY-TARGET) if there is none.
+    Return the name of the input or output that *target* means, and whether it is an input. *target* is its name, topic, folder or table.
+    Raises SettingError (TG-VERIFY-TARGET): there is none.
     """
     for name, table in settings.inputs.items():
         if target in (name, table.ordered_topic) and target not in settings.outputs:
@@ -137,11 +137,11 @@ def find_target(settings: Settings, target: str) -> tuple[str, bool]:
 
 
 def verify(request: Request, name: str, *, is_input: bool) -> list[Stage]:
-    """Verify an input's ordered topic, or an output with all that it is made from; return the stages, raw topics first."""
+    """Verify an input's ordered topic, or an output with the ordered topics that it is made from; return the stages, raw topics first."""
     planned: _Planned = {}
     _plan(replace(request, target=name), name, is_input, Part(request.since_us, request.until_us), planned)
     stages = [stage for stage, _ in planned.values()]
-    # What is there by now stays to the end: the collector need not walk through it after every few pieces.
+    # The objects made so far stay to the end: the garbage collector need not walk through them again and again.
     gc.freeze()
     try:
         _run(stages, request.on_records)
@@ -151,12 +151,15 @@ def verify(request: Request, name: str, *, is_input: bool) -> list[Stage]:
 
 
 def _run(stages: Sequence[Stage], on_records: OnRecords) -> None:
-    """Compare all stages: raw topics are ordered by another thread meanwhile, as most of the work is done outside of Python's lock."""
+    """
+    Compare all stages. Another thread orders the raw topics meanwhile; that is faster, because most of the work is done outside of Python's
+    global lock.
+    """
     replays: list[Future[dict[ChannelId, ChannelDigest]]] = []
     has_failed = threading.Event()
 
     def on_read(count: int) -> None:
-        # An error on one side ends the other too: what it still had to read would be read in vain.
+        # An error on one side ends the other side too: nobody needs its result any more.
         for replay in replays:
             if replay.done():
                 replay.result()
@@ -166,6 +169,7 @@ def _run(stages: Sequence[Stage], on_records: OnRecords) -> None:
 
     ordered = [(stage, stage.verifier) for stage in stages if isinstance(stage, OrderedStage) and stage.verifier is not None]
     standing = {stage.topic: StandingTopic(verifier.side, verifier.until_us, on_read) for stage, verifier in ordered}
+    # Topics that no query hands over, with the headers that a query would have to read too.
     framed, unread = {stage.topic: verifier.side.framed for stage, verifier in ordered}, dict(standing)
     comparisons = []
     for stage in stages:
@@ -176,11 +180,11 @@ def _run(stages: Sequence[Stage], on_records: OnRecords) -> None:
         replays += [pool.submit(verifier.digest_replays, on_read) for _, verifier in ordered]
         try:
             summaries = {topic: walk.finish() for topic, walk in unread.items()}
-            # In this thread, which has opened the tables.
+            # In this thread, which has opened the databases of the tables.
             for compare in comparisons:
                 compare()
-            for (each, verifier), replay in zip(ordered, replays, strict=True):
-                each.check = verifier.compare(replay.result(), summaries.get(each.topic) or standing[each.topic].finish())
+            for (checked, verifier), replay in zip(ordered, replays, strict=True):
+                checked.check = verifier.compare(replay.result(), summaries.get(checked.topic) or standing[checked.topic].finish())
         except BaseException:
             has_failed.set()
             raise
@@ -188,7 +192,7 @@ def _run(stages: Sequence[Stage], on_records: OnRecords) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which rows or events are wanted: since <= s < until, microseconds; None: no limit."""
+    """The rows or events with since <= s < until, microseconds; None: no limit."""
 
     since_us: int | None
     until_us: int | None
@@ -202,16 +206,18 @@ class Part:
         return Part(since, until)
 
 
-# By name, and whether it is an input: the stage, and the part of it that was asked for.
+# By name, and whether it is an input: the stage, and the part of it that is needed. A stage comes after those that it reads.
 _Planned = dict[tuple[str, bool], tuple[Stage, Part]]
 
 
 def _plan(request: Request, name: str, is_input: bool, part: Part, planned: _Planned) -> Stage:
+    """Plan a stage and those that it reads, unless *planned* has them; add them to *planned*."""
     if (known := planned.get((name, is_input))) is not None:
-        if known[1].covers(part):
-            return known[0]
-        # Two queries of a chain need different parts of it.
-        part = part.union(known[1])
+        stage, known_part = known
+        if known_part.covers(part):
+            return stage
+        # Two queries of a chain read different parts of one topic.
+        part = part.union(known_part)
     stage = _plan_input(request, name, part) if is_input else _plan_output(request, name, part, planned)
     planned[name, is_input] = stage, part
     return stage
@@ -242,7 +248,7 @@ def _plan_input(request: Request, name: str, part: Part) -> OrderedStage:
 
 
 def _side(admin: Admin, replay: Replay, since_us: int | None) -> Side:
-    # Records that keep headers have these and no others; what else others may add to a record changes no result.
+    # With `headers` ingest writes the raw record's headers and no others. Without it, headers that others add change no result.
     framed = ALL_HEADERS if replay.plan.settings.headers else ()
     side = make_side("A", admin, replay.plan.kafka, replay.ordered, since_us, framed)
     return replace(side, has_own_numbers=since_us is not None)
@@ -268,42 +274,42 @@ def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> 
             example=f"--query {name}=FILE.sql",
         )
     plans = request.scripts[name]
-    # Files are listed before the ends of topics are read: what stands in them then follows from the records before these ends.
+    # Files are listed before the ends of topics are read, so every result in them is made from records before these ends.
     folders = [request.settings.output(plan.output).files for plan in plans]
     listed = [list_files(folder) if folder else set() for folder in folders]
     since_us, until_us = part.since_us, part.until_us
-    is_wanted = request.target in {plan.output for plan in plans}
-    others = Destinations.read(request.settings, request.admin, plans) if is_wanted and part == Part(None, None) else Destinations()
+    is_target = request.target in {plan.output for plan in plans}
+    destinations = Destinations.read(request.settings, request.admin, plans) if is_target and part == Part(None, None) else Destinations()
     recount = _plan_recount(request, plans, since_us)
     since_us = recount.from_us if since_us is None else max(since_us, NEVER if recount.from_us is None else recount.from_us)
-    lookback_us = recount.plan.lookback_us
     needed = _needed_part(recount, until_us)
-    below = [_plan(request, feed.input, not feed.is_result, needed, planned) for feed in recount.plan.feeds]
+    input_stages = [_plan(request, feed.input, not feed.is_result, needed, planned) for feed in recount.plan.feeds]
     files = {
         number: FilesCheck(output, plan.columns, listed[number], since_us, until_us)
         for number, (output, plan) in enumerate(zip(recount.plan.outputs, plans, strict=True))
         if output.files
     }
     if recount.from_us is not None:
-        others.leave_out("the results are not computed from their beginning")
+        destinations.leave_out()
     topics = _topic_partitions(request.admin, recount, since_us, until_us)
-    stage = QueryStage(name, recount, since_us, until_us, topics, files, others.checks, others.notes)
-    stage.vouched_from_us = _vouched_us(below, lookback_us)
+    stage = QueryStage(name, recount, since_us, until_us, topics, files, destinations.checks, destinations.notes)
+    stage.vouched_from_us = _vouched_us(input_stages, recount.plan.lookback_us)
     stage.notes += _query_notes(stage)
     return stage
 
 
 def _needed_part(recount: Recount, until_us: int | None) -> Part:
-    """Return which events the results of a recount before an instant are made from."""
+    """Return the part of a recount's input that decides its results before an instant."""
     lookback_us, program = recount.plan.lookback_us, recount.plan.program()
     since_us = None if recount.from_us is None or lookback_us == UNBOUNDED else max(recount.from_us - lookback_us, 0)
-    # Some operators give results an earlier time than that of their events.
+    # Some operators give results an earlier time than that of their events: for results before an instant later events are needed.
     earlier_us = -min(0, *(program.ahead_us(output) for output in range(len(recount.plan.outputs))))
     return Part(since_us, None if until_us is None else until_us + earlier_us)
 
 
-def _vouched_us(below: Sequence[Stage], lookback_us: int) -> int | None:
-    instants = [stage.vouched_from_us for stage in below]
+def _vouched_us(input_stages: Sequence[Stage], lookback_us: int) -> int | None:
+    """Return the instant from which on results follow from the raw topics if their input does; None: not known."""
+    instants = [stage.vouched_from_us for stage in input_stages]
     if None in instants:
         return None
     latest_us = max((us for us in instants if us is not None), default=NEVER)
@@ -313,7 +319,7 @@ def _vouched_us(below: Sequence[Stage], lookback_us: int) -> int | None:
 
 
 def _plan_recount(request: Request, plans: tuple[Plan, ...], since_us: int | None) -> Recount:
-    """Return the recount, from a later instant on if records of the topics that are read or written are gone."""
+    """Return the recount. If records of the topics that it reads or wrote are gone, it begins at a later instant."""
     refusal: RefusedError | None = None
     try:
         recount = plan_recount(request.settings, plans, request.admin, request.start, since_us)
@@ -323,24 +329,29 @@ def _plan_recount(request: Request, plans: tuple[Plan, ...], since_us: int | Non
         if error.code != "TG-RETENTION":
             raise
         refusal = error
-    return _recount_what_is_left(request, plans, since_us, refusal)
+    return _plan_recount_of_rest(request, plans, since_us, refusal)
 
 
-def _recount_what_is_left(request: Request, plans: tuple[Plan, ...], since_us: int | None, refusal: RefusedError | None) -> Recount:
+def _plan_recount_of_rest(request: Request, plans: tuple[Plan, ...], since_us: int | None, refusal: RefusedError | None) -> Recount:
+    """
+    Return the recount from the first instant on that can be computed and compared; *refusal* is the error of the recount from *since_us*
+    on. Raises RefusedError (TG-RETENTION): there is no such instant.
+    """
     admin, properties = request.admin, request.settings.kafka.client_properties()
     topics = survey_topics(request.settings, plans, admin)
     lookback_us = max(plan.lookback_us for plan in plans)
-    read_us = max(complete_from_us(admin, properties, topic) for topic in topics.ordered.values())
-    written_us = max((complete_from_us(admin, properties, topic) for topic in topics.results.values()), default=NEVER)
-    if INFINITY in (read_us, written_us) or (refusal is not None and lookback_us == UNBOUNDED):
+    input_from_us = max(complete_from_us(admin, properties, topic) for topic in topics.ordered.values())
+    output_from_us = max((complete_from_us(admin, properties, topic) for topic in topics.results.values()), default=NEVER)
+    if INFINITY in (input_from_us, output_from_us) or (refusal is not None and lookback_us == UNBOUNDED):
         raise refusal or RefusedError("retention has deleted what was to be verified", code="TG-RETENTION", where=plans[0].output)
-    from_us = max(read_us + lookback_us if read_us > NEVER else NEVER, written_us, NEVER if since_us is None else since_us)
+    computable_from_us = input_from_us + lookback_us if input_from_us > NEVER else NEVER
+    from_us = max(computable_from_us, output_from_us, NEVER if since_us is None else since_us)
     step_us = SECOND_US
     while True:
         try:
             return plan_recount(request.settings, plans, admin, request.start, from_us)
         except RefusedError as error:
-            # Events ahead of their time may stand before the first CTI that is left.
+            # Events ahead of the first CTI that is left (s >= c) may have been deleted: a later instant needs fewer of them.
             if error.code != "TG-RETENTION" or step_us > _STEP_MAX_US:
                 raise
         from_us, step_us = from_us + step_us, 2 * step_us
@@ -351,6 +362,7 @@ def _result_topics(recount: Recount) -> list[Topic]:
 
 
 def _topic_partitions(admin: Admin, recount: Recount, since_us: int | None, until_us: int | None) -> dict[int, list[TopicPartition]]:
+    """Return the partitions of each output's topic that is there, by the number of the output."""
     parts: dict[int, list[TopicPartition]] = {}
     for number, output in enumerate(recount.plan.outputs):
         topic = recount.topics.results.get(output.topic or "")
@@ -368,7 +380,8 @@ def _topic_partitions(admin: Admin, recount: Recount, since_us: int | None, unti
 
 
 def _compare(stage: QueryStage, on_records: OnRecords, readers: Mapping[str, OnRead]) -> None:
-    recomputation, read = Recomputation(stage.recount, readers), 0
+    """Compute the results of a query and compare them; *readers* get the records of its topics as they are read."""
+    recomputation, records_reported = Recomputation(stage.recount, readers), 0
     for computed in recomputation.run(stage.until_us):
         if computed.results is not None and computed.output in stage.topics:
             stage.topics[computed.output][computed.bucket].accept_rows(computed.results)
@@ -376,8 +389,8 @@ def _compare(stage: QueryStage, on_records: OnRecords, readers: Mapping[str, OnR
             table.accept(computed)
         if computed.sheets and computed.output in stage.files:
             stage.files[computed.output].accept_sheets(computed.bucket, computed.sheets)
-        on_records(recomputation.read - read)
-        read = recomputation.read
+        on_records(recomputation.records_read - records_reported)
+        records_reported = recomputation.records_read
     for channels in stage.topics.values():
         for channel in channels:
             channel.finish()

@@ -1,8 +1,8 @@
 """
-What stands now of what an attestation was given for: the digests of the same rows and files.
+Checks an attestation: whether the attested rows and files still have the attested digests.
 
-Law: rows that came later do not count: of each partition as many rows are read as the statement says, from the same instants. Tables are
-judged by :mod:`tidegate.verify.attested_tables`.
+Law: rows that came later do not count. Of each partition as many rows are read as the statement says, from the same instants.
+:mod:`tidegate.verify.attested_tables` checks tables.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tidegate.verify.topic_rows import rows_between
 
 def find_changes(statement: Mapping[str, Any], admin: Admin, settings: Settings, columns: Callable[[], Sequence[Column]]) -> Iterator[str]:
     """
-    Yield what is no longer as the statement says; *columns* says which the output has, if a table asks for them. Raises RefusedError: a
-    topic is gone; of tables as :func:`tidegate.verify.attested_tables.find_table_changes`.
+    Yield a line for each topic partition, folder partition and table that has changed. *columns* returns the output's columns; it is called
+    only for tables. Raises RefusedError: a topic is gone, or see :func:`tidegate.verify.attested_tables.find_table_changes`.
     """
     kafka = settings.kafka.client_properties()
     since_us, until_us = (None if statement[name] is None else parse_tick(statement[name]) for name in ("since", "until"))
@@ -38,10 +38,10 @@ def find_changes(statement: Mapping[str, Any], admin: Admin, settings: Settings,
             continue
         for partition in published["partitions"]:
             if published["kind"] == "topic":
-                count, sha256 = _rows(admin, kafka, name, partition, since_us, until_us)
+                count, sha256 = _digest_rows(admin, kafka, name, partition, since_us, until_us)
                 what, counted = f"{name}-{partition['partition']}", partition["rows"]
             else:
-                count, sha256 = _files(name, partition)
+                count, sha256 = _digest_files(name, partition)
                 what, counted = f"partition {partition['partition']} of the files in {name}", partition["files"]
             if count < counted:
                 yield f"{what}: {count:,} of {counted:,} are left"
@@ -49,9 +49,10 @@ def find_changes(statement: Mapping[str, Any], admin: Admin, settings: Settings,
                 yield f"{what}: the first {counted:,} have the digest {sha256.hex()}, attested is {partition['sha256']}"
 
 
-def _rows(
+def _digest_rows(
     admin: Admin, kafka: Mapping[str, str], name: str, partition: Mapping[str, Any], since_us: int | None, until_us: int | None
 ) -> tuple[int, bytes]:
+    """Return the number and digest of the attested rows that are left in a topic partition."""
     topic = admin.require(name)
     if partition["partition"] >= topic.partitions:
         what = f"topic {name} has {topic.partitions} partitions, the attestation more"
@@ -70,7 +71,8 @@ def _rows(
     return digest.count, digest.sha256
 
 
-def _files(folder: str, partition: Mapping[str, Any]) -> tuple[int, bytes]:
+def _digest_files(folder: str, partition: Mapping[str, Any]) -> tuple[int, bytes]:
+    """Return the number and digest of a partition's attested files that are left in a folder."""
     digest, place = FileDigest(), open_place(folder)
     for name in files_of_partition(place, partition["partition"], partition["first"])[: partition["files"]]:
         digest.add(name, place.read(name))

@@ -1,9 +1,9 @@
 """
-Tables of stores as they stand, compared with the results computed anew.
+Compares the tables of stores with the computed results.
 
-Law: what stands is read first, with how far it goes: every result below that must stand there, and no other. A result that became a dead
-letter of a store may stand or not: another store of the output may have taken it. Rows of tables carry no numbers, so they are compared as
-:mod:`tidegate.verify.unordered` says.
+Law: a table is read first, together with the store's progress. Every result below this progress must stand in the table, and no other one.
+A result that became a dead letter of a store may stand or not, as another store of the output may have taken it. Rows of tables carry no
+numbers, so they are compared as :mod:`tidegate.verify.unordered` says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidegate.verify.recompute import Computed
 from tidegate.verify.rows import RowDifference
 from tidegate.verify.unordered import UnorderedRows
 
-# The numbers of results, rising, by partition.
+# The numbers of results, rising, by partition. A store calls the number of a result its position.
 Positions = Mapping[int, Ints]
 _REFUSED = StoreReason.REFUSED.format("").encode()
 _POLL_S, _SILENCE_S = 1.0, 60.0
@@ -40,36 +40,43 @@ _POLL_S, _SILENCE_S = 1.0, 60.0
 @dataclass
 class TableCheck:
     """
-    One destination of one output; *kind* is ``table`` or ``plain topic``. ``below`` says, by partition, up to which number of a result, or
-    of a span, it has come.
+    The check of one destination of one output.
+
+    Args:
+        kind: ``table`` or ``plain topic``.
+        below: Its progress by partition: the number of the first result (plain topic: span) that it has not taken.
+        is_shared, expires: As in :class:`sinks.stores.reading.Standing`.
     """
 
     kind: str
     name: str
     rows: UnorderedRows
     below: Mapping[int, int]
-    has_strangers: bool = False
+    is_shared: bool = False
     expires: bool = False
     notes: list[str] = field(default_factory=list)
+    # How many rows differ, and the first differences.
     differing: int = 0
     differences: list[RowDifference] = field(default_factory=list)
+    # Digest and number of the standing rows.
     sha256: bytes = b""
     count: int = 0
-    # Results that stand further on in the topic.
+    # Computed results that the destination has not come to yet.
     ahead: int = 0
+    # Computed results that the store cannot hold.
     left_out: int = 0
 
     def accept(self, computed: Computed) -> None:
-        """Take the next results."""
+        """Take the next computed results."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Compare, and forget the rows."""
-        self.differing, self.differences = self.rows.differences(has_strangers=self.has_strangers, expires=self.expires)
+        """Compare the rows, then delete them."""
+        self.differing, self.differences = self.rows.differences(is_shared=self.is_shared, expires=self.expires)
         self.sha256, self.count = self.rows.sha256(), self.rows.standing
         if self.left_out:
             self.notes.append(f"{self.left_out:,} results do not fit into the columns of {self.name}, and are not there")
-        if self.has_strangers:
+        if self.is_shared:
             self.notes.append(f"{self.name} has results of other topics too: rows that should not be there are not found")
         if self.expires:
             self.notes.append(f"rows of {self.name} expire: those that are missing are not found")
@@ -77,17 +84,17 @@ class TableCheck:
 
     @property
     def can_be_attested(self) -> bool:
-        """Whether an attestation may say which rows stand: rows that come later must be told from them."""
+        """Whether an attestation may cover the rows: a later check must be able to tell them from rows that came later."""
         return False
 
     def close(self) -> None:
-        """Delete what was laid down."""
+        """Delete the rows."""
         self.rows.close()
 
 
 @dataclass
 class StoreCheck(TableCheck):
-    """A table of a store; *refused* are the numbers of results that became dead letters of stores, rising, by partition."""
+    """The check of a table of a store; *refused* are the results that became dead letters of stores."""
 
     store: Store = field(kw_only=True)
     reader: StoreReader = field(kw_only=True)
@@ -96,13 +103,13 @@ class StoreCheck(TableCheck):
     certain: Mapping[int, int] | None = field(kw_only=True, default=None)
 
     def accept(self, computed: Computed) -> None:
-        """Take those results that the store has come to."""
+        """Take the results below the store's progress; count later ones as ahead."""
         if computed.results is not None:
             events = event_columns(computed.results)
             self.accept_rows(Rows(events.seq, events.log_offset, events.system_us, events.key, events.value), computed.bucket)
 
     def accept_rows(self, rows: Rows, partition: int) -> None:
-        """Take the next results of a partition."""
+        """Take the next results of a partition, see :meth:`accept`."""
         count = int(np.searchsorted(rows.position, self.below.get(partition, 0)))
         self.ahead += len(rows) - count
         rows = rows.slice(0, count)
@@ -123,10 +130,10 @@ class StoreCheck(TableCheck):
     @property
     def can_be_attested(self) -> bool:
         """Whether all rows are known to be results up to ``below``, and to stay."""
-        return not (self.has_strangers or self.expires) and self.certain in (None, self.below)
+        return not (self.is_shared or self.expires) and self.certain in (None, self.below)
 
     def close(self) -> None:
-        """Disconnect, too."""
+        """Delete the rows, and disconnect from the store."""
         self.store.close()
         super().close()
 
@@ -135,9 +142,9 @@ def make_store_check(
     kind: str, settings: StoreSettings, context: StoreContext, refused: Positions, certain: Mapping[int, int] | None = None
 ) -> StoreCheck | None:
     """
-    Return the check of a store with what stands there; None if this kind of store cannot be read. *certain*: by partition, below which
-    positions results must stand; None: those that the store has come to. Raises StoreError or UnreachableError: it is not to be read now;
-    RefusedError: it has the results of an earlier topic of this name.
+    Read a store and return its check; None if stores of this kind cannot be read. Every result below *certain* must stand, by partition;
+    None: below the store's progress. Raises StoreError or UnreachableError: the store cannot be read now; RefusedError: it has the results
+    of an earlier topic of this name.
     """
     store = make_store(kind, settings, context)
     if not isinstance(store, ReadableStore):
@@ -151,30 +158,34 @@ def make_store_check(
             {stream.name: progress.stream_id}, {stream.name: stream.id}, name, "name the table that has the results of this topic"
         )
     below = {partition: progress.position for partition, progress in standing.progress.items()}
-    found = standing.is_shared, standing.expires
-    return StoreCheck("table", name, rows, below, *found, store=store, reader=reader, refused=refused, certain=certain or standing.certain)
+    certain = certain or standing.certain
+    return StoreCheck(
+        "table", name, rows, below, standing.is_shared, standing.expires, store=store, reader=reader, refused=refused, certain=certain
+    )
 
 
 def refused_positions(admin: Admin, kafka: Mapping[str, str], topic: str) -> Positions:
-    """Return which results of a topic a store has refused, by the dead letters that are left."""
+    """Return the results of a topic that stores have refused, as far as retention has left their dead letters."""
     letters = admin.find(f"{topic}.dead")
     if letters is None:
         return {}
-    offsets: dict[int, list[int]] = {}
+    offsets: dict[int, set[int]] = {}
     places = letters.all_partitions
     starts, ends = admin.starts(places), admin.ends(places)
     for place in places:
         for origin in _refused_origins(kafka, place, starts[place], ends[place]):
             log, _, offset = origin.rpartition("@")
             if log.rpartition("-")[0] == topic:
-                offsets.setdefault(int(log.rpartition("-")[2]), []).append(int(offset))
-    return {partition: _positions(kafka, topic, partition, sorted(set(wanted))) for partition, wanted in offsets.items()}
+                offsets.setdefault(int(log.rpartition("-")[2]), set()).add(int(offset))
+    return {partition: _positions(kafka, topic, partition, sorted(wanted)) for partition, wanted in offsets.items()}
 
 
 def _refused_origins(kafka: Mapping[str, str], place: tuple[str, int], start: int, end: int) -> list[str]:
+    """Return the origins (TOPIC-PARTITION@OFFSET) of the refused results among a partition's dead letters."""
+    # RangeReader reads no headers but Tidegate's own, and a dead letter has its reason and origin in headers.
     own = {"group.id": "tidegate", "enable.auto.commit": False, "auto.offset.reset": "earliest", "enable.partition.eof": True}
     consumer = Consumer({**kafka, **own})
-    found, silence_s = [], 0.0
+    origins, silence_s = [], 0.0
     try:
         consumer.assign([TopicPartition(*place, start)])
         while start < end:
@@ -190,17 +201,17 @@ def _refused_origins(kafka: Mapping[str, str], place: tuple[str, int], start: in
             start = int(message.offset() or 0) + 1
             headers: dict[str, Any] = dict(message.headers() or ())
             if headers.get("reason", b"").startswith(_REFUSED):
-                found.append(headers["origin"].decode())
+                origins.append(headers["origin"].decode())
     finally:
         consumer.close()
-    return found
+    return origins
 
 
 def _positions(kafka: Mapping[str, str], topic: str, partition: int, offsets: Sequence[int]) -> Ints:
-    """Return the numbers of the results at these log offsets."""
-    found = []
+    """Return the numbers of the results at these log offsets, rising."""
+    numbers = [np.empty(0, dtype=np.int64)]
     with RangeReader(kafka, topic, partition, headers=True) as reader:
         for records in reader.read(offsets[0], offsets[-1] + 1):
             log = log_of(records, topic, partition)
-            found.append(log.seq[np.isin(log.log_offset, offsets)])
-    return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+            numbers.append(log.seq[np.isin(log.log_offset, offsets)])
+    return np.unique(np.concatenate(numbers))

@@ -1,9 +1,9 @@
 """
-A result topic as it stands, compared with the results computed anew.
+Compares a result topic with the computed results.
 
-Law: the topic is read by the reader's rule, so repeated and torn writes do not count. Its rows must be the computed ones in their order:
-key, value, Kafka timestamp, System.Timestamp and, unless the computation began in the middle, number. What its CTIs promise must hold of
-both.
+Law: the topic is read by the reader's rule, so repeated and torn writes do not count. Its rows must be the computed ones in the same order,
+with the same key, value, Kafka timestamp and System.Timestamp, and with the same number unless the computation began in the middle. The
+promises of its CTIs must hold for standing and computed rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from ordering.ticks import INFINITY, NEVER
 from tidegate.compare.records import EventColumns, PartitionWalk, Side
 from tidegate.compare.topics import PartitionSummary, add_piece
 from tidegate.verify.ordered import event_columns
-from tidegate.verify.rows import RowDifference, RowDigest, first_difference, kind_of_difference, row_at
-
-# Rows after a difference that show whether a row is missing, extra or changed.
-_SHOWN_ROWS = 200
+from tidegate.verify.rows import ROWS_FROM_DIFFERENCE, RowDifference, RowDigest, first_difference, kind_of_difference, row_at
 
 
 @dataclass
 class TopicPartition:
-    """One partition of the topic: its rows are pulled as computed ones come."""
+    """One partition of the topic: its rows are read as the computed ones come."""
 
     side: Side
     partition: int
@@ -33,16 +30,17 @@ class TopicPartition:
     until_us: int | None
     digest: RowDigest = field(default_factory=RowDigest)
     difference: RowDifference | None = None
-    # Rows computed that do not stand in the topic yet, and the first of them.
+    # Computed rows after the last standing one, the first of them, and their least System.Timestamp.
     ahead: int = 0
     summary: PartitionSummary = field(default_factory=PartitionSummary)
     _first_ahead: EventColumns | None = None
     _least_ahead_us: int | None = None
+    # Standing rows that were read and not compared yet.
     _waiting: EventColumns | None = None
 
     def __post_init__(self) -> None:
         self._walk = PartitionWalk(self.side, self.partition)
-        self._pieces = self._read()
+        self._pieces = self._read_rows()
 
     def accept_rows(self, released: Released) -> None:
         """Compare the next computed rows."""
@@ -59,7 +57,7 @@ class TopicPartition:
             self._waiting, computed = standing.slice(count, len(standing)), computed.slice(count, len(computed))
 
     def finish(self) -> None:
-        """Read the rest of the topic: rows that should not stand there, and what CTIs promise."""
+        """Read the rest of the topic: find rows that should not stand there, and check the CTIs."""
         if self.difference is None and (standing := self._next_rows()) is not None:
             self._differ(self.digest.count, standing, 0, None, 0)
         while self._next_rows() is not None:
@@ -70,14 +68,14 @@ class TopicPartition:
 
     @property
     def c(self) -> int:
-        """No later row is below this, by the topic's CTIs; microseconds."""
+        """The largest c of the topic's CTIs, microseconds: no later row is below it."""
         return max((channel.check.c for channel in self.summary.channels.values()), default=NEVER)
 
     def _is_due(self) -> bool:
-        # A CTI numbers rows that are not there, or says that no row below its time is missing.
+        """Return whether a CTI says that a row is written which does not stand: by its number, or by its time."""
         return self._walk.unmet_promise() is not None or (self._least_ahead_us is not None and self._least_ahead_us < self.c)
 
-    def _read(self) -> Iterator[EventColumns]:
+    def _read_rows(self) -> Iterator[EventColumns]:
         for piece in self._walk.run(self.until_us):
             add_piece(self.summary, piece, self.side, self.partition, self.until_us)
             rows = rows_between(piece.events, self.since_us, self.until_us)
@@ -91,7 +89,7 @@ class TopicPartition:
 
     def _compare(self, standing: EventColumns, computed: EventColumns, count: int) -> None:
         same = standing.slice(0, count)
-        # The origin of a result is its own number.
+        # The header of a result has its number twice: as seq, and as the offset of its origin.
         compared = same.without_numbers("offset") if self.side.has_own_numbers else same
         index = first_difference(compared, computed.slice(0, count))
         self.digest.add(same if index is None else same.slice(0, index))
@@ -100,7 +98,8 @@ class TopicPartition:
 
     def _note_ahead(self, computed: EventColumns) -> None:
         self.ahead += len(computed)
-        self._first_ahead = self._first_ahead if self._first_ahead is not None else computed.slice(0, min(_SHOWN_ROWS, len(computed)))
+        if self._first_ahead is None:
+            self._first_ahead = computed.slice(0, min(ROWS_FROM_DIFFERENCE, len(computed)))
         least_us = int(computed.system_us.min())
         self._least_ahead_us = least_us if self._least_ahead_us is None else min(self._least_ahead_us, least_us)
 
@@ -111,17 +110,18 @@ class TopicPartition:
         stands = [] if standing is None else [row_at(standing, row, topic, partition) for row in _rows_from(standing, standing_row)]
         should = [] if computed is None else [row_at(computed, row) for row in _rows_from(computed, computed_row)]
         kind = kind_of_difference(stands, should)
-        first = stands[0] if stands and kind != "missing" else None, should[0] if should and kind != "extra" else None
-        self.difference = RowDifference(topic, partition, index, kind, *first)
+        first_standing = stands[0] if stands and kind != "missing" else None
+        first_computed = should[0] if should and kind != "extra" else None
+        self.difference = RowDifference(topic, partition, index, kind, first_standing, first_computed)
 
 
 def rows_between(rows: EventColumns, since_us: int | None, until_us: int | None) -> EventColumns:
     """Return the rows with *since_us* <= s < *until_us*, microseconds; None: no limit."""
     if since_us is None and until_us is None:
         return rows
-    at_most, least = (INFINITY if until_us is None else until_us), (NEVER if since_us is None else since_us)
-    return rows.take_rows(((rows.system_us >= least) & (rows.system_us < at_most)).nonzero()[0])
+    first_us, end_us = NEVER if since_us is None else since_us, INFINITY if until_us is None else until_us
+    return rows.take_rows(((rows.system_us >= first_us) & (rows.system_us < end_us)).nonzero()[0])
 
 
 def _rows_from(rows: EventColumns, first: int) -> range:
-    return range(first, min(first + _SHOWN_ROWS, len(rows)))
+    return range(first, min(first + ROWS_FROM_DIFFERENCE, len(rows)))

@@ -1,11 +1,12 @@
 """
-Rows without an order of their own, as they stand and as they should: a table has them in any order, and says of none which result it is.
+Compares rows without an order: a table holds them in any order, and no row says which result it is.
 
-Both kinds are laid down in a database on disk, so memory does not grow with their number. A row is one line of text: a JSON object with the
-columns in their order, as DuckDB's ``to_json`` writes them, times as ISO-8601 text.
+Standing and computed rows go into a database on disk, so memory does not grow with their number. A row is one line of text: a JSON object
+with the columns in their order, as DuckDB's ``to_json`` writes them, times as ISO-8601 text.
 
-Law: the rows are equal if each line stands as often as it should; with a key, if the line of each key is that of its first, or its last,
-result in a partition, and no key stands twice. The digest is SHA-256 over the lines in the order of their bytes, each ended by a line feed.
+Law: without a key, the rows are equal if each line stands as often as it was computed. With a key, they are equal if no key stands twice
+and the line of each key is that of its first, or its last, result in a partition. The digest is SHA-256 over the lines in the order of
+their bytes, each ended by a line feed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tidegate.verify.rows import Row, RowDifference
 
 _MEMORY = "256MB"
 _FETCHED_ROWS = 10_000
-# Most missing and extra rows that are looked at, to find out which of them are one row with other values, and most differences shown.
+# So many missing and extra rows are searched for pairs that are one changed row; so many differences are shown.
 _FETCHED_DIFFERENCES, _SHOWN = 200, 20
 _TABLES = """
 CREATE TABLE standing (key VARCHAR, line VARCHAR);
@@ -51,8 +52,8 @@ SELECT NULL AS key, line, arg_min(part, seq) AS part, min(seq) AS seq, arg_min(s
 FROM computed JOIN uneven USING (line) WHERE more < 0 GROUP BY line, more;
 CREATE TEMP TABLE extra AS SELECT NULL AS key, line, more AS times FROM uneven WHERE more > 0
 """
-# With a key. Candidates: of each partition the results that may have become the row. One that the store may have refused does not count
-# before another that it has taken.
+# With a key. A candidate is a result that may have become the row of its key: in each partition the first or last result that the store has
+# certainly taken, and every optional one that would have replaced it.
 _DIFFER_BY_KEY = """
 CREATE TEMP TABLE candidate AS SELECT * EXCLUDE (bound) FROM (
   SELECT *, {pick}(seq) FILTER (WHERE NOT optional) OVER (PARTITION BY key, part) AS bound FROM computed
@@ -87,8 +88,12 @@ class _Extra(NamedTuple):
 
 class UnorderedRows:
     """
-    The rows of one destination. *keeps*: of several results with the same *key* all are rows, the first is, or the last; *where* is what
-    differences call the destination. To be closed.
+    The rows of one destination; they must be closed.
+
+    Args:
+        where: The destination's name in differences.
+        key: The columns that identify a row.
+        keeps: Whether all results with the same key are rows, or only the first one, or only the last one.
     """
 
     def __init__(self, where: str, key: Sequence[str] = (), keeps: Keeps = "all") -> None:
@@ -106,7 +111,7 @@ class UnorderedRows:
         self._folder.cleanup()
 
     def add_standing(self, rows: pa.Table) -> None:
-        """Take rows as they stand."""
+        """Take the next standing rows."""
         self._insert("standing", rows, rows.column_names)
         self.standing += len(rows)
 
@@ -119,30 +124,31 @@ class UnorderedRows:
         key: pa.Array,
         optional: Mask | None = None,
     ) -> None:
-        """Take rows as they should stand, with what is known of each result; an *optional* one may stand, or may not."""
+        """Take the next computed rows, with the number, time and record key of each result; an *optional* one may stand or not."""
         is_optional = np.zeros(len(rows), dtype=bool) if optional is None else optional
+        # In the order of the columns of table "computed"; the prefix keeps the names apart from those of the rows.
         known = {"part": np.full(len(rows), part), "seq": seq, "us": system_us, "key": key, "optional": is_optional}
-        columns, more = rows.column_names, [f"tidegate {name}" for name in known]
-        for name, column in zip(more, known.values(), strict=True):
+        columns, known_columns = rows.column_names, [f"tidegate {name}" for name in known]
+        for name, column in zip(known_columns, known.values(), strict=True):
             rows = rows.append_column(name, pa.array(column) if isinstance(column, np.ndarray) else column)
-        self._insert("computed", rows, columns, more)
+        self._insert("computed", rows, columns, known_columns)
         self.computed += len(rows)
 
     def sha256(self) -> bytes:
-        """Return the digest of the rows as they stand."""
+        """Return the digest of the standing rows."""
         digest = hashlib.sha256()
         for lines in self._database.sql("SELECT line || chr(10) FROM standing ORDER BY line").to_arrow_reader(_FETCHED_ROWS):
             digest.update("".join(lines.column(0).to_pylist()).encode())
         return digest.digest()
 
-    def differences(self, *, has_strangers: bool = False, expires: bool = False) -> tuple[int, list[RowDifference]]:
+    def differences(self, *, is_shared: bool = False, expires: bool = False) -> tuple[int, list[RowDifference]]:
         """
-        Return how many rows differ, and the first of these. *has_strangers*: rows that are no results may stand there too; *expires*: rows
+        Return how many rows differ, and the first differences. *is_shared*: results of other topics may stand there too; *expires*: rows
         with a key may be gone.
         """
-        ends = ("min", "<=") if self._keeps == "first" else ("max", ">=")
-        self._database.execute(_DIFFER if self._keeps == "all" else _DIFFER_BY_KEY.format(pick=ends[0], reaches=ends[1]))
-        if has_strangers:
+        pick, reaches = ("min", "<=") if self._keeps == "first" else ("max", ">=")
+        self._database.execute(_DIFFER if self._keeps == "all" else _DIFFER_BY_KEY.format(pick=pick, reaches=reaches))
+        if is_shared:
             self._database.execute("DELETE FROM extra WHERE key IS NULL OR key NOT IN (SELECT key FROM missing)")
         if expires:
             self._database.execute("DELETE FROM missing WHERE key NOT IN (SELECT key FROM standing)")
@@ -155,26 +161,26 @@ class UnorderedRows:
         ]
         return max(count[0] for count in counts if count), list(self._pair(missing, extra))[:_SHOWN]
 
-    def _insert(self, table: str, rows: pa.Table, columns: Sequence[str], more: Sequence[str] = ()) -> None:
+    def _insert(self, table: str, rows: pa.Table, columns: Sequence[str], known_columns: Sequence[str] = ()) -> None:
         if not len(rows):
             return
-        values = [_object(self._key) if self._key else "NULL", _object(columns), *map(_quote, more)]
+        values = [_object(self._key) if self._key else "NULL", _object(columns), *map(_quote, known_columns)]
         self._database.register("piece", _with_texts(rows))
         self._database.execute(f"INSERT INTO {table} SELECT {', '.join(values)} FROM piece")
         self._database.unregister("piece")
 
     def _pair(self, missing: Sequence[_Missing], extra: Sequence[_Extra]) -> Iterator[RowDifference]:
-        """Yield the differences: a missing and an extra row of one key, or with most values in common, are one row that was changed."""
-        left = list(extra)
+        """Yield the differences: a missing and an extra row with the same key, or with most values in common, are one changed row."""
+        unpaired = list(extra)
         for result in missing:
-            found = max(left, key=lambda row: _likeness(row, result), default=None)
+            most_alike = max(unpaired, key=lambda row: _likeness(row, result), default=None)
             should = Row(result.seq, result.system_us, result.record_key, result.line.encode())
-            if found is not None and _likeness(found, result) >= 0.5:
-                left.remove(found)
-                yield RowDifference(self.where, result.part, -1, "changed", _standing_row(found), should)
+            if most_alike is not None and _likeness(most_alike, result) >= 0.5:
+                unpaired.remove(most_alike)
+                yield RowDifference(self.where, result.part, -1, "changed", _standing_row(most_alike), should)
             else:
                 yield RowDifference(self.where, result.part, -1, "missing", None, should)
-        yield from (RowDifference(self.where, -1, -1, "extra", _standing_row(row), None) for row in left)
+        yield from (RowDifference(self.where, -1, -1, "extra", _standing_row(row), None) for row in unpaired)
 
 
 def _standing_row(row: _Extra) -> Row:
@@ -198,7 +204,7 @@ def _object(columns: Sequence[str]) -> str:
 
 
 def _with_texts(rows: pa.Table) -> pa.Table:
-    """Return rows with times as text: what DuckDB makes of them depends on the time zone of the machine."""
+    """Return rows with times as text: DuckDB would write them in the time zone of the machine."""
     for place, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
             text = pc.replace_substring(rows.column(place).cast(pa.string()), " ", "T", max_replacements=1)

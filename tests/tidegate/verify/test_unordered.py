@@ -130,5 +130,5 @@ def test_a_result_that_may_have_been_refused_may_stand_or_not() -> None:
 def test_rows_of_others_are_passed_over_where_they_may_be() -> None:
     """Missing rows are found all the same."""
     with rows_of(ROWS, [*ROWS[1:], ("stranger", 0, None, 0)]) as rows:
-        count, differences = rows.differences(has_strangers=True)
+        count, differences = rows.differences(is_shared=True)
         assert (count, [each.kind for each in differences]) == (1, ["missing"])
