@@ -1,8 +1,8 @@
 """
-Questions to the brokers about topics and offsets, and creation of topics.
+Asks the brokers about topics and offsets, and creates topics.
 
-Law: every call has a time limit. If no broker answers it raises :class:`UnreachableError` with the address and, if known, the reason;
-:mod:`tidegate.kafka.failures` explains denials.
+Law: every call has a time limit. If no broker answers, it raises :class:`UnreachableError` with the address and, if known, the reason;
+for missing rights see :mod:`tidegate.kafka.failures`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NO_ANSWER = {
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
 }
-_MET_BY_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
+_HANDLED_BY_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
 # How long a running job waits for an answer, seconds.
 ANSWER_S = 5.0
 _TRY_S = 1.0
@@ -111,8 +111,7 @@ class Admin:
     def check_reachable(self) -> None:
         """
         Return when a broker answers. Raises UnreachableError: none does within the time limit, or within a second if the connection is
-        refused or the name unknown (TG-KAFKA-UNREACHABLE); at
-        once if the login (TG-KAFKA-AUTH) or a certificate is rejected (TG-KAFKA-TLS).
+        refused or the name unknown (TG-KAFKA-UNREACHABLE); at once: the login (TG-KAFKA-AUTH) or a certificate (TG-KAFKA-TLS) is rejected.
         """
         deadline_s = time.monotonic() + self._timeout_s
         refused_until_s = min(time.monotonic() + REFUSED_S, deadline_s)
@@ -219,7 +218,7 @@ class Admin:
         Args:
             retention_us: How long events are retained, by system timestamp; None: for ever.
             record_bytes_max: Largest record of the topic that it is made from.
-            setting: By which setting the number of partitions may be another one; empty: it follows from the query.
+            setting: The setting that chooses the number of partitions; empty: the query decides it.
 
         Raises:
             RefusedError: It exists with another number of partitions, or with settings that would lose or refuse events.
@@ -227,7 +226,7 @@ class Admin:
         wanted = {
             **ORDERED_TOPIC_CONFIG,
             "retention.ms": "-1" if retention_us is None else str(retention_us // 1000),
-            # The limit is one of batches, compressed or not, however small their records are.
+            # Kafka applies this limit to batches, compressed or not.
             "max.message.bytes": str(max(record_bytes_max, int(PRODUCER["batch.size"])) + HEADER_ROOM_BYTES),
         }
         topic = self.ensure(name, partitions, wanted, replication_factor)
@@ -248,8 +247,8 @@ class Admin:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         wanted = {TopicPartition(*partition): spec for partition in partitions}
         if wanted and not self._has_connected:
-            # With its first metadata librdkafka closes the connection to a bootstrap server; a question about leaders that is under way
-            # there is lost, and list_offsets asks it again after three seconds only.
+            # When librdkafka has its first metadata it closes the connection to the bootstrap server. A question about leaders that is
+            # under way there is lost, and list_offsets repeats it only after three seconds.
             self._learn_leaders()
 
         def ask() -> dict[tuple[str, int], Any]:
@@ -271,7 +270,7 @@ class Admin:
         try:
             return retry_until_led(ask) if wanted else {}
         except UnreachableError:
-            # A client that waits for a leader of which it knows too little says the same: the next call is to know more.
+            # A client that does not know the leaders fails in the same way: the next call shall know them.
             self._learn_leaders()
             raise
 
@@ -309,7 +308,7 @@ class Admin:
             answer = ask()
         except KafkaException as error:
             failure = error.args[0]
-            if failure.code() in _MET_BY_CALLERS:
+            if failure.code() in _HANDLED_BY_CALLERS:
                 raise
             if failure.code() in _NO_ANSWER:
                 raise self._unreachable_error() from error
@@ -334,8 +333,8 @@ class Admin:
 
 def check_readable(topic: Topic, *, is_ordered: bool) -> None:
     """
-    Raise RefusedError (TG-TOPIC-CONFIG) if what a topic was given is not all found again: one that is compacted loses records in the midst
-    of its log, so a replay would differ; an ordered one stamped by the broker cannot be searched by System.Timestamp.
+    Raise RefusedError (TG-TOPIC-CONFIG) if a replay of a topic could not find all of its records. A compacted topic loses records in the
+    middle of its log. An ordered topic with the broker's timestamps cannot be searched by System.Timestamp.
     """
     policy = topic.config.get("cleanup.policy", "")
     wrong = {"cleanup.policy": policy} if "compact" in policy else {}

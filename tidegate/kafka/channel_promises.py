@@ -1,9 +1,9 @@
 """
-The end of an ordered topic: the current promises of its channels, which are the last valid CTI of each, and whether its run has ended.
+The end of an ordered topic: the last valid CTI of each channel, which is its current promise, and whether the topic's run has ended.
 
-Law: the result equals a walk over the whole topic by the reader's rule (:mod:`ordering.protocol.resume`). Only a tail is read, and a longer
-one until it has a CTI of each channel. That is enough, because every event below a CTI's ``n`` was acknowledged before the CTI was written
-(spec section 4, writer).
+Law: the result equals a walk over the whole topic by the reader's rule (:mod:`ordering.protocol.resume`). Only a tail is read, a longer one
+each time until it has a CTI of each channel. That is enough, because every event below a CTI's ``n`` was acknowledged before the CTI was
+written (spec section 4, writer).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_
 from ordering.ticks import INFINITY
 from tidegate.kafka.ranges import RangeReader, Records
 
-# For errors of ingest: the way to write to another topic.
+# The advice in ingest's errors for writing to another topic.
 OTHER_TOPIC_FIX = "set ordered_topic to a topic that is not there yet"
 # The last CTI of each channel that has one: by roster number, then by output partition.
 Promises = dict[int, dict[int, Cti]]
 
-# So many records at the end of a partition are read where its last CTIs are wanted and need not all be there.
+# So many records at the end of a partition are read for its last CTIs if some of them may be missing.
 TAIL_RECORDS = 1_000
 _FIRST_TAIL = 5_000
 _GROWTH = 8
@@ -70,7 +70,7 @@ def last_ctis(
 
 def _add_promises(promises: Promises, partition: int, walk: LastPromises) -> None:
     for number, cti in walk.promises.items():
-        # The listed substreams do not matter for the progress of events.
+        # How far events have come does not depend on the listed substreams.
         promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
 
 
@@ -88,7 +88,7 @@ def ended_error(topic: str, other_topic_fix: str = OTHER_TOPIC_FIX) -> RefusedEr
 
 
 def tail_starts(start: int, end: int) -> Iterator[int]:
-    """Yield where ever longer tails of a partition begin; the last is the partition as a whole, from *start* to *end*."""
+    """Yield the first offsets of ever longer tails of the partition [*start*, *end*); the last tail is all of it."""
     length = _FIRST_TAIL
     while end - length > start:
         yield end - length
@@ -112,12 +112,12 @@ def _is_complete(walk: LastPromises) -> bool:
 
 
 def log_of(records: Records, topic: str, partition: int) -> Log:
-    """Return records of an ordered partition, read with headers, as the reader's rule takes them. ProtocolError: one is malformed."""
+    """Return records of an ordered partition, read with headers, as input of the reader's rule. Raises ProtocolError: one is malformed."""
     assert records.header is not None, "events are known by their headers"
     rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)
     table = decode_event_headers(records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES)))
-    columns = [table[name].astype(np.int64) for name in ("number", "seq", "system_us")]
-    return Log(records.offset[rows], columns[0], columns[1], columns[2], list(ctis_of(records, topic, partition)))
+    number, seq, system_us = (table[name].astype(np.int64) for name in ("number", "seq", "system_us"))
+    return Log(records.offset[rows], number, seq, system_us, list(ctis_of(records, topic, partition)))
 
 
 def has_ended(

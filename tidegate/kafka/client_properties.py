@@ -35,7 +35,7 @@ PRODUCER = {
     "enable.idempotence": "true",
     "enable.gapless.guarantee": "true",
     "message.timeout.ms": "0",
-    # Brokers make a missing topic by default: one that was deleted under a job would be there again at once, without what stood in it.
+    # By default brokers create a missing topic: one that was deleted under a running job would be back at once, and empty.
     "allow.auto.create.topics": "false",
     "delivery.report.only.error": "true",
     # Every task flushes at its end, whatever this value; until then lingering makes larger batches for many partitions.
@@ -44,7 +44,7 @@ PRODUCER = {
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "65536",
-    # Librdkafka's greatest: what is too large is decided by Tidegate before, by the topics' limits.
+    # The most that librdkafka allows. Tidegate has already checked each record against its topic's limit.
     "message.max.bytes": "1000000000",
     "compression.type": "lz4",
     "log_level": "2",

@@ -1,9 +1,9 @@
 """
-Dead letters: what a job cannot use, written to a topic of its own with reason and origin.
+Dead letters: records, rows and results that a job cannot use, written to a topic of their own with reason and origin.
 
-Law: a dead letter always fits, and writing one never ends a job because of its size. What is too large is cut; its headers then say how
-large key and value were, and the hash of what was cut. The raw record stays where it is, and the origin names it. A letter that has been
-flushed is in the topic; after a crash it may be there twice.
+Law: a dead letter always fits, and writing one never ends a job because of its size. A key or value that is too large is cut; headers then
+give its full size and the SHA-256 of the whole. The origin names the raw record, which stays in its topic. A flushed letter is in its
+topic; after a crash it may be there twice.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tidegate.observe.logs import get_logger
 
 Octets = bytes | memoryview
 
-# Bytes of a batch with one record, besides key, value and headers; and of a header besides name and value: at most.
+# The most bytes that a batch of one record has besides key, value and headers; and that a header has besides name and value.
 _RECORD_ROOM_BYTES, _HEADER_ROOM_BYTES = 128, 10
 # Most bytes that the reason of a cut letter may take: an error of a package may quote a whole value.
 _REASON_BYTES_MAX = 500
-# The limit under which only headers are left.
+# A limit that leaves only the headers of a letter.
 _POINTER = 0
-# Letters are kept until they are acknowledged, so that they can be sent again smaller: at most so many, and about so many bytes.
+# Letters are kept until they are acknowledged, because they may have to be sent again smaller: at most so many, with about so many bytes.
 _KEPT_LETTERS_MAX, _KEPT_BYTES_MAX = 10_000, 16 * 2**20
 # A refused letter must not stop others, so nothing is gapless; and the queue must have room for the largest letter.
 _PRODUCER = {"enable.gapless.guarantee": "false", "enable.idempotence": "false", "queue.buffering.max.kbytes": "98304"}
@@ -73,15 +73,15 @@ class DeadLetter:
 
     @property
     def size_bytes(self) -> int:
-        """Most bytes that the letter takes as a batch of one record, uncompressed."""
+        """The most bytes that the letter takes as an uncompressed batch of one record."""
         headers = sum(len(name) + len(octets or b"") + _HEADER_ROOM_BYTES for name, octets in self.headers)
         return _RECORD_ROOM_BYTES + headers + len(self.key or b"") + len(self.value or b"")
 
     def cut(self, bytes_max: int) -> DeadLetter:
         """
-        Return the letter as it fits into *bytes_max* bytes, in memory of its own; with empty key and value if not even its headers fit.
+        Return a copy of the letter, cut to *bytes_max* bytes; its key and value are empty if not even the headers fit.
 
-        The value is cut first, then the key, to no less than half of the room that they have together. A letter cut twice is as if cut once
+        The value is cut first, then the key, to no less than half of the room of both. Cutting twice gives the same letter as cutting once
         to the smaller size.
         """
         if self.uncut is None and self.size_bytes <= bytes_max:
@@ -101,9 +101,8 @@ def _bytes(octets: Octets | None, count: int | None = None) -> bytes | None:
 
 def ensure_dead_letter_topic(admin: Admin, name: str, retention_us: int | None, bytes_max: int, replication_factor: int) -> int:
     """
-    Create the topic unless it exists; return the size in bytes that its letters are cut to. An existing topic keeps its settings: letters
-    are cut to the smaller of *bytes_max* and its own limit. Raises RefusedError (TG-TOPIC-CONFIG): it is compacted, and takes no letter
-    without a key.
+    Create the topic unless it exists; return the size in bytes to which its letters are cut: *bytes_max*, or the limit of an existing topic
+    if it is smaller. Raises RefusedError (TG-TOPIC-CONFIG): the topic is compacted, so it takes no letter without a key.
     """
     kept = {"cleanup.policy": "delete", "retention.ms": "-1" if retention_us is None else str(retention_us // 1000)}
     topic = admin.ensure(name, 1, {**kept, "max.message.bytes": str(bytes_max)}, replication_factor)
@@ -113,10 +112,10 @@ def ensure_dead_letter_topic(admin: Admin, name: str, retention_us: int | None, 
 
 class DeadLetterWriter:
     """
-    Writes the dead letters of one topic with a producer of its own: what the broker refuses here does not concern the events.
+    Writes the dead letters of one topic with a producer of its own, so a refused letter does not stop events.
 
-    *bytes_max* is the topic's limit when the job started. If the broker refuses a letter all the same, letters are cut to the topic's
-    present limit, then to their headers; if it takes not even these, they are logged and left out.
+    *bytes_max* is the topic's limit when the job started. If the broker still refuses a letter, letters are cut to the topic's present
+    limit, then to their headers; if it refuses even these, they are logged and left out.
     """
 
     def __init__(self, properties: Mapping[str, str], topic: str, bytes_max: int) -> None:
@@ -153,7 +152,7 @@ class DeadLetterWriter:
     def _has_written(self, limit: int) -> bool:
         """Write all letters, which are cut to *limit*; return whether the broker took them."""
         if self._producer is None:
-            # A limit holds for a batch of records too.
+            # The topic's limit holds for a batch of records too.
             batch_bytes = max(min(limit, _BATCH_BYTES_MAX) - _BATCH_ROOM_BYTES, 1)
             self._producer = GaplessProducer(self._properties, {**_PRODUCER, "batch.size": str(batch_bytes)})
         try:
@@ -183,7 +182,7 @@ class DeadLetterWriter:
         return _POINTER if limit > _POINTER else None
 
     def close(self) -> None:
-        """Disconnect; letters that are kept stay so."""
+        """Disconnect; letters that are not flushed are kept."""
         if self._producer is not None:
             self._producer.discard()
             self._producer = None

@@ -1,8 +1,8 @@
 """
-Kafka's refusals in words that a user can act on: a missing right, a password or a certificate that is not accepted.
+Turns Kafka's refusals into errors that a user can act on: a missing right, a rejected password or certificate.
 
-Law: :func:`is_hopeless` separates errors that only a person can fix from those that may pass, so that no job waits for ever. A denial names
-the topic, the operation and the command that allows it. No error text contains a secret.
+Law: :func:`is_hopeless` separates errors that only a person can fix from those that may pass, so no job waits for ever. The error of a
+missing right names the topic, the operation and the command that allows it. No error text contains a secret.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ _DENIALS = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _LOGIN_ERRORS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
-# One side rejects the other's certificate. librdkafka reports the brokers' TLS alert as a broken connection, and sometimes its own refusal
-# too.
+# One side rejects the other's certificate. librdkafka reports the brokers' rejection as a broken connection, and sometimes its own too.
 _TLS_REFUSAL = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
-# How long an attempt took, and how often the same was seen: "(after 0ms in state CONNECT, 1 identical error(s) suppressed)".
+# The end of librdkafka's texts: "(after 0ms in state CONNECT, 1 identical error(s) suppressed)".
 _LOG_SUFFIX = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)$")
 _HANDSHAKE_S = 2.0
 _KAFKA_PORT = 9092
@@ -44,9 +43,7 @@ def is_denial(error: KafkaError | None) -> bool:
     return error is not None and error.code() in _DENIALS
 
 
-def kafka_failure(
-    error: KafkaError, where: str, operation: str = "", topic: str = "", properties: Mapping[str, str] | None = None
-) -> TidegateError:
+def kafka_failure(error: KafkaError, where: str, operation: str = "", topic: str = "", *, properties: Mapping[str, str]) -> TidegateError:
     """
     Return the exception for a librdkafka error that waiting will not fix.
 
@@ -55,21 +52,20 @@ def kafka_failure(
         operation: The attempted operation by Kafka's name: Read, Write, Create, Describe, DescribeConfigs.
         topic: The topic of the operation; default: *where*.
     """
-    known_properties = properties or {}
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and operation:
-        return kafka_denial(Right(operation, topic or where), known_properties)
+        return kafka_denial(Right(operation, topic or where), properties)
     if error.code() in _DENIALS:
-        what = f"the brokers deny {kafka_principal(known_properties)} something: {error_text(error)}"
+        what = f"the brokers deny {kafka_principal(properties)} something: {error_text(error)}"
         return RefusedError(what, code="TG-KAFKA-DENIED", where=where, fix="give it the rights that docs/security.md lists for its stage")
     if error.code() in _LOGIN_ERRORS:
-        return _login_failure(error, known_properties)
+        return _login_failure(error, properties)
     if error.code() == KafkaError._SSL or _TLS_REFUSAL.search(error.str()):
-        return _tls_failure(error, known_properties)
+        return _tls_failure(error, properties)
     return TidegateError(f"Kafka refused: {error_text(error)}", code="TG-KAFKA", where=where, fix="see the broker's log")
 
 
 def error_text(error: KafkaError) -> str:
-    """Return librdkafka's text without secrets, the name of its thread, and what it counts for its own log."""
+    """Return librdkafka's text without secrets, thread name and counters."""
     text = _LOG_SUFFIX.sub("", scrub(error.str()))
     return text.partition("/bootstrap: ")[2] or text
 
@@ -101,7 +97,7 @@ def _tls_failure(error: KafkaError, properties: Mapping[str, str]) -> Unreachabl
 
 
 class LastError:
-    """The last connection error of a client, from ``error_cb``: librdkafka's other calls do not give the reason why no broker answers."""
+    """The last connection error of a client, from ``error_cb``: only there does librdkafka say why no broker answers."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = properties
@@ -116,7 +112,7 @@ class LastError:
         self.error = None
 
     def is_refusal(self) -> bool:
-        """Return whether nobody listens there, or nobody knows the name: a broker that is slow shows neither."""
+        """Return whether the port is closed or the host name unknown; a slow broker causes neither."""
         return self.error is not None and (self.error.code() == KafkaError._RESOLVE or "Connection refused" in self.error.str())
 
     def hopeless_failure(self) -> TidegateError | None:
@@ -128,8 +124,8 @@ class LastError:
 
 def certificate_problem(properties: Mapping[str, str]) -> str:
     """
-    Return the problem with the certificate of the first broker in the list; empty if Python finds none. librdkafka reports all reasons of a
-    failed handshake alike, so Python's TLS repeats it; no data is sent.
+    Return the problem with the certificate of the first broker in the list; empty if Python finds none. librdkafka has one text for all
+    failed handshakes, so Python repeats the handshake; no data is sent.
     """
     try:
         context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem"))

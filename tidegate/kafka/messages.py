@@ -20,8 +20,8 @@ from ordering.columns.payload_columns import Payload
 from tidegate.kafka.records import ALL_HEADERS, OWN_HEADERS, UNASSIGNED, Columns, Fetched, Framed, Records
 
 
-class _Fetched(NamedTuple):
-    """A record that was fetched: its headers, if they are asked for, and its value, framed if that is."""
+class _FetchedRecord(NamedTuple):
+    """A record of the client's queue: its headers, empty unless they are needed, and its value, framed if frames are asked for."""
 
     message: Message
     headers: Headers
@@ -34,7 +34,7 @@ class MessageConsumer:
     def __init__(self, properties: Mapping[str, str], topic: str, partition: int, headers: bool, framed: Framed = ()) -> None:
         self._topic, self._partition, self._headers, self._framed = topic, partition, headers, framed
         self._consumer = Consumer(dict(properties))
-        self._fetched: list[_Fetched] = []
+        self._fetched: list[_FetchedRecord] = []
 
     def assign(self, offset: int) -> None:
         self._fetched = []
@@ -79,17 +79,17 @@ class MessageConsumer:
         own = [_header_column(name, [headers for _, headers, _ in fetched]) if self._headers else None for name in OWN_HEADERS]
         return Records(offset, stamp, key, value, *own, is_framed=bool(self._framed))
 
-    def _read(self, message: Message) -> _Fetched:
+    def _read(self, message: Message) -> _FetchedRecord:
         headers = _headers(message) if self._headers or self._framed else []
         value = message.value()
         if not self._framed:
-            return _Fetched(message, headers, value)
+            return _FetchedRecord(message, headers, value)
         if self._framed == ALL_HEADERS:
             framed = [header for header in headers if header[0] not in OWN_HEADERS]
         else:
             last = dict(headers)
             framed = [(name, octets) for name in self._framed if (octets := last.get(name)) is not None]
-        return _Fetched(message, headers, frame_payload(framed, value))
+        return _FetchedRecord(message, headers, frame_payload(framed, value))
 
 
 def _offset(message: Message) -> int:
@@ -98,17 +98,17 @@ def _offset(message: Message) -> int:
     return offset
 
 
-# Called from C, where Python looks for errors after each call; in loops of Python it may not.
+# methodcaller calls from C, where Python checks for an exception after each call; in its own loops it may miss one.
 _call_headers = methodcaller("headers")
 
 
 def _headers(message: Message) -> Headers:
-    """Return the headers of a record whose names are UTF-8. It may be asked once for each message."""
+    """Return a record's headers, without those whose names are no UTF-8. To be called once for each message."""
     try:
         headers: Any = _call_headers(message) or ()
     except SystemError:
-        # A name is no UTF-8. confluent-kafka has made null pointers of such names, which crash whoever reads the pairs that they are in;
-        # the garbage collector passes over them, and sees what is in a pair or list from its end.
+        # A name is no UTF-8. confluent-kafka has put a null pointer in its place, and reading the pair that holds it crashes. The garbage
+        # collector passes over null pointers; it returns the contents of a pair or list from the last to the first.
         pairs = [gc.get_referents(pair)[::-1] for pair in reversed(gc.get_referents(_call_headers(message)))]
         headers = [pair for pair in pairs if len(pair) > 1]
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]

@@ -1,8 +1,8 @@
 """
-The Python side of ``native.c``: Kafka by whole columns, through the librdkafka that confluent-kafka brings.
+The Python side of ``native.c``: reads and writes Kafka by whole columns, through the librdkafka that comes with confluent-kafka.
 
-Law: the same records are read and written without it. If it is not compiled, finds no librdkafka, or ``kafka.native = "off"``, readers and
-writers use confluent-kafka's message objects, which are slower.
+Law: the same records are read and written without it. If ``native.c`` is not compiled or finds no librdkafka, or if
+``kafka.native = "off"``, readers and writers use confluent-kafka's message objects (:mod:`tidegate.kafka.messages`), which are slower.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _WrittenColumn(ctypes.Structure):
 
 @cache
 def load_library() -> ctypes.CDLL | None:
-    """Return ``native.c`` with librdkafka opened, or None (logged once); tried once per process."""
+    """Return the compiled ``native.c`` with librdkafka opened, or None, which is logged; each process tries once."""
     compiled = next(iter(sorted(Path(__file__).parent.glob("_native*.so"))), None)
     if compiled is None:
         _log.info("reading and writing Kafka record by record: the native part was not compiled", fix="install where there is a C compiler")
@@ -132,7 +132,7 @@ _open_clients: weakref.WeakSet[_Client] = weakref.WeakSet()
 
 
 class _Client:
-    """A librdkafka client, closed once: at the latest when the process ends, because its threads must not outlive it."""
+    """A librdkafka client. It is closed once, at the latest when the process ends, because its threads must not outlive it."""
 
     def __init__(self, native: ctypes.CDLL, make: Callable[..., int | None], close: Callable[[int], None]) -> None:
         self._native, self._close, self._process = native, close, os.getpid()
@@ -178,7 +178,8 @@ class NativeSource(_Client):
     """Connections to the brokers, shared by consumers of any number of partitions; queue limits in *properties* hold for each partition."""
 
     def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str]) -> None:
-        # Handles, not weak references: if both are garbage, weak references are cleared before either object is closed.
+        # Handles instead of weak references: if source and consumer become garbage together, weak references are cleared before either is
+        # closed.
         self._consumers: set[int] = set()
         super().__init__(native, lambda text: native.tg_source_new(*_c_properties(properties), text), native.tg_source_close)
 
@@ -187,7 +188,7 @@ class NativeSource(_Client):
         Return the consumer of a partition; only one may be open. *headers*: read Tidegate's headers; *rows*: most records per fetch;
         *framed*: headers to put before values.
         """
-        consumer = NativeConsumer(self, self._native, self._open, (topic, partition), headers, rows, framed)
+        consumer = NativeConsumer(self, self._native, self._open, topic, partition, headers, rows, framed)
         self._consumers.add(consumer.handle)
         return consumer
 
@@ -211,10 +212,17 @@ class NativeConsumer(_Client):
     """Reads the records of one partition as columns; made by :meth:`NativeSource.open_consumer`."""
 
     def __init__(
-        self, source: NativeSource, native: ctypes.CDLL, opened: int, of: tuple[str, int], headers: bool, rows: int, framed: Framed
+        self,
+        source: NativeSource,
+        native: ctypes.CDLL,
+        source_handle: int,
+        topic: str,
+        partition: int,
+        headers: bool,
+        rows: int,
+        framed: Framed,
     ) -> None:
         self.source, self._headers = source, headers
-        topic, partition = of[0].encode(), of[1]
         # The native part keeps pointers to these names.
         self._names = [name.encode() for name in OWN_HEADERS] if headers else [None, None]
         self._framed = _c_array(ctypes.c_char_p, [name.encode() for name in framed])
@@ -222,7 +230,7 @@ class NativeConsumer(_Client):
         self._piece = _Piece()
         super().__init__(
             native,
-            lambda text: native.tg_consumer_new(opened, topic, partition, rows, *self._names, self._framed, count, text),
+            lambda text: native.tg_consumer_new(source_handle, topic.encode(), partition, rows, *self._names, self._framed, count, text),
             source.close_consumer,
         )
 
@@ -296,9 +304,9 @@ class NativeProducer(_Client):
 
     def send(self, topic: str, events: Columns, first_row: int = 0) -> int:
         """
-        Queue events from *first_row* on, each with its one header, if there is one, and with the headers that stand before its value.
+        Queue events from *first_row* on, each with its own header, if it has one, and with the headers that stand before its value.
 
-        Return the first row not queued: the number of rows, or the row for which there was no room or that :attr:`failed`.
+        Return the first row that was not queued: the queue was full, or the row failed (:attr:`failed`); the number of rows if all were.
         """
         headers = events.headers
         width = 0 if headers is None else headers.type.byte_width

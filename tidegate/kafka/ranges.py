@@ -1,9 +1,9 @@
 """
 Reading exact ranges of a Kafka partition, with a consumer that keeps its position between batches.
 
-Law: ``read(start, end)`` yields exactly the partition's records with ``start <= offset < end``, in offset order, however often and in
-whatever pieces it is called. A new consumer costs 50 to 100 ms, so each worker process keeps its connections for all partitions; records
-fetched beyond a range are kept for the next one.
+Law: ``read(start, end)`` yields exactly the partition's records with ``start <= offset < end``, in offset order, whatever was read before.
+A new consumer costs 50 to 100 ms, so each worker process keeps its connections for all partitions. Records fetched beyond a range are kept
+for the next one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHUNK_EVENTS = 50_000
 CHUNK_BYTES = 16 * 2**20
 PREFETCH_BYTES = 16 * 2**20
 PREFETCH_BYTES_ALL = 128 * 2**20  # most bytes fetched ahead in one worker, however many partitions it reads
-# Most records fetched ahead with PREFETCH_BYTES, fewer in proportion with less: a record takes some 300 bytes besides its own.
+# The most records fetched ahead, with PREFETCH_BYTES; in proportion with fewer bytes. A record takes some 300 bytes more than its payload.
 _PREFETCH_EVENTS = 50_000
 _CHUNK_EVENTS_MAX = 100_000
 _NEAR = 50_000  # a range that begins at most this many offsets ahead is reached by reading on instead of a seek
@@ -50,8 +50,14 @@ _log = get_logger("kafka.reader")
 
 class RangeReader:
     """
-    Reads ranges of one partition, at most *prefetch_bytes* ahead. Without *own_connections* this process has one reader of the partition.
-    With *headers* it reads Tidegate's own; values come with those that *framed* names before them.
+    Reads ranges of one partition.
+
+    Args:
+        headers: Whether to read Tidegate's own headers.
+        prefetch_bytes: How much is fetched ahead, at most.
+        own_connections: Whether the reader connects by itself. If not, it shares connections, and must be this process's only reader of the
+            partition with these headers.
+        framed: The headers to put before each value.
     """
 
     def __init__(
@@ -71,27 +77,27 @@ class RangeReader:
             "queued.min.messages": str(events),
             "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
-        self._settings, self._has_own_connections = {**STEADY, **properties, **CONSUMER, **ahead}, own_connections
+        self._consumer_properties, self._has_own_connections = {**STEADY, **properties, **CONSUMER, **ahead}, own_connections
         self._headers, self._framed = headers, framed
         self._connect()
         self._position = -1
 
     def _connect(self) -> None:
-        library = native.usable_library()
+        library, properties = native.usable_library(), self._consumer_properties
         self._consumer: NativeConsumer | MessageConsumer
-        self._own: NativeConsumer | MessageConsumer | NativeSource
+        # What this reader has opened and must close.
+        self._opened: NativeConsumer | MessageConsumer | NativeSource
         if library is None:
-            settings = {**self._settings, "group.id": "tidegate"}
-            self._consumer = self._own = MessageConsumer(settings, self._topic, self._partition, self._headers, self._framed)
+            own = {**properties, "group.id": "tidegate"}
+            self._consumer = self._opened = MessageConsumer(own, self._topic, self._partition, self._headers, self._framed)
         else:
             is_own = self._has_own_connections
-            of = self._headers, self._framed
-            source = NativeSource(library, self._settings) if is_own else _shared_source(library, self._settings, of)
+            source = NativeSource(library, properties) if is_own else _shared_source(library, properties, self._headers, self._framed)
             self._consumer = source.open_consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX, self._framed)
-            self._own = source if is_own else self._consumer
+            self._opened = source if is_own else self._consumer
 
     def seek(self, offset: int) -> None:
-        """Go to an offset without reading what lies before it."""
+        """Go to an offset without reading the records before it."""
         self._consumer.assign(offset)
         self._position = offset
 
@@ -112,7 +118,7 @@ class RangeReader:
         yield from self._read_chunks(end, chunk, chunk_bytes, silence_max_s)
 
     def _skip(self, start: int, chunk: int, chunk_bytes: int) -> None:
-        """Read past records that another worker has read: most are fetched already, and a seek would wait for the broker."""
+        """Read past records that another worker has read: most of them are already fetched, and a seek would wait for the broker."""
         try:
             for _ in self._read_chunks(start, chunk, chunk_bytes):
                 pass
@@ -167,7 +173,7 @@ class RangeReader:
         self.close()
 
     def close(self) -> None:
-        self._own.close()
+        self._opened.close()
 
     def _handle_error(self, error: KafkaError, error_offset: int, end: int) -> None:
         code = error.code()
@@ -176,7 +182,7 @@ class RangeReader:
             if error_offset >= end:
                 self._position = end
         elif is_unreadable(error):
-            # Broken bytes behind the range are fetched ahead: they do not concern it.
+            # The broken bytes lie behind the range and were fetched ahead.
             if error_offset >= end:
                 self._position = end
                 return
@@ -188,11 +194,11 @@ class RangeReader:
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
             raise RefusedError("the topic is gone", code="TG-TOPIC-MISSING", where=f"{self._topic}-{self._partition}")
         elif error.fatal() or code == KafkaError._FATAL or is_denial(error):
-            raise kafka_failure(error, f"{self._topic}-{self._partition}", "Read", self._topic, self._properties)
+            raise kafka_failure(error, f"{self._topic}-{self._partition}", "Read", self._topic, properties=self._properties)
 
     def _raise_if_unreadable(self, offset: int) -> None:
-        """Raise TG-RECORD-UNREADABLE if broken bytes hide the records from an offset on: librdkafka says so only of compressed ones."""
-        batch = find_unreadable_batch(self._settings, self._topic, self._partition, offset)
+        """Raise TG-RECORD-UNREADABLE if broken bytes hide the records from *offset* on; librdkafka reports only broken compressed bytes."""
+        batch = find_unreadable_batch(self._consumer_properties, self._topic, self._partition, offset)
         if batch is not None:
             raise unreadable_error(self._topic, self._partition, offset, batch.end, batch.reason)
 
@@ -200,8 +206,9 @@ class RangeReader:
 _sources: dict[Any, NativeSource] = {}
 
 
-def _shared_source(library: ctypes.CDLL, properties: Mapping[str, str], headers: tuple[bool, Framed]) -> NativeSource:
-    name = headers, *sorted(properties.items())
+def _shared_source(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool, framed: Framed) -> NativeSource:
+    # A source has one consumer for each partition, so readers with other headers need another one.
+    name = headers, framed, *sorted(properties.items())
     if name not in _sources:
         _sources[name] = NativeSource(library, properties)
     return _sources[name]

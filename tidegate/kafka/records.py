@@ -21,8 +21,8 @@ from ordering.columns.payload_columns import Payload
 from ordering.protocol.facts import FACTS_HEADER_NAME
 from ordering.protocol.wire import HEADER_NAME
 
-# The headers that a reader puts before each value (:mod:`ordering.columns.framed_payloads`), by their names: the last one of each name that
-# has a value. ALL_HEADERS: every one but those that Tidegate writes itself.
+# The names of the headers that a reader puts before each value (:mod:`ordering.columns.framed_payloads`). Of several headers of one name it
+# takes the last. ALL_HEADERS: all headers but those that Tidegate writes itself.
 Framed = tuple[str, ...]
 ALL_HEADERS: Framed = ("*",)
 OWN_HEADERS = (HEADER_NAME, FACTS_HEADER_NAME)
@@ -89,5 +89,5 @@ class Columns(NamedTuple):
     is_framed: bool = False
 
 
-# The records, if any; whether a record at or beyond the end has arrived; the next error and its offset.
+# The result of a fetch: the records, if any; whether a record at or beyond the end has arrived; the next error and its offset.
 Fetched = tuple[Records | None, bool, KafkaError | None, int]

@@ -1,6 +1,6 @@
 """
-Batches that a partition holds and no consumer can read: their compressed bytes or their checksum are broken.
-Law: such a batch is an error, never a gap: records after it are read only if a user has said that it is to be skipped.
+Batches in a partition that no consumer can read, because their compressed bytes or their checksum are broken.
+Law: such a batch is an error, never a gap. Records after it are read only if a user skips it (``tidegate skip``).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from ordering.errors import RefusedError
 
 _UNREADABLE = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError.MSG_SIZE_TOO_LARGE}
 
-# Events of an ordered topic are numbered without gaps, so that readers notice a lost one: there is nothing to skip.
+# The advice for an ordered topic. Its records cannot be skipped: readers take a missing number for a lost event.
 WRITE_ANEW = "write the ordered topic anew from its raw topic, which gives the same events: add a second [inputs.NAME] over the raw topic "
 WRITE_ANEW += "with an ordered_topic of its own, run ingest for it, and the query over it into a new output"
 
 
 def is_unreadable(error: KafkaError | None) -> bool:
-    """Return whether records are there but cannot be read."""
+    """Return whether an error says that records exist and cannot be read."""
     return error is not None and error.code() in _UNREADABLE
 
 
 def next_readable(is_readable: Callable[[int], bool], offset: int) -> int:
-    """Return the first readable offset after the unreadable *offset*, which is in the one unreadable batch there."""
+    """Return the first readable offset after the unreadable *offset*; only one batch is taken to be unreadable there."""
     step = 1
     while not is_readable(offset + step):
         step *= 2
@@ -50,7 +50,7 @@ def unreadable_error(topic: str, partition: int, start: int, end: int, reason: s
 
 
 def error_of_ordered_topic(error: RefusedError) -> RefusedError:
-    """Return the error of a query that cannot read records of an ordered topic; what helps ingest with a raw topic does not help there."""
+    """Return the error with the advice for an ordered topic: that for raw topics does not help there. Other errors are returned as is."""
     if error.code not in ("TG-RECORD-UNREADABLE", "TG-RETENTION"):
         return error
     fix = WRITE_ANEW if error.code == "TG-RETENTION" else f"bring the bytes back from a replica or a backup; or {WRITE_ANEW}"

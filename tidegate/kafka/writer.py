@@ -32,7 +32,7 @@ from tidegate.kafka.native import NativeProducer
 from tidegate.kafka.records import Columns
 from tidegate.observe.logs import get_logger
 
-# Errors of records that only follow from an earlier failure of the producer.
+# Errors of records that are consequences of an earlier failure of the producer.
 _CONSEQUENCES = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
 _GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 TOO_LARGE = "TG-RECORD-TOO-LARGE"
@@ -47,7 +47,7 @@ _log = get_logger("kafka.writer")
 
 
 class GaplessProducer:
-    """Delivers everything in order or fails as a whole; overrides *properties* that would break this, but not *own* ones."""
+    """Delivers everything in order or fails as a whole. It overrides *properties* that would break this, but not *own_properties*."""
 
     def __init__(self, properties: Mapping[str, str], own_properties: Mapping[str, str] = MappingProxyType({})) -> None:
         self._properties, self._topics = properties, set[str]()
@@ -111,16 +111,17 @@ class GaplessProducer:
 
     def _raise_failure(self, topic: str) -> None:
         failed = self._producer.failed
-        if failed is not None:
-            if is_denial(failed) or failed.code() in _CONSEQUENCES:
-                # The first failure may concern another topic, or the producer itself.
-                for written in (topic, *self._topics - {topic}):
-                    raise_if_hopeless(self._properties, Right("Write", written))
-            if failed.code() in _GONE:
-                what = "a topic is not found: it was deleted, or its brokers are coming back"
-                fix = "start again: a dead-letter topic is made anew; of any other topic the start says what can be done"
-                raise UnreachableError(what, code="TG-TOPIC-MISSING", where=", ".join(sorted(self._topics)), fix=fix)
-            raise _record_error(failed, topic, self._properties)
+        if failed is None:
+            return
+        if is_denial(failed) or failed.code() in _CONSEQUENCES:
+            # The first failure may concern another topic, or the producer itself.
+            for written in (topic, *self._topics - {topic}):
+                raise_if_hopeless(self._properties, Right("Write", written))
+        if failed.code() in _GONE:
+            what = "a topic is not found: it was deleted, or its brokers are coming back"
+            fix = "start again: a dead-letter topic is made anew; of any other topic the start says what can be done"
+            raise UnreachableError(what, code="TG-TOPIC-MISSING", where=", ".join(sorted(self._topics)), fix=fix)
+        raise _record_error(failed, topic, self._properties)
 
 
 def _record_error(error: KafkaError, topic: str, properties: Mapping[str, str]) -> TidegateError:
