@@ -131,8 +131,9 @@ class Analysis(Operator):
             if partition not in groups:
                 keys = [self._columns.value(rows, key) for key in partition]
                 groups[partition] = Groups.of(group_numbers(subs, keys), system_us)
-            is_met = self._columns.condition_mask(rows, when)
-            chosen = is_met if among is None else among if is_met is None else is_met & among
+            chosen = self._columns.condition_mask(rows, when)
+            if among is not None:
+                chosen = among if chosen is None else chosen & among
             yield (partition, when), groups[partition].candidates(chosen)
 
     # Functions
@@ -224,5 +225,5 @@ def _visible_later(analytic: Analytic, candidates: Candidates) -> Mask:
     if analytic.function in ("lag", "last"):
         return candidates.newest_mask(max(analytic.rows_back, 1))
     if analytic.function == "isfirst":
-        return candidates.first_of_interval_mask(np.arange(len(candidates.meets)), analytic.limit_us)
-    return candidates.meets
+        return candidates.first_of_interval_mask(np.arange(len(candidates.is_candidate)), analytic.limit_us)
+    return candidates.is_candidate

@@ -73,24 +73,28 @@ def unmatched_rows(left: pa.Table, rows: Ticks, system_us: Ticks) -> pa.Table:
     return pa.table(_head(left, rows, system_us) | _columns(left, rows))
 
 
-def portions(pairs: Pairs, left_bytes: Ticks, right_bytes: Ticks) -> Iterator[Pairs]:
-    """Yield pairs in their order, in parts whose rows have about ``AT_ONCE_BYTES`` together; at least one part. -1: no right row."""
+def portions(pairs: Pairs, left_bytes: Ticks, right_bytes: Ticks) -> Iterator[slice]:
+    """Yield the slices of pairs whose rows have about ``AT_ONCE_BYTES`` together, in order; at least one. -1 stands for no right row."""
     left, right = pairs
     row_bytes = left_bytes[left] + (np.append(right_bytes, 0)[right] if len(right) else right)
     cuts = np.flatnonzero(np.diff(np.cumsum(row_bytes) // AT_ONCE_BYTES)) + 1
     for first, last in pairwise([0, *cuts.tolist(), len(row_bytes)]):
-        yield left[first:last], right[first:last]
+        yield slice(first, last)
 
 
-def filter_pairs(residual: Expr | None, left: pa.Table, right: pa.Table, pairs: Pairs, width: int) -> Pairs:
-    """Return the pairs for which the condition is true; if it fails on a pair, the pair does not match."""
-    if residual is None:
-        return pairs
-    table = join_rows(left, right, pairs, width, pairs[0])
-    leaves: dict[Expr, Variant] = {leaf: from_columns(table, f"s{leaf.index}") for leaf in residual.leaves() if isinstance(leaf, Slot)}
-    (verdict,), _ = evaluate([residual], leaves, table.num_rows)
-    is_met = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
-    return pairs[0][is_met], pairs[1][is_met]
+def meet_condition(
+    condition: Expr, left: pa.Table, right: pa.Table, pairs: Pairs, width: int, left_bytes: Ticks, right_bytes: Ticks
+) -> Mask:
+    """Return which pairs meet a condition; a pair on which it fails does not. Left rows have *width* columns."""
+    verdicts = []
+    for part in portions(pairs, left_bytes, right_bytes):
+        left_rows, right_rows = pairs[0][part], pairs[1][part]
+        # No condition reads the time of a pair, so any numbers take its place.
+        table = join_rows(left, right, (left_rows, right_rows), width, left_rows)
+        leaves: dict[Expr, Variant] = {leaf: from_columns(table, f"s{leaf.index}") for leaf in condition.leaves() if isinstance(leaf, Slot)}
+        (verdict,), _ = evaluate([condition], leaves, table.num_rows)
+        verdicts.append(pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False))
+    return np.concatenate(verdicts)
 
 
 def _head(left: pa.Table, rows: Ticks, system_us: Ticks) -> dict[str, pa.ChunkedArray]:

@@ -70,13 +70,13 @@ class Matches:
         """Return the matches of some of the asking rows."""
         return replace(self, asking=self.asking[chosen], start=self.start[chosen], count=self.count[chosen])
 
-    def pairs(self, pairs_max: int = PAIRS_MAX) -> Iterator[Pairs]:
-        """Yield all pairs, in portions."""
+    def pairs(self) -> Iterator[Pairs]:
+        """Yield all pairs, in portions of ``PAIRS_MAX``."""
         ends = np.cumsum(self.count)
         first = 0
         while first < len(ends):
             pairs_before = int(ends[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, pairs_before + pairs_max, side="right")))
+            last = max(first + 1, int(np.searchsorted(ends, pairs_before + PAIRS_MAX, side="right")))
             count = self.count[first:last]
             within = np.arange(int(ends[last - 1]) - pairs_before) - np.repeat(ends[first:last] - count - pairs_before, count)
             if len(within):

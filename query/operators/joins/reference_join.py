@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from query.columns.large_tables import text_bytes
-from query.operators.joins.joined_rows import add_keys, filter_pairs, has_computed_keys, have_all_keys, join_rows, keys_of, portions
+from query.operators.joins.joined_rows import add_keys, has_computed_keys, have_all_keys, join_rows, keys_of, meet_condition, portions
 from query.operators.joins.matching import PAIRS_MAX, KeyedRows, Matches, Pairs, find_matches
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX, Excess
 from query.operators.rows.instant_rows import InstantRows, due_rows
@@ -77,9 +77,9 @@ class ReferenceTableJoin(InstantRows):
             np.add.at(count, matched.asking, matched.count)
         row_bytes = text_bytes(rows)
         for first, last in pairwise([0, *(np.flatnonzero(np.diff(np.cumsum(count) // PAIRS_MAX)) + 1).tolist(), rows.num_rows]):
-            pairs = self._pairs_of_rows(rows, matches, count, first, last)
-            for left, right in portions(pairs, row_bytes, self._record_bytes):
-                yield join_rows(rows, self._records, (left, right), len(self.node.left.columns), system_us[left])
+            left, right = self._pairs_of_rows(rows, matches, count, first, last)
+            for part in portions((left, right), row_bytes, self._record_bytes):
+                yield join_rows(rows, self._records, (left[part], right[part]), len(self.node.left.columns), system_us[left[part]])
         excess = np.flatnonzero(count > self.pairs_max)
         if len(excess):
             yield Excess(excess, system_us[excess], count[excess] - self.pairs_max).failed_rows(rows, self.pairs_max)
@@ -108,11 +108,9 @@ class ReferenceTableJoin(InstantRows):
         """Return the pairs on which the other conditions of ON are true."""
         if self.node.residual is None:
             return pairs
-        parts = [
-            filter_pairs(self.node.residual, rows, self._records, part, len(self.node.left.columns))
-            for part in portions(pairs, text_bytes(rows), self._record_bytes)
-        ]
-        return np.concatenate([left for left, _ in parts]), np.concatenate([right for _, right in parts])
+        width, row_bytes = len(self.node.left.columns), text_bytes(rows)
+        is_met = meet_condition(self.node.residual, rows, self._records, pairs, width, row_bytes, self._record_bytes)
+        return pairs[0][is_met], pairs[1][is_met]
 
     def _keys(self, side: int) -> tuple[Expr, ...]:
         return tuple(pair[side] for pair in self.node.keys)

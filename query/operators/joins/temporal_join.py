@@ -28,14 +28,15 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
-from query.columns.large_tables import AT_ONCE_BYTES, text_bytes
+from query.columns.large_tables import text_bytes
 from query.operators.joins.joined_rows import (
     add_keys,
-    filter_pairs,
     has_computed_keys,
     have_all_keys,
     join_rows,
     keys_of,
+    meet_condition,
+    portions,
     select_columns,
     unmatched_rows,
 )
@@ -82,14 +83,17 @@ class _Side:
 
     @property
     def known(self) -> Mask:
+        """Which rows lie below the end of the slice."""
         return self.system_us < self.to_us
 
     @property
     def fresh(self) -> Mask:
+        """Which rows lie in the slice: their pairs with all known rows are due."""
         return self.known & (self.system_us >= self.from_us)
 
     @property
     def old(self) -> Mask:
+        """Which rows lie before the slice."""
         return self.known & (self.system_us < self.from_us)
 
 
@@ -211,7 +215,7 @@ class TemporalJoin(Operator):
         """Return the last instant of a result that depends on each row."""
         bounds = self.node.bounds
         if side == LEFT:
-            # Rows without a time hold the least int64, from which the bounds would overflow: 0 takes its place here, and they are set
+            # Rows without a time hold the least int64, from which the bounds would overflow: 0 takes its place, and their result is set
             # below.
             _, until = bounds.right_range(np.maximum(time_us, 0))
             last = np.maximum(system_us, until if self.node.outer else until - 1)
@@ -309,13 +313,14 @@ class TemporalJoin(Operator):
         if right is None:
             yield unmatched_rows(left.table, pairs.left, pairs.system_us)
             return
-        for part in _portions(left, right, pairs):
-            yield join_rows(left.table, right.table, (part.left, part.right), self._width, part.system_us)
+        for part in portions((pairs.left, pairs.right), left.row_bytes, right.row_bytes):
+            chosen = pairs.select(part)
+            yield join_rows(left.table, right.table, (chosen.left, chosen.right), self._width, chosen.system_us)
 
     # Pairs
 
     def _find_matches(self, left: _Side, right: _Side) -> Iterator[Matches]:
-        """Yield what gives the pairs whose later time lies in the slice; conditions are not evaluated yet."""
+        """Yield the matches whose pairs have their later time in the slice; conditions are not evaluated yet."""
         bounds = self.node.bounds
         fresh = left.rows(left.fresh)
         yield from find_matches(fresh, *bounds.right_range(fresh.time_us), right.keyed, right.known)
@@ -344,13 +349,9 @@ class TemporalJoin(Operator):
         """Return the pairs on which the other conditions of ON are true."""
         if self.node.residual is None:
             return pairs
-        parts = [
-            filter_pairs(self.node.residual, left.table, right.table, (part.left, part.right), self._width)
-            for part in _portions(left, right, pairs)
-        ]
-        return self._add_times(
-            left, right, (np.concatenate([lefts for lefts, _ in parts]), np.concatenate([rights for _, rights in parts]))
-        )
+        rows = pairs.left, pairs.right
+        bytes_of_sides = left.row_bytes, right.row_bytes
+        return pairs.select(meet_condition(self.node.residual, left.table, right.table, rows, self._width, *bytes_of_sides))
 
     @property
     def _width(self) -> int:
@@ -382,14 +383,6 @@ class TemporalJoin(Operator):
 
 def _pairs_of(matches: Sequence[Matches]) -> Iterator[Pairs]:
     return (pairs for matched in matches for pairs in matched.pairs())
-
-
-def _portions(left: _Side, right: _Side, pairs: _Pairs) -> Iterator[_Pairs]:
-    """Yield pairs in their order, in parts whose rows have about ``AT_ONCE_BYTES`` together; at least one part."""
-    row_bytes = left.row_bytes[pairs.left] + right.row_bytes[pairs.right]
-    cuts = np.flatnonzero(np.diff(np.cumsum(row_bytes) // AT_ONCE_BYTES)) + 1
-    for first, last in pairwise([0, *cuts.tolist(), len(row_bytes)]):
-        yield pairs.select(slice(first, last))
 
 
 def _excess_of_instant(key: Ints, count: Ints, instant_us: int, pairs_max: int) -> Excess:

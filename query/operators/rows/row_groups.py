@@ -72,9 +72,9 @@ class Groups:
         starts = np.append(np.flatnonzero(begins), count)
         return cls(order, place, np.cumsum(begins) - 1, starts, system_us[order])
 
-    def candidates(self, meets: Mask | None) -> Candidates:
-        """Return the rows for which *meets* is true; None: all."""
-        is_candidate = np.ones(len(self.order), dtype=np.bool_) if meets is None else meets[self.order]
+    def candidates(self, chosen: Mask | None) -> Candidates:
+        """Return the *chosen* rows as candidates; None: all rows."""
+        is_candidate = np.ones(len(self.order), dtype=np.bool_) if chosen is None else chosen[self.order]
         counts_before = np.concatenate([[0], np.cumsum(is_candidate)])
         return Candidates(self, is_candidate, np.flatnonzero(is_candidate), counts_before)
 
@@ -85,7 +85,7 @@ class Candidates:
 
     groups: Groups
     # Whether the row at each place is a candidate.
-    meets: Mask
+    is_candidate: Mask
     # The place of each candidate.
     places: Ints
     # How many candidates are before each place, and how many there are.
@@ -113,7 +113,7 @@ class Candidates:
         """Return for each place whether it is the first candidate of its group in its interval ``(start, end]``, aligned to 1970."""
         before, exists = self.look_back(asked, 1, interval_us)
         interval = interval_ends(self.groups.system_us, interval_us)
-        is_first = self.meets[asked]
+        is_first = self.is_candidate[asked]
         is_first[exists] &= interval[self.places[before[exists]]] != interval[asked[exists]]
         return is_first
 
@@ -129,7 +129,7 @@ class Candidates:
     def newest_mask(self, count: int) -> Mask:
         """Return for each place whether it is one of the last *count* candidates of its group."""
         from_here_on = self.counts_before[self.groups.starts[self.groups.group + 1]] - self.counts_before[:-1]
-        return self.meets & (from_here_on <= count)
+        return self.is_candidate & (from_here_on <= count)
 
 
 def interval_ends(system_us: Ints, interval_us: int) -> Ints:

@@ -43,7 +43,8 @@ class RowStage:
         """
         Return the events (or rows of another operator) that pass, a column for each expression over them, and the bad rows.
 
-        TooMuchAtOnce: the values might be too large for memory; half of the rows may do.
+        Raises:
+            TooMuchAtOnce: The values might be too large for memory together; half of the rows may fit.
         """
         count = events.num_rows
         leaves, reasons = self._leaves(events)

@@ -23,7 +23,8 @@ from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, valid_mask
 
 _EXTREME_KINDS = (Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR)
-_HALF_BITS = 32
+# The bits of the lower half of an integer sum.
+HALF_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class AggregateStates:
                     yield from self._state(name, column, f"{aggregate.function}({column})", aggregate.function)
 
     def _sum_states(self, value: int) -> Iterator[State]:
-        bigints, floats, half = f"v{value}_i", f"v{value}_f", 1 << _HALF_BITS
+        bigints, floats, half = f"v{value}_i", f"v{value}_f", 1 << HALF_BITS
         yield from self._state(f"n{value}_i", bigints, f"count({bigints})")
         yield from self._state(f"s{value}_high", bigints, f"coalesce(CAST(sum({bigints}) // {half} AS BIGINT), 0)")
         yield from self._state(f"s{value}_low", bigints, f"coalesce(CAST(sum({bigints}) % {half} AS BIGINT), 0)")
@@ -120,7 +121,7 @@ def _sum(windows: pa.Table, value: int) -> Variant:
     high, low, fits = _integer_sums(windows, value)
     real = _column(windows, f"n{value}_f") > 0
     whole = (_column(windows, f"n{value}_i") > 0) & ~real & fits
-    parts = {Kind.BIGINT: pa.array(np.where(whole, (high << _HALF_BITS) | low, 0), mask=~whole)}
+    parts = {Kind.BIGINT: pa.array(np.where(whole, (high << HALF_BITS) | low, 0), mask=~whole)}
     if real.any():
         parts[Kind.FLOAT] = _float_sums(windows, value, real)
     return Variant.of(windows.num_rows, parts)
@@ -139,8 +140,8 @@ def _integer_sums(windows: pa.Table, value: int) -> tuple[Ints, Ints, Mask]:
     """Return the halves of integer sums, the lower one positive, and which sums are bigints."""
     high, low = _column(windows, f"s{value}_high"), _column(windows, f"s{value}_low")
     # Added lower halves can exceed 32 bits, and are negative for negative sums (DuckDB divides towards zero): carry into the upper half.
-    high, low = high + (low >> _HALF_BITS), low & ((1 << _HALF_BITS) - 1)
-    edge = 1 << (_HALF_BITS - 1)
+    high, low = high + (low >> HALF_BITS), low & ((1 << HALF_BITS) - 1)
+    edge = 1 << (HALF_BITS - 1)
     return high, low, (high >= -edge) & (high < edge)
 
 
@@ -148,7 +149,7 @@ def _float_sums(windows: pa.Table, value: int, rows: Mask) -> pa.Array:
     """Return the exact sums of bigints and floats, rounded once, in the given rows; null elsewhere."""
     high, low, fits = _integer_sums(windows, value)
     # int64 to float64 rounds to nearest, as an exact sum must.
-    sums = ((high << _HALF_BITS) | low).astype(np.float64)
+    sums = ((high << HALF_BITS) | low).astype(np.float64)
     known = rows.copy()
     slow = np.flatnonzero(rows & ((_column(windows, f"n{value}_f") > 0) | ~fits))
     if len(slow):

@@ -49,7 +49,7 @@ def cell_grid(windows: Sequence[AnyWindow]) -> Window | None:
 
 
 def compact_rows(
-    rows: pa.Table, cells: Window | Session, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]
+    rows: pa.Table, cells: Window | Session, key_count: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]
 ) -> pa.Table:
     """Merge the rows of each group and cell; some may be merged already. See :func:`merge_rows`."""
     if rows.num_rows < COMPACTED_FROM:
@@ -59,11 +59,11 @@ def compact_rows(
         of_session = group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{key}") for key in cells.partition])
         cell, count = meeting_instants(of_session, system_us, cells)
         # Rows further apart than the timeout stay as they are: adding up would cost more and save nothing.
-        return merge_rows(rows, cell, keys, totals, numbers) if SAVING * count <= rows.num_rows else rows
-    return merge_rows(rows, cells.pane_end(system_us), keys, totals, numbers)
+        return merge_rows(rows, cell, key_count, totals, numbers) if SAVING * count <= rows.num_rows else rows
+    return merge_rows(rows, cells.pane_end(system_us), key_count, totals, numbers)
 
 
-def keep_top_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregate], values: Sequence[Sequence[int]]) -> pa.Table:
+def keep_top_rows(rows: pa.Table, grid: Window, key_count: int, totals: Sequence[Aggregate], values: Sequence[Sequence[int]]) -> pa.Table:
     """
     Return the rows of each group and cell of *grid* that TopOne or CollectTop of a window may pick, in their order.
 
@@ -73,7 +73,7 @@ def keep_top_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggr
         return rows
     system_us = ticks(rows, "system_us")
     cell = grid.pane_end(system_us)
-    group = group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{key}") for key in range(keys)])
+    group = group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{key}") for key in range(key_count)])
     is_kept = np.zeros(rows.num_rows, dtype=np.bool_)
     # Aggregates that differ only in what they return of a row pick the same rows.
     orders = {replace(total, arg=None): numbers[len(numbers) - len(total.order) :] for total, numbers in zip(totals, values, strict=True)}
@@ -88,9 +88,9 @@ def keep_top_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggr
     return rows if is_kept.all() else rows.filter(pa.array(is_kept))
 
 
-def merge_rows(rows: pa.Table, cell: Ticks, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
+def merge_rows(rows: pa.Table, cell: Ticks, key_count: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
     """Return a row with states for each group and *cell*, an instant of each row; the rows themselves if that saves little."""
-    group, groups = number_groups(rows, keys)
+    group, groups = number_groups(rows, key_count)
     placed = rows.append_column("group", pa.array(group)).append_column("cell", pa.array(cell))
     cells, states = collect_states(placed, totals, numbers, 'cell, "group"')
     if SAVING * cells.num_rows > rows.num_rows:

@@ -81,7 +81,8 @@ class Framing:
     """The windows of one kind over the rows of a :class:`query.operators.windows.windowed_aggregate.WindowAggregation`."""
 
     window: AnyWindow
-    keys: int
+    # How many grouping keys there are.
+    key_count: int
     # The aggregates that are made of states.
     totals: Sequence[Aggregate]
     # The number of the value of each aggregate, None for COUNT(*).
@@ -96,9 +97,9 @@ class Framing:
         rows = self._due(retained, closing)
         if not rows.num_rows:
             return
-        group, groups = number_groups(rows, self.keys)
+        group, groups = number_groups(rows, self.key_count)
         # Runs and numbered rows need cells in the order of group and time; otherwise sorting would be wasted.
-        order = '"group", cell' if self.needs_rows or not self._disjoint else None
+        order = '"group", cell' if self.needs_rows or not self._is_disjoint else None
         cells, states = collect_states(rows.append_column("group", pa.array(group)), self.totals, self.numbers, order)
         if self.needs_rows:
             cells = add_row_numbers(cells)
@@ -108,7 +109,7 @@ class Framing:
                 yield FramedWindows(end_us, numbers, merge, groups, ordered)
 
     @property
-    def _disjoint(self) -> bool:
+    def _is_disjoint(self) -> bool:
         """Whether every event belongs to at most one window, so that cells are windows."""
         return isinstance(self.window, Session) or (isinstance(self.window, Window) and self.window.is_tumbling)
 
@@ -129,7 +130,7 @@ class Framing:
         self, table: pa.Table, states: Sequence[State], subs: Ticks, closing: pa.Table
     ) -> Iterator[tuple[Ticks, Ints, Callable[[Ints], pa.Table]]]:
         """Yield windows as in FramedWindows: ends, groups, and what merges their states; *subs* holds the substream of each group."""
-        if self._disjoint:
+        if self._is_disjoint:
             windows = table.rename_columns(["system_us" if name == "cell" else name for name in table.column_names])
             yield ticks(windows, "system_us"), ticks(windows, "group"), partial(take_rows, windows)
             return
@@ -165,7 +166,7 @@ class Framing:
 
 
 def _ended_sessions(retained: pa.Table, due: Mask, window: Session, closing: pa.Table) -> pa.Table:
-    """Return the rows of the sessions that end in *closing*, with their ends; values of open ones may be gigabytes, and stay."""
+    """Return the rows of the sessions that end in *closing*, with their ends; values of open sessions may be gigabytes and are not read."""
     known = retained.select([name for name in retained.column_names if not name.startswith("v")]).filter(pa.array(due))
     ends = session_ends(_group_numbers(known, window.partition), ticks(known, "system_us"), window)
     ended = _overlaps((ends, ends), ticks(known, "sub"), closing)
@@ -178,9 +179,9 @@ def _merging(cells: pa.Table, states: Sequence[State], runs: Runs) -> tuple[Tick
     return runs.end_us, ticks(cells, "group")[runs.first], lambda numbers: merge_cells(cells, ["group"], states, runs[numbers])
 
 
-def number_groups(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
+def number_groups(rows: pa.Table, key_count: int) -> tuple[Ticks, pa.Table]:
     """Number the groups of rows from 0 in order of appearance; return each row's number, and the sub and the keys of each group."""
-    group = pa.array(_group_numbers(rows, range(keys))).dictionary_encode().indices.to_numpy().astype(np.int64)
+    group = pa.array(_group_numbers(rows, range(key_count))).dictionary_encode().indices.to_numpy().astype(np.int64)
     # The first row of each group: assigned backwards, the first one is written last.
     owner = np.empty(int(group.max()) + 1, dtype=np.int64)
     owner[group[::-1]] = np.arange(len(group))[::-1]
@@ -190,7 +191,7 @@ def number_groups(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
 def collect_states(
     rows: pa.Table, totals: Sequence[Aggregate], numbers: Sequence[int | None], order: str | None
 ) -> tuple[pa.Table, Sequence[State]]:
-    """Add rows up by ``group`` and ``cell``, sorted by the columns *order*; return the cells and their states. *numbers* as in Framing."""
+    """Add rows up by ``group`` and ``cell``; return the cells, in the SQL *order*, and their states. *numbers* as in :class:`Framing`."""
     pairs = zip(totals, numbers, strict=True)
     summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}
     rows, limbs = add_float_pieces(rows, sorted(number for number in summed if f"v{number}_f" in rows.column_names))

@@ -64,9 +64,9 @@ def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: In
     return gather(len(first), [(some, Variant.of(len(some), {extension.result_kind: results}))]), failed
 
 
-def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints, *, rows_max: int = ROWS_MAX) -> Variant:
+def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints) -> Variant:
     """
-    Compute a holistic aggregate of Tidegate's own; return one value per window. At most *rows_max* rows are expanded at once.
+    Compute a holistic aggregate of Tidegate's own; return one value per window.
 
     *values* are the columns of its parts (its value, then its ORDER BY), of rows sorted by (sub, group, system_us, position); *first* and
     *last* are the numbers of each window's first and last row (inclusive), last = first - 1 for a window without rows.
@@ -78,7 +78,7 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
         return _deviation_or_variance(aggregate.function, values[0], first, last)
     compute = _FUNCTIONS[aggregate.function](aggregate, values)
     pieces, size = [], 0
-    for low, high in _chunks(first, last, rows_max):
+    for low, high in _chunks(first, last):
         pieces.append((np.arange(low, high), compute(_Runs.of(first[low:high], last[low:high]))))
         size += sum(part.nbytes for part in pieces[-1][1].parts.values())
         if size > large_tables.REPEATED_BYTES and len(first) > 1:
@@ -86,10 +86,10 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
     return gather(len(first), pieces)
 
 
-def picked_rows(place: Ints, first: Ints, last: Ints, *, rows_max: int = ROWS_MAX) -> Ints:
+def picked_rows(place: Ints, first: Ints, last: Ints) -> Ints:
     """Return the number of the row that TopOne() picks in each window, by the *place* of all rows in its order; -1 without rows."""
     picked = np.full(len(first), -1, dtype=np.int64)
-    for low, high in _chunks(first, last, rows_max):
+    for low, high in _chunks(first, last):
         top = _Runs.of(first[low:high], last[low:high]).sort_by(place).top(1)
         picked[low + np.flatnonzero(np.diff(top.starts))] = top.rows
     return picked
@@ -147,12 +147,12 @@ def _starts(counts: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)])
 
 
-def _chunks(first: Ints, last: Ints, rows_max: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges [low, high) of windows with at most *rows_max* rows together, or of one window."""
+def _chunks(first: Ints, last: Ints) -> Iterator[tuple[int, int]]:
+    """Yield ranges [low, high) of windows with at most ``ROWS_MAX`` rows together, or of one window."""
     starts = _starts(last - first + 1)
     low = 0
     while low < len(first):
-        high = max(low + 1, int(np.searchsorted(starts, starts[low] + rows_max, side="right")) - 1)
+        high = max(low + 1, int(np.searchsorted(starts, starts[low] + ROWS_MAX, side="right")) - 1)
         yield low, high
         low = high
 
@@ -176,7 +176,7 @@ def _distinct(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
 
 
 def _collect(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
-    write = _element_writer(values[0], len(","))
+    write = _element_writer(values[0], extra_bytes=len(","))
 
     def compute(runs: _Runs) -> Variant:
         fitting, texts, is_too_long = write(runs)
@@ -190,7 +190,7 @@ def _collect_top(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     assert aggregate.parameter is not None
     count = int(aggregate.parameter)
     # Beside its value an element has {"rank":N,"value":} and a comma.
-    write = _element_writer(values[0], len('{"rank":,"value":},') + len(str(count)))
+    write = _element_writer(values[0], extra_bytes=len('{"rank":,"value":},') + len(str(count)))
 
     def compute(runs: _Runs) -> Variant:
         top, texts, is_too_long = write(runs.sort_by(place).top(count))
@@ -202,15 +202,15 @@ def _collect_top(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     return compute
 
 
-def _element_writer(values: Variant, more: int) -> Callable[[_Runs], tuple[_Runs, pa.Array, Mask]]:
+def _element_writer(values: Variant, *, extra_bytes: int) -> Callable[[_Runs], tuple[_Runs, pa.Array, Mask]]:
     """
-    Return what writes the elements of runs: it returns the runs whose arrays are not too long, the JSON text of each of their rows, and
-    which arrays are too long. An element has *more* bytes than its value.
+    Return a function that writes the elements of runs. It returns the runs without the arrays that are too long, the JSON text of each of
+    their rows, and which arrays are too long. An element has *extra_bytes* beside its value.
     """
-    sizes = variant_bytes(values) + more
+    sizes = variant_bytes(values) + extra_bytes
 
     def write(runs: _Runs) -> tuple[_Runs, pa.Array, Mask]:
-        # Gigabytes may wait in one window. JSON is never shorter than what it says, so only what may fit is written.
+        # Gigabytes may wait in one window. JSON is never shorter than its value, so only arrays that may fit are written.
         may_fit = runs.sums(sizes) < ARRAY_BYTES_MAX
         runs = runs.without_rows_of(~may_fit)
         if len(runs.first) > 1 and sizes[runs.rows].sum() > large_tables.REPEATED_BYTES:
@@ -219,7 +219,7 @@ def _element_writer(values: Variant, more: int) -> Callable[[_Runs], tuple[_Runs
         is_written[runs.rows] = True
         texts = json_values(values.filter_rows(is_written))
         written = np.zeros(values.length, dtype=np.int64)
-        written[is_written] = value_bytes(texts) + more
+        written[is_written] = value_bytes(texts) + extra_bytes
         is_too_long = ~may_fit | (runs.sums(written) >= ARRAY_BYTES_MAX)
         runs = runs.without_rows_of(is_too_long)
         return runs, texts.take(pa.array((np.cumsum(is_written) - 1)[runs.rows])), is_too_long

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.arrays import Ints, Mask
-from query.operators.windows.aggregate_states import State, finish_aggregate
+from query.operators.windows.aggregate_states import HALF_BITS, State, finish_aggregate
 from query.operators.windows.cell_runs import Runs
 from query.operators.windows.exact_sum import split_floats
 from query.operators.windows.merged_cells import merge_states
@@ -25,8 +25,6 @@ from tidegate.expressions.variant import Variant, valid_mask
 
 # The name of each state -> the states of rows.
 Cells = Mapping[str, pa.Array]
-
-_HALF_BITS = 32
 
 
 def row_states(total: Aggregate, values: Sequence[Variant], count: int) -> Cells:
@@ -80,8 +78,8 @@ def _sum_cells(values: Variant) -> Iterator[tuple[str, pa.Array]]:
         part = values.parts[Kind.BIGINT]
         integers = part.fill_null(0).to_numpy()
         yield "n0_i", pa.array(valid_mask(part).astype(np.int64))
-        yield "s0_high", pa.array(integers >> _HALF_BITS)
-        yield "s0_low", pa.array(integers & ((1 << _HALF_BITS) - 1))
+        yield "s0_high", pa.array(integers >> HALF_BITS)
+        yield "s0_low", pa.array(integers & ((1 << HALF_BITS) - 1))
     if Kind.FLOAT in values.parts:
         part = values.parts[Kind.FLOAT]
         yield "n0_f", pa.array(valid_mask(part).astype(np.int64))

@@ -79,6 +79,10 @@ class WindowAggregation(Operator):
         object.__setattr__(self, "values", tuple(dict.fromkeys([*shared, *holistic])))
 
     @property
+    def _windows(self) -> Sequence[AnyWindow]:
+        return windows_of(self.node.window)
+
+    @property
     def reach_us(self) -> int:
         return self.node.window.reach_us
 
@@ -111,7 +115,7 @@ class WindowAggregation(Operator):
         parts = (
             (_with_sort_columns(*part, number), framed.end_us)
             for rows in portions
-            for number, window in enumerate(windows_of(self.node.window))
+            for number, window in enumerate(self._windows)
             for framed in self._framing(window).frame_windows(rows, closing)
             for part in self._results(framed, number)
         )
@@ -133,16 +137,12 @@ class WindowAggregation(Operator):
         return max(window.windows_per_event if isinstance(window, Window) else sliding for window in self._windows)
 
     @property
-    def _windows(self) -> Sequence[AnyWindow]:
-        return windows_of(self.node.window)
-
-    @property
     def can_take_portions(self) -> bool:
         return True
 
     def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
         # One session may serve all groups that share some of their keys: only these keys may divide portions.
-        sessions = [window for window in windows_of(self.node.window) if isinstance(window, Session)]
+        sessions = [window for window in self._windows if isinstance(window, Session)]
         keys = set(range(len(self.node.keys))).intersection(*(session.partition for session in sessions))
         names = ["sub", *(name for name in _key_columns(retained) if int(name[1:].partition("_")[0]) in keys)]
         # A kind that does not occur in a piece has no column there and is null in others, so null must count as 0 in the hash.
@@ -153,23 +153,22 @@ class WindowAggregation(Operator):
         return portion
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        spans = [window.span(np.array([instant_us])) for window in windows_of(self.node.window)]
+        spans = [window.span(np.array([instant_us])) for window in self._windows]
         return min(int(first[0]) for first, _ in spans), max(int(last[0]) for _, last in spans)
 
     def may_have_results(self, from_us: int, to_us: int) -> bool:
         # Sliding windows and sessions can end at any instant.
-        windows = windows_of(self.node.window)
-        return any(not isinstance(window, Window) or window.can_end_within(from_us, to_us) for window in windows)
+        return any(not isinstance(window, Window) or window.can_end_within(from_us, to_us) for window in self._windows)
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         needed = np.zeros(retained.num_rows, dtype=np.bool_)
-        for window in windows_of(self.node.window):
+        for window in self._windows:
             needed |= needed_rows(window, retained, horizon)
         return retained if needed.all() else retained.filter(pa.array(needed))
 
     def compact(self, retained: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows of each cell as one; see :mod:`query.operators.windows.compacting`."""
-        grid = cell_grid(windows_of(self.node.window))
+        grid = cell_grid(self._windows)
         if grid is not None and {total.function for total in self.node.totals} in _TOP_ROWS:
             values = [[self.values.index(value) for value in total.parts] for total in self.node.totals]
             return keep_top_rows(retained, grid, len(self.node.keys), self.node.totals, values)
@@ -266,7 +265,7 @@ class WindowAggregation(Operator):
     def _total(
         self, windows: pa.Table, rows: SortedRows | None, total: Aggregate, picked: dict[Aggregate, Ints]
     ) -> tuple[Variant, list[Failure]]:
-        """Return the values of one aggregate; *picked* are the rows that TopOne() picks in an order, once they are known."""
+        """Return the values of one aggregate, and its failures; *picked* collects the rows that TopOne() picks, by its order."""
         if not is_holistic(total):
             return finish_aggregate(windows, total, self._number_of(total)), []
         assert rows is not None, "rows are framed if an aggregate needs them"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from support.query_oracle import Event
 from support.script_runs import Row, answers_of
 
 from query.operators.rows import ranks
+from query.operators.windows import holistic
 from query.operators.windows.holistic import compute_holistic
 from query.operators.windows.variance import variances
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -214,7 +216,8 @@ def test_windows_without_rows_and_many_chunks() -> None:
     }
     for aggregate, results in expected.items():
         for rows_max in (1, 3, 100):
-            (part,) = compute_holistic(aggregate, values, first, last, rows_max=rows_max).parts.values()
+            with patch.object(holistic, "ROWS_MAX", rows_max):
+                (part,) = compute_holistic(aggregate, values, first, last).parts.values()
             assert part.to_pylist() == results
 
 
