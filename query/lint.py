@@ -93,7 +93,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class LintContext:
-    """The knowledge of a linter beside the script."""
+    """What a linter knows beside the script."""
 
     # The configured inputs; None: FROM may name any input.
     schemas: Sequence[InputSchema] | None = None
@@ -116,7 +116,7 @@ class _Bound:
     script: Script
     plans: tuple[Plan, ...]
     nodes: tuple[Node, ...]
-    around: LintContext
+    context: LintContext
     schemas: Sequence[InputSchema]
 
     def warning(self, code: str, message: str, offset: int, fix: str) -> Finding:
@@ -165,7 +165,7 @@ def _star(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
         read_by_others = [(step.this, f"step {step.alias}") for step in tree.find_all(exp.CTE)]
         into = tree.find(exp.Into)
-        if into is not None and into.this.name in bound.around.topics:
+        if into is not None and into.this.name in bound.context.topics:
             read_by_others.append((tree, f"output {into.this.name}"))
         for query, name in read_by_others:
             star = next((expr for expr in getattr(query, "expressions", []) if isinstance(expr, exp.Star)), None)
@@ -227,7 +227,7 @@ def _spread(bound: _Bound) -> Iterator[Finding]:
 
 def _processing_times(bound: _Bound) -> Iterator[Finding]:
     free = {schema.name for schema in bound.schemas if schema.is_free and schema.declared_kind(("EventProcessedUtcTime",)) is None}
-    if not free & {scan.input for plan in bound.plans for scan in plan.scans}:
+    if not free & {name for plan in bound.plans for name in plan.inputs}:
         return
     for part in bound.exprs():
         if isinstance(part, Field) and part.folded == ("eventprocessedutctime",):
@@ -238,7 +238,7 @@ def _processing_times(bound: _Bound) -> Iterator[Finding]:
 def _retention(bound: _Bound) -> Iterator[Finding]:
     for plan in bound.plans:
         for scan in plan.scans:
-            kept_us = bound.around.retentions_us.get(scan.input)
+            kept_us = bound.context.retentions_us.get(scan.input)
             if kept_us is not None and kept_us < plan.lookback_us < UNBOUNDED:
                 message = f"{plan.output} looks {format_duration(plan.lookback_us)} back, {scan.input} keeps {format_duration(kept_us)}"
                 yield bound.warning("TG-LINT-RETENTION", message, _place(plan), "keep events longer (retention), or shorten the window")
@@ -246,7 +246,7 @@ def _retention(bound: _Bound) -> Iterator[Finding]:
 
 def _early(bound: _Bound) -> Iterator[Finding]:
     for plan in bound.plans:
-        for name in sorted({scan.input for scan in plan.scans} & bound.around.early_off):
+        for name in sorted({*plan.inputs} & bound.context.early_off):
             message = (
                 f'{name} has early = "off": one event with a wrong time in the future makes all later events of its timeline out of order'
             )

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from query.sql.input_clauses import named_table, spelled_name
 from query.sql.misused_names import named_by_select
+from query.sql.scopes import first_table, joins_and_applies
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.errors import nearest, offset_of
 
@@ -59,12 +60,11 @@ def _over_one_input(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator[
     """Yield each SELECT from one input, with the input and the names that may stand before its fields, the alias first."""
     by_name = {schema.name.lower(): schema for schema in schemas}
     for select in tree.find_all(exp.Select):
-        clause = select.args.get("from_")
-        table = clause.this if clause else None
+        table = first_table(select)
         if not isinstance(table, exp.Table):
             continue
         schema = by_name.get(spelled_name(named_table(table)).lower())
-        joins = [*(table.args.get("joins") or []), *(select.args.get("joins") or [])]
+        joins = joins_and_applies(select)
         if schema is not None and all(isinstance(join.this, exp.Lateral) for join in joins):
             names = [table.alias, spelled_name(named_table(table)), *(join.this.alias for join in joins)]
             yield select, schema, [name.lower() for name in names if name]

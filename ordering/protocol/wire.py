@@ -90,8 +90,9 @@ _SCHEMAS: dict[int, Any] = {
 }
 # Largest Avro int.
 _INT_MAX = 2**31 - 1
+# Most input partitions of one ordered topic. A reader waits for each of them, so one record of 40 bytes that names two billion would fill
+# the memory of every reader.
 ROSTER_INPUTS_MAX = 2**17
-"""Input partitions of one ordered topic. Readers wait for each of them: a record of 40 bytes that names two billion would end them all."""
 _NUMBER = rb"(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])"
 _PLAIN_BODY = _NUMBER + rb"{8}[\x00\x02][\x00\x01][\x00\x02\x04\x06\x08]"
 # How a body begins: eight numbers of 64 bits, spread, substreams, cause, two numbers. Avro libraries read all else differently.

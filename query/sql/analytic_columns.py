@@ -7,12 +7,10 @@ Law: an expression over these columns equals the expression with the functions i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ordering.ticks import format_duration
-from query.plan.nodes import Analyze, Rows
+from query.plan.nodes import Analyze
 from query.sql.scopes import slot
-from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.tree import Analytic, Expr, replace_parts
 
@@ -22,7 +20,7 @@ def analytics_of(exprs: Iterable[Expr]) -> tuple[Analytic, ...]:
     return tuple(dict.fromkeys(part for expr in exprs for part in expr.walk() if isinstance(part, Analytic)))
 
 
-def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: int = WINDOW_US_MAX) -> None:
+def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: int) -> None:
     """Raise QueryError if a function looks back further than the longest window."""
     for analytic in analytics:
         if analytic.limit_us > window_us_max:
@@ -31,22 +29,9 @@ def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: in
             raise source.error("WINDOW", analytic.offset, message, fix="shorten it, or raise query.window_max in the settings")
 
 
-@dataclass(frozen=True)
-class AnalyticColumns:
-    """The rows of a node with an extra column for each analytic function."""
-
-    rows: Analyze
-
-    @classmethod
-    def add_to(cls, below: Rows, exprs: Iterable[Expr]) -> AnalyticColumns:
-        """Add the analytic functions in *exprs*, computed over the rows of *below*, to those rows."""
-        return cls(Analyze(below, analytics_of(exprs)))
-
-    def over_columns(self, expr: Expr) -> Expr:
-        """Return *expr* with each analytic function replaced by its column."""
-        return replace_parts(expr, self._column)
-
-    def _column(self, part: Expr) -> Expr | None:
-        if not isinstance(part, Analytic):
-            return None
-        return slot(self.rows, len(self.rows.child.columns) + self.rows.analytics.index(part), part.offset)
+def over_columns(expr: Expr, analyzed: Analyze) -> Expr:
+    """Return *expr* with each analytic function replaced by its column in the rows of *analyzed*."""
+    width = len(analyzed.child.columns)
+    return replace_parts(
+        expr, lambda part: slot(analyzed, width + analyzed.analytics.index(part), part.offset) if isinstance(part, Analytic) else None
+    )

@@ -67,10 +67,10 @@ class _ScriptBinder:
     # Whether each statement has an INTO of its own.
     names_outputs: bool
     steps: dict[str, tuple[str, Rows]] = field(default_factory=dict)
+    # Number and depth of the operators under each node, by the node's identity: comparing nodes by contents walks all operators below.
     _sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By the identity of nodes: they are equal by their contents, which takes as long to find out as there are operators."""
+    # These nodes, kept so that no other node gets the identity of one.
     _counted: list[Node] = field(default_factory=list)
-    """Those nodes, so that no other one gets their identity."""
 
     def statement(self, statement: exp.Expr) -> Plan:
         if not isinstance(statement, (exp.Select, exp.SetOperation)):

@@ -153,11 +153,11 @@ class OnBinder:
         if not _is_reference(relations[new]):
             missing = "ON does not limit" if condition is not None else "no ON limits"
             merged, time_of, used = self._bounds(parts, relations, missing, join_offset)
-            rest = [part for part in parts if not any(part is other for other in used)]
+            rest = _without(parts, used)
         keys = [(part, key) for part in rest if (key := _key(part, new)) is not None]
-        rest = [part for part in rest if not any(part is other for other, _ in keys)]
+        rest = _without(rest, [part for part, _ in keys])
         before = {index: tuple(part for part in rest if _relations_of(part) == {index}) for index in may_filter}
-        residual = tuple(part for part in rest if not any(part is other for conditions in before.values() for other in conditions))
+        residual = tuple(_without(rest, [part for conditions in before.values() for part in conditions]))
         return OnCondition(join.args.get("side") == "LEFT", merged, time_of, tuple(key for _, key in keys), residual, before)
 
     def _conditions(self, node: exp.Expr, relations: Sequence[Relation]) -> list[Expr]:
@@ -273,11 +273,12 @@ class OnBinder:
 
 @dataclass(frozen=True)
 class _OnNames(ScopeNames):
-    """Names in ON: at the given places the name of an input is its time."""
+    """Names in ON, where the name of an input may mean its time."""
 
+    # The relation whose time a name means, by the offset of the name.
     times: Mapping[int, int] = field(default_factory=dict)
-    bare: frozenset[int] = frozenset()
-    """The places where DATEDIFF has a name alone."""
+    # The offsets at which only a time can stand: names alone in DATEDIFF.
+    only_times: frozenset[int] = frozenset()
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
         if offset in self.times:
@@ -285,7 +286,7 @@ class _OnNames(ScopeNames):
         hidden = next(
             (relation for relation in self.relations if relation.schema and relation.schema.name.lower() == path[0].lower()), None
         )
-        if offset in self.bare and (hidden is not None or sum(relation.may_have(path) for relation in self.relations) != 1):
+        if offset in self.only_times and (hidden is not None or sum(relation.may_have(path) for relation in self.relations) != 1):
             names = [relation.name for relation in self.relations]
             message = f"{path[0]} is called {hidden.name} here" if hidden else f"no side of the join is called {path[0]}"
             fix = "write that name" if hidden else suggest(path[0], names, f"sides are {', '.join(names)}")
@@ -363,6 +364,11 @@ def _ranged_fields(part: Expr) -> Iterator[str]:
 
 def _add(value: object, more: int = 0) -> int | None:
     return value + more if isinstance(value, int) else None
+
+
+def _without(parts: Sequence[Expr], used: Sequence[Expr]) -> list[Expr]:
+    """Return the *parts* that are not *used*, by identity: equal conditions may stand twice in ON."""
+    return [part for part in parts if not any(part is other for other in used)]
 
 
 def _limits_both_directions(bounds: Sequence[Bound]) -> bool:

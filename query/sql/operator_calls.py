@@ -45,27 +45,25 @@ BUILT_IN_OPERATORS = {"active": ACTIVE, "shift": SHIFT}
 _BoundArgument = Expr | Length
 
 
-@dataclass(frozen=True)
-class OperatorCallBinder:
-    """Binds the operator calls in one SELECT; *length_us_max* limits the durations of a call and its look-back."""
+def bind_operator_call(table: exp.Table, source: Source, bind_relation: Callable[[exp.Table], Relation], length_us_max: int) -> Custom:
+    """
+    Return the rows of the operator that *table* calls. *bind_relation* binds its input rows; *length_us_max* limits the durations of the
+    call and its look-back.
 
-    source: Source
-    bind_relation: Callable[[exp.Table], Relation]
-    length_us_max: int
-
-    def bind(self, table: exp.Table) -> Custom:
-        """Return the operator's rows. Raises QueryError: there is no such operator, or its arguments are wrong."""
-        name = ".".join(part.name for part in table.parts)
-        extension = BUILT_IN_OPERATORS.get(name.lower()) or operator_extensions.REGISTERED.get(name.lower())
-        if extension is None:
-            fix = suggest(name, (*BUILT_IN_OPERATORS, *operator_extensions.REGISTERED), "install the package that offers it")
-            raise self.source.error("FUNCTION", table, f"there is no operator {name}", fix=fix)
-        return _OperatorCall(self.source, self.bind_relation, self.length_us_max, name, extension, offset_of(table)).bind(table)
+    Raises:
+        QueryError: There is no such operator, or its arguments are wrong.
+    """
+    name = ".".join(part.name for part in table.parts)
+    extension = BUILT_IN_OPERATORS.get(name.lower()) or operator_extensions.REGISTERED.get(name.lower())
+    if extension is None:
+        fix = suggest(name, (*BUILT_IN_OPERATORS, *operator_extensions.REGISTERED), "install the package that offers it")
+        raise source.error("FUNCTION", table, f"there is no operator {name}", fix=fix)
+    return _OperatorCall(source, bind_relation, length_us_max, name, extension, offset_of(table)).bind(table)
 
 
 @dataclass(frozen=True)
 class _OperatorCall:
-    """One call: the fields of its binder, the operator by its name, and the place of the call."""
+    """One call; the fields are the arguments of :func:`bind_operator_call`, the operator by its name, and the place of the call."""
 
     source: Source
     bind_relation: Callable[[exp.Table], Relation]

@@ -237,10 +237,15 @@ class ScopeNames:
         return member if kind is None else Cast(member, kind, declared=True, offset=offset)
 
 
-def joins_and_applies(select: exp.Select) -> list[exp.Join]:
-    """Return what follows the first input of FROM, in the order of the script; an APPLY is a join with a lateral table."""
+def first_table(select: exp.Select) -> exp.Expr | None:
+    """Return what stands first after FROM; None without FROM."""
     clause = select.args.get("from_")
-    table = clause.this if clause else None
+    return clause.this if clause else None
+
+
+def joins_and_applies(select: exp.Select) -> list[exp.Join]:
+    """Return the JOINs and APPLYs after the first input of FROM, in the order of the script; an APPLY is a join with a lateral table."""
+    table = first_table(select)
     of_table = table.args.get("joins") if isinstance(table, exp.Table) else None
     return [*(of_table or []), *(select.args.get("joins") or [])]
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from query.columns.splicing import STAR
-from query.plan.nodes import Column, Custom, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
+from query.plan.nodes import Analyze, Column, Custom, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
 from query.plan.windows import AnyWindow, WindowSet
-from query.sql.analytic_columns import AnalyticColumns, analytics_of, refuse_long
+from query.sql.analytic_columns import analytics_of, over_columns, refuse_long
 from query.sql.column_layout import Layout
 from query.sql.cross_apply import bind_applies
 from query.sql.group_by import WINDOW_EXAMPLE, GroupByBinder, GroupedExpressions
 from query.sql.input_clauses import InputBinder, spelled_name
 from query.sql.join_on import OnBinder, joins_of, name_sides
 from query.sql.misused_names import refuse_misused_names
-from query.sql.operator_calls import OperatorCallBinder
+from query.sql.operator_calls import bind_operator_call
 from query.sql.partition_by import PartitionKeys
-from query.sql.scopes import Relation, ScopeNames, of_relation
+from query.sql.scopes import Relation, ScopeNames, first_table, of_relation
 from query.sql.select_list import SelectListBinder
 from query.sql.top import STEP, TOP_EXAMPLE, has_top, rewrite_top, without_top
 from query.sql.window_functions import WINDOW_US_MAX
@@ -119,14 +119,15 @@ class SelectBinder:
         if settled.where:
             child = Filter(child, settled.where)
         if settled.group is not None:
-            return self._group(settled, child, self._over(relations, layout))
+            return self._windowed_aggregate(settled, child, self._over(relations, layout))
         return Project(child, settled.columns)
 
     def _add_analytic_columns(self, child: Scan | Filter | Rows, bound: _BoundSelect) -> tuple[Rows, _BoundSelect]:
-        refuse_long(analytics_of(bound.exprs), self.source, self.window_us_max)
+        analytics = analytics_of(bound.exprs)
+        refuse_long(analytics, self.source, self.window_us_max)
         assert not isinstance(child, (Scan, Filter))
-        analyzed = AnalyticColumns.add_to(child, bound.exprs)
-        return analyzed.rows, bound.transform(analyzed.over_columns)
+        analyzed = Analyze(child, analytics)
+        return analyzed, bound.transform(lambda expr: over_columns(expr, analyzed))
 
     def _bind_expressions(self, select: exp.Select, relations: Sequence[Relation]) -> _BoundSelect:
         refuse_misused_names(select, relations, self.source)
@@ -140,11 +141,11 @@ class SelectBinder:
             group_condition = over_groups.bind_condition(having.this, "HAVING") if having else None
             return _BoundSelect(condition, group, window, keys, chosen, group_condition)
         conditions = [condition] if condition is not None else []
-        chosen = self._single(select, binder, relations, looks_back=bool(analytics_of(conditions)))
+        chosen = self._ungrouped_columns(select, binder, relations, looks_back=bool(analytics_of(conditions)))
         if having:
             conditions.append(self._having_of_rows(having, ScalarBinder(self.source, binder.names, _aliases(chosen, ()))))
             condition = conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions), offset=conditions[0].offset)
-            chosen = self._single(select, binder, relations, looks_back=bool(analytics_of(conditions)))
+            chosen = self._ungrouped_columns(select, binder, relations, looks_back=bool(analytics_of(conditions)))
         return _BoundSelect(condition, None, None, (), chosen, None)
 
     def _having_of_rows(self, having: exp.Expr, binder: ScalarBinder) -> Expr:
@@ -167,8 +168,7 @@ class SelectBinder:
     # FROM
 
     def _tables(self, select: exp.Select, joins: Sequence[exp.Join]) -> list[exp.Expr]:
-        clause = select.args.get("from_")
-        table = clause.this if clause else None
+        table = first_table(select)
         if table is None:
             raise self.source.error("INPUT", select, "SELECT needs FROM", fix="name an input", example="FROM flights")
         return [table, *(join.this for join in joins)]
@@ -202,7 +202,7 @@ class SelectBinder:
         return Relation(table.alias or schema.name, names, reading.bind_rows(table, schema, names), schema)
 
     def _operator_call(self, table: exp.Table) -> Relation:
-        custom = OperatorCallBinder(self.source, self._relation, self.window_us_max).bind(table)
+        custom = bind_operator_call(table, self.source, self._relation, self.window_us_max)
         names = frozenset(name.lower() for name in (custom.name, table.alias) if name)
         return Relation(table.alias or custom.name, names, custom, star=self._star(custom))
 
@@ -236,7 +236,9 @@ class SelectBinder:
 
     # SELECT and GROUP BY
 
-    def _single(self, select: exp.Select, binder: ScalarBinder, relations: Sequence[Relation], *, looks_back: bool) -> tuple[Column, ...]:
+    def _ungrouped_columns(
+        self, select: exp.Select, binder: ScalarBinder, relations: Sequence[Relation], *, looks_back: bool
+    ) -> tuple[Column, ...]:
         """Bind the columns of a SELECT without groups; return none for SELECT * of one input, whose payloads then pass unchanged."""
         is_star = len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star)
         if is_star and len(relations) == 1 and relations[0].schema is not None and not looks_back and not self.is_side:
@@ -258,7 +260,7 @@ class SelectBinder:
             return None
         return layout.over_columns(of_relation(0, scan.over))
 
-    def _group(self, bound: _BoundSelect, child: Scan | Filter | Rows, over: Expr | None) -> WindowedAggregate:
+    def _windowed_aggregate(self, bound: _BoundSelect, child: Scan | Filter | Rows, over: Expr | None) -> WindowedAggregate:
         assert bound.group is not None
         assert bound.window is not None
         everything = [*(column.expr for column in bound.columns), *([bound.having] if bound.having else [])]

@@ -1,8 +1,8 @@
 """
 TOP n of a SELECT with a window: of the rows of one instant, the first n in the order of ORDER BY.
 
-It is written with what the language has: CollectTop over the rows of each instant, and a row again for each element of its array. A SELECT
-without a window has no such rows: the first ones ever would depend on where a run starts.
+The SELECT is rewritten in the language itself: CollectTop over the rows of each instant, then a row for each element of its array. A SELECT
+without a window is refused: its first rows would depend on where a run starts.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.dialect import Asa
 from tidegate.expressions.syntax.errors import Source, offset_of
 
+# The name under which the rewritten SELECT reads the rows of the one without TOP.
 STEP = "TOP"
-"""The name under which the rewritten SELECT reads the rows of the one without TOP."""
 TOP_EXAMPLE = "SELECT TOP 5 k, COUNT(*) AS n FROM i GROUP BY k, TumblingWindow(minute, 1) ORDER BY n DESC"
-# A member of a record has no static type. CAST gives members of these types that of their column again, for tables and files with types.
+# A member of a record has no static type. CAST gives members of these kinds the type of their column again, for typed tables and files.
 _CAST = (Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR)
 
 

@@ -66,7 +66,7 @@ def exchange_tasks(settings: Settings) -> int:
 
 def check_over(plans: Sequence[Plan], where: str) -> None:
     """Raise QueryError if some inputs of a script (named *where*) are read with OVER and others without."""
-    scans = list(dict.fromkeys(scan for plan in plans for scan in plan.scans))
+    scans = [scan for plan in plans for scan in plan.scans]
     over = next((scan for scan in scans if scan.over is not None), None)
     without = next((scan for scan in scans if scan.over is None), None)
     if over is None or without is None:
@@ -121,11 +121,11 @@ def substream_keys(settings: Settings, names: Iterable[str]) -> dict[str, Expr |
 
 def describe_parallelism(settings: Settings, plans: Sequence[Plan]) -> str:
     """Return into how many buckets a query's work is split and why, as far as the settings determine it."""
-    if plans[0].over is not None and len({scan.input for plan in plans for scan in plan.scans}) > 1:
+    if plans[0].over is not None and len({name for plan in plans for name in plan.inputs}) > 1:
         return "one bucket for the same partition of all ordered topics: time advances key by key, as far as each input has come"
     if plans[0].over is not None:
         return "one bucket for each partition of the ordered topic: time advances substream by substream"
-    names = dict.fromkeys(scan.input for plan in plans for scan in plan.scans)
+    names = dict.fromkeys(name for plan in plans for name in plan.inputs)
     parallelism = decide_parallelism(plans, substream_keys(settings, names), dict.fromkeys(names, 1))
     partitions_asked = next(
         (number for plan in plans if (output := settings.outputs.get(plan.output)) and (number := output.partitions)), None

@@ -36,12 +36,12 @@ class Recount:
     What a recount needs.
 
     Attributes:
-        plan: The job, with where its logs are read from.
+        plan: The job, with the positions from which its logs are read.
         start: The output start of the job.
         ends: The offset after the last record to be read of each ordered partition.
-        result_ends: The same of each partition of the result topics, read before the others: so nothing in it is from later records.
-        closes: Whether the job came to its end there, with its input or before it (``--until-end``).
-        leaves: How many records have come since then.
+        result_ends: The same of each partition of the result topics. They are read first, so no result in them is from later records.
+        has_ended: Whether the job came to its end there, with its input or before it (``--until-end``).
+        records_after_end: How many records have come since then.
         from_us: Results from here on are computed, microseconds; None: all that the job has written. With OVER over several inputs, or over
             results, the order between keys depends on where a run begins: such a query is computed from its beginning.
         has_checkpoint: Whether the job's checkpoint is here, and settings and query were compared with it.
@@ -54,8 +54,8 @@ class Recount:
     start: Start
     ends: Mapping[Partition, int]
     result_ends: Mapping[Partition, int]
-    closes: bool
-    leaves: int
+    has_ended: bool
+    records_after_end: int
     from_us: int | None
     has_checkpoint: bool
     references: KnownReferences | None
@@ -88,7 +88,7 @@ def plan_recount(
     closed = _find_close(plan, admin, present_ends, result_ends)
     is_later = since_us is not None and since_us > (NEVER if start.start_us is None else start.start_us)
     from_us = since_us if is_later and not (plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result)) else None
-    # Positions are asked for as if there were no checkpoint, which has them where the job stands.
+    # Without the checkpoint, whose positions are those at which the job stands now.
     folder, located = topics.folder, replace(plan, start_us=plan.start_us if from_us is None else from_us, checkpoint="")
     log_starts = read_log_starts(folder) if from_us is None else {}
     located = replace(located, log_starts=log_starts or settle_logs(admin, located))
@@ -99,16 +99,16 @@ def plan_recount(
         start=start,
         ends=present_ends if closed is None else closed,
         result_ends=result_ends,
-        closes=closed is not None,
-        leaves=0 if closed is None else sum(present_ends.values()) - sum(closed.values()),
+        has_ended=closed is not None,
+        records_after_end=0 if closed is None else sum(present_ends.values()) - sum(closed.values()),
         from_us=from_us,
         has_checkpoint=binding is not None,
-        references=None if versions is None else _known(versions, plan),
+        references=None if versions is None else _known_references(versions, plan),
         was_resumed=any(read_promises(folder, len(plan.outputs))),
     )
 
 
-def _known(versions: TakenVersions, plan: QueryPlan) -> KnownReferences:
+def _known_references(versions: TakenVersions, plan: QueryPlan) -> KnownReferences:
     added = [(version.table, version.effective_us) for version in versions.added]
     return KnownReferences(added, versions.tables(plan.reference_settings, len(added)))
 

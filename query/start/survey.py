@@ -13,7 +13,7 @@ from typing import Literal
 from ordering.errors import QueryError
 from query.config import QueryPlan
 from query.plan.columns_read import headers_read
-from query.plan.nodes import Plan, Project, Scan
+from query.plan.nodes import Plan, Project
 from query.reference.files import load_references
 from query.reference.tables import ReferenceTable
 from query.sql.bind import DEFAULT_OUTPUT
@@ -75,7 +75,7 @@ class RunSurvey:
 def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> TopicSurvey:
     """Survey what *plans* read and write; RefusedError if an ordered topic or reference data is missing."""
     outputs = tuple(_output(settings, plan.output) for plan in plans)
-    inputs = tuple(dict.fromkeys(scan.input for scan in all_scans(plans)))
+    inputs = tuple(dict.fromkeys(name for plan in plans for name in plan.inputs))
     payloads = {name: payload_format(settings, plans, name) for name in inputs}
     ordered = {name: admin.require(*_ordered_topic(settings, name)) for name in inputs}
     written = {topic for output in outputs for topic in (output.topic, output.plain_topic) if topic}
@@ -109,9 +109,9 @@ def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
     promises, stopped, splits = read_promises(folder, len(layout.outputs)), None, {}
     if binding is None:
         promises = tuple({} for _ in layout.outputs)
+        # Promises are read only for this start, since that takes a walk over the ends of the result topics.
         if requested is not None and requested.text == LAST_STOPPED:
-            # Only then: it takes a walk over the ends of the result topics.
-            # Which CTIs a pace by number uses depends on where it began to count.
+            # If the pace counts events, the CTIs that it uses depend on where it began to count, and so does the order between keys.
             is_counting = any(output.cti_every_events is not None for output in layout.outputs)
             by_key = layout.over and (len(layout.feeds) > 1 or is_counting)
             promises = tuple(read_result_promises(layout.kafka, admin, output, by_key=by_key) for output in layout.outputs)
@@ -120,11 +120,6 @@ def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
             first = layout.outputs[0]
             stopped = None if any(promises) else read_last_stop(settings.redis, first.topic or first.name)
     return RunSurvey(binding, state, (folder / FINISHED_FILE).exists(), with_results, ended, promises, stopped, splits)
-
-
-def all_scans(plans: Sequence[Plan]) -> tuple[Scan, ...]:
-    """Return all that plans read, each scan once, in the order of the script."""
-    return tuple(dict.fromkeys(scan for plan in plans for scan in plan.scans))
 
 
 def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:

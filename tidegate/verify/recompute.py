@@ -73,7 +73,7 @@ class Recomputation:
                 yield from self._settle(buckets, saves=settlements % _SETTLEMENTS_PER_SAVE == 0)
                 if all(bucket.is_finished or self._has_passed(bucket) for bucket in buckets.values()):
                     return
-        yield from self._settle(buckets, ends=self._recount.closes)
+        yield from self._settle(buckets, ends=self._recount.has_ended)
 
     def _has_passed(self, bucket: Bucket) -> bool:
         outputs = range(len(self._plan.outputs))

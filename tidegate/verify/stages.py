@@ -413,8 +413,8 @@ def _query_notes(stage: QueryStage) -> Iterator[str]:
         yield f"results before {format_tick(stage.since_us)} are not checked"
     if recount.was_resumed:
         yield "the job has gone on without its checkpoint once (--start last-stopped)"
-    if recount.leaves:
-        yield f"the job has ended; {recount.leaves:,} records came to its input since then"
+    if recount.records_after_end:
+        yield f"the job has ended; {recount.records_after_end:,} records came to its input since then"
     if recount.plan.until_us < INFINITY:
         yield f"the job was to stop at {format_tick(recount.plan.until_us)} (--until)"
     if recount.plan.references:
