@@ -1,6 +1,6 @@
 """
-What the last batch of a job cost. The driver writes it into the checkpoint's folder, and the planner, a process of its own, reads it to
-decide how much the next batch reads. No result depends on it.
+The cost of a job's last batch. The driver writes it into the checkpoint folder; the planner, a process of its own, reads it to decide how
+much the next batch reads. No result depends on it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BatchCost:
 
 
 class BatchCostWriter:
-    """The driver's side: writes the cost of the last batch with records; *tasks* ranges are walked at a time."""
+    """The driver's side: writes the cost of the last batch that had records; *tasks* ranges are walked at a time."""
 
     def __init__(self, folder: Path, tasks: int) -> None:
         self._file, self._tasks = folder / _FILE, tasks
@@ -55,7 +55,7 @@ class BatchCostWriter:
 
 
 def read_batch_cost(folder: Path) -> BatchCost | None:
-    """Return what the last batch with records cost; None if it is not known."""
+    """Return the cost of the last batch that had records; None if it is not known."""
     try:
         return BatchCost(*(int(number) for number in json.loads((folder / _FILE).read_text())))
     except (OSError, ValueError, TypeError):

@@ -1,9 +1,9 @@
 """
 A checkpoint is bound to the settings and topic ids that it was made with.
 
-Law: a job resumes from a checkpoint only with the settings that shaped its contents; a difference is refused (spec
-section 6). A topic is identified by its id, not its name: a deleted topic made again is another topic. For settings that may grow, such as
-the number of input partitions, the bound value is a minimum.
+Law: a job resumes from a checkpoint only with the settings that shaped its contents; a difference is refused (spec section 6). A topic is
+identified by its id, not its name: a topic that was deleted and made again is another topic. For settings that may grow, such as the
+number of input partitions, the bound value is a minimum.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
     """
     Bind a job's checkpoint folder (made when missing) to *settings*, or check that it is bound to them.
 
-    For names in *may_grow* a number may rise, or a JSON object gain names; the new value is then bound. Raises RefusedError: other settings
-    differ.
+    The settings named in *may_grow* may grow: a number may rise, a JSON object may gain names. The new value is then bound. Raises
+    RefusedError: other settings differ.
     """
     check_binding(read_binding(folder), settings, str(folder), may_grow)
     if read_binding(folder) == dict(settings):
@@ -37,7 +37,7 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
 
 
 def check_binding(binding: Mapping[str, str] | None, settings: Mapping[str, str], where: str, may_grow: Collection[str] = ()) -> None:
-    """Check *settings* against *binding* (None: unbound) like :func:`bind`. Raises RefusedError: settings differ; it names each."""
+    """Check *settings* against *binding* (None: unbound), see :func:`bind`. Raises RefusedError, which names each setting that differs."""
     changed = [] if binding is None else differences(binding, settings, may_grow)
     if changed:
         what = f"the checkpoint was made under other settings: {'; '.join(changed)}"
@@ -53,8 +53,8 @@ def read_binding(folder: Path) -> dict[str, str] | None:
 
 def with_bound_tasks(settings: Settings, binding: Mapping[str, str] | None) -> Settings:
     """
-    Return *settings* with the number of tasks that the checkpoint is bound to, unless the user has set one: the default is the cores
-    of the machine, which a job may change without a change of its settings.
+    Return *settings* with the number of tasks that the checkpoint is bound to, unless the user has set one. The default is the number of
+    cores, and a job may move to another machine.
     """
     if binding is None or TASKS not in binding or "shuffle_partitions" in settings.spark.model_fields_set:
         return settings
@@ -62,15 +62,15 @@ def with_bound_tasks(settings: Settings, binding: Mapping[str, str] | None) -> S
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str], may_grow: Collection[str] = ()) -> list[str]:
-    """Return each differing setting in words, except growth of the settings in *may_grow*."""
+    """Return a text for each setting that differs, except growth of the settings in *may_grow*."""
 
-    def is_fine(key: str) -> bool:
+    def may_differ(key: str) -> bool:
         return key in may_grow and key in before and key in after and _has_grown(before[key], after[key])
 
     return [
         f"{key}: {before.get(key, '(unset)')} -> {after.get(key, '(unset)')}"
         for key in sorted({*before, *after})
-        if before.get(key) != after.get(key) and not is_fine(key)
+        if before.get(key) != after.get(key) and not may_differ(key)
     ]
 
 
@@ -94,7 +94,7 @@ def check_same_topics(before: Mapping[str, str], current: Mapping[str, str], whe
 
 
 def replace_text(file: Path, text: str, *, is_synced: bool = True) -> None:
-    """Write a file atomically: it has either its old or its new contents, never a part; if *is_synced*, after a power cut too."""
+    """Write a file atomically: it has its old or its new contents, never a part of them; if *is_synced*, after a power cut too."""
     draft = file.with_suffix(".new")
     with draft.open("w") as writing:
         writing.write(text)
@@ -105,5 +105,5 @@ def replace_text(file: Path, text: str, *, is_synced: bool = True) -> None:
 
 
 def checkpoint_folder(settings: Settings, job: str) -> Path:
-    """Return the folder of one job's Spark checkpoint and of the settings that it is bound to; workers run in other folders."""
+    """Return the absolute path of one job's checkpoint folder: workers run in other folders."""
     return Path(settings.spark.checkpoint_dir).absolute() / job

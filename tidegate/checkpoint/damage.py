@@ -1,6 +1,6 @@
 """
-Damage to a job's checkpoint folder: what a power cut, a full disk or a copy of a part leaves behind.
-Law: a job never goes on from a part of a checkpoint. The folder is a cache, the topics are the data: whoever deletes it loses no result.
+Finds damage to a job's checkpoint folder after a power cut, on a full disk, or in an incomplete copy.
+Law: a job never goes on from a part of a checkpoint. The folder is only a cache of the topics, so deleting it loses no result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidegate.spark.offset_log import checkpoint_state, damaged_log
 
 
 def read_json(file: Path) -> Any:
-    """Return what a JSON file of a checkpoint holds, None if there is none. Raises RefusedError (TG-CHECKPOINT-DAMAGED): it is cut off."""
+    """Return the contents of a checkpoint's JSON file, None without a file. Raises RefusedError (TG-CHECKPOINT-DAMAGED): it is no JSON."""
     try:
         return json.loads(file.read_text()) if file.exists() else None
     except ValueError:
@@ -22,7 +22,7 @@ def read_json(file: Path) -> Any:
 
 
 def check_whole(folder: Path, *, is_bound: bool) -> None:
-    """Raise RefusedError (TG-CHECKPOINT-DAMAGED) if Spark's logs are incomplete, or stand without the settings they are bound to."""
+    """Raise RefusedError (TG-CHECKPOINT-DAMAGED) if Spark's logs are incomplete, or the settings they are bound to are missing."""
     damaged = damaged_log(folder)
     if damaged is not None:
         raise _damaged_error(f"{damaged.relative_to(folder)} is missing or cut off", folder)

@@ -1,8 +1,8 @@
 """
-The topics of a running job, checked while it runs: a topic is identified by its id, not its name.
+Checks the topics of a running job by their ids.
 
-Law: a topic that was made again under its name is refused at once. A missing topic may be hidden for a moment, for example while brokers
-restart: it counts as deleted only after several checks in a row.
+Law: a topic that was deleted and made again under its name is refused at once. A topic may be missing for a moment, for example while
+brokers restart: it counts as deleted only after several checks in a row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 Output start times of both jobs: ``--start now|TIME|last-stopped|earliest`` (spec section 6).
-Law: a run with output start S writes what a run from the beginning writes with s >= S, in the same order, numbered from 0. A run keeps its
-start: the same start, no ``--start`` or ``last-stopped`` continues it; another one is refused, since it would leave a gap or repeat.
+Law: a run with output start S writes the results with s >= S of a run from the beginning, in the same order, numbered from 0. A run keeps
+its start. The same ``--start``, ``last-stopped`` or no ``--start`` continues it; any other is refused, as it would leave a gap or repeat
+results.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def refuse_other_start(requested: Start | None, known: Start | None, run: str, w
 
 def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
     """
-    Return the start that continues after the promises of the last run into *ordered_topic*, as published in Redis.
+    Return the start at the least c of the last run into *ordered_topic*, by its progress in Redis: up to there everything is written.
 
     Raises RefusedError: its progress is unknown (TG-START-UNKNOWN); UnreachableError: Redis does not answer.
     """

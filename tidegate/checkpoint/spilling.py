@@ -1,8 +1,8 @@
 """
-Spilling: payloads of held events move to memory-mapped files, whose pages the system may evict, if memory is short.
+Spilling: if held events need too much memory, their payloads move to memory-mapped files, whose pages the system may evict.
 
 Law: only the place of the bytes changes. Each file is unlinked as soon as it is mapped, so its space is freed when the events are released
-or the process ends in any way. If the disk is full, this is logged once and the events stay in memory.
+or the process ends in any way. If no file can be written, this is logged once and the events stay in memory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-A class archive for Spark's JVM: the classes of a start, parsed once and then mapped into memory.
+A class archive for Spark's JVM: the classes that a start loads, parsed once and then mapped into memory.
 
 Starting the JVM of a job costs about 8 CPU seconds, nearly half of it for reading 12,000 classes from jars. The archive is made once per
-installation (``python -m tidegate.spark.class_archive``, which ``make install`` runs) in the user's cache. Jobs also start without it, or
-with one that does not fit, but slower.
+installation (``python -m tidegate.spark.class_archive``, which ``make install`` runs) in the user's cache. Without it, or if it does not
+fit the installation, jobs only start slower.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _record_archive(target: Path) -> None:
 
 
 def make_archive() -> Path | None:
-    """Make the archive unless it exists, in place of older ones of this installation; return it, or None if the JVM could not write one."""
+    """Make the archive unless it exists, and delete older ones of this installation. Return it; None if the JVM could not write one."""
     archive = archive_path()
     if archive.exists():
         return archive

@@ -1,8 +1,8 @@
 """
-What a job needs of a Spark cluster: executors, and that they see the folder of the checkpoint.
+Checks that a Spark cluster gives a job executors, and that these see the checkpoint folder.
 
-Law: a job that gets no executor says so instead of waiting silently, and a checkpoint folder that executors do not share is refused
-before the first batch. Within one process (``local[N]``) nothing is needed.
+Law: a job that gets no executor says so instead of waiting silently. A checkpoint folder that executors do not share is refused before the
+first batch. With ``local[N]`` executors are threads of the job, so nothing is checked.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ordering.errors import RefusedError, TidegateError
 from tidegate.settings.load import Settings
 from tidegate.spark.privates import count_executors
 
-# How long a job may be without executors before it says so, seconds; after a start and after a lost worker a few are usual.
+# How long a job may be without executors before it says so, seconds: a few seconds are usual after a start or a lost worker.
 SAID_AFTER_S = 5.0
-# How long an executor looks for the driver's file: shared folders of a network may show it late.
+# How long an executor looks for the driver's file, seconds: a network folder may show it late.
 _SEEN_WITHIN_S = 5.0
 _LOOK_EVERY_S = 1.0
 
@@ -63,7 +63,7 @@ class Cluster:
         return not self._probe.is_alive()
 
     def waiting(self) -> str:
-        """Return in words that no executor came for some seconds; empty if there is one, or none is needed."""
+        """Return the text that says that the job waits for an executor; empty if it has one, needs none, or has waited only shortly."""
         if self.is_local or self._probe is None:
             return ""
         if self._clock_s() - self._looked_s >= _LOOK_EVERY_S:
@@ -126,7 +126,7 @@ def probe(spark: SparkSession, folder: Path, tasks: int) -> None:
 
 
 def look_at(mark: str, token: str, task: int, within_s: float = _SEEN_WITHIN_S) -> str:
-    """Return in words why this process cannot use the folder of the file *mark*, which holds *token*; empty if it can."""
+    """Return why this process cannot use the folder of the file *mark*, which holds *token*; empty if it can."""
     *_, last = _looks(Path(mark), token, task, within_s)
     return f"on {socket.gethostname()}: {last}" if last else ""
 

@@ -1,7 +1,7 @@
 """
-Planners as Spark data sources: a planner returns ranges, a few tiny rows a batch, so one task is enough.
+Planners as Spark data sources. A planner returns the ranges of a batch, a few tiny rows, so one task is enough to hand them out.
 
-Its class carries the plan, because Spark shows a source's options in query plans and the plan contains secrets.
+The class of a source carries the plan. Options would not do: Spark shows them in query plans, and the plan contains secrets.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RangeHandOut(DataSourceStreamReader):
 
 
 class RangePlanner(ABC):
-    """Decides the start of a job, the end of its next batch (:meth:`plan_end`), and the ranges between; method names are Spark's."""
+    """Decides the start of a job, the end of each batch and the ranges between. Methods in camel case have Spark's names."""
 
     @abstractmethod
     def initialOffset(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Spark pickles the planner for the task that returns the ranges, which needs nothing of it.
+        # Spark pickles the planner for the task that hands out the ranges; that task needs nothing else.
         return RangeHandOut, ()
 
 
@@ -119,7 +119,7 @@ def make_source(
     those of other sources in the same session.
     """
 
-    # Spark pickles this class for processes that do not need the plan: *make* is all that its body captures of it.
+    # Spark pickles this class for processes that do not need the plan, so its body captures *make* instead of the plan.
     class Source(DataSource):
         @classmethod
         def name(cls) -> str:

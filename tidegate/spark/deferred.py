@@ -1,8 +1,8 @@
 """
 Objects made on first use, from a plan that travels as bytes.
 
-Spark unpickles its arguments in several Python processes for a job: to create the source, to plan its read, to learn the state's shape.
-Most of them never use the plan; importing its modules would cost each a second of CPU.
+Spark unpickles its arguments in several Python processes of a job: to create the source, to plan its read, to learn the state's schema.
+Most of them never use the plan, and importing its modules would cost each process a second of CPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Driving a running job: wait for it, stop it when asked, and turn Spark's exceptions into one clear error."""
+"""Drives running jobs: waits for them, stops them when asked, and turns Spark's exceptions into one clear error."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def drive(
 ) -> None:
     """
     Start queries as soon as *is_ready*; return when all have ended by themselves or *stop* was asked for. If one fails, the others are
-    stopped; if *isolates*, they go on, and the first failure is raised when all have ended.
+    stopped; with *isolates* they go on, and the first failure is raised when all have ended.
 
     A query that cannot be started, the end of the JVM, and an exception from *every_second* or *is_ready* stop all queries. Raises
     TidegateError: a query failed; an error that a worker raised deliberately is raised again as it was.
@@ -89,11 +89,11 @@ def drive(
             every_second()
             time.sleep(_READY_PAUSE_S)
         for job in () if stop.is_asked else jobs:
-            running.append(_RunningQuery(job, stop))  # noqa: PERF401  (those that were started are stopped where the next one fails)
+            running.append(_RunningQuery(job, stop))  # noqa: PERF401  (if the next one cannot be started, these are stopped below)
         unfinished = list(running)
         while unfinished and not stop.is_asked:
-            # Only the first waits for a second, so that all are checked once a second.
-            unfinished = [job for place, job in enumerate(unfinished) if not has_ended(job, wait=place == 0)]
+            # Only the first query waits for a second, so that all are checked once a second.
+            unfinished = [query for place, query in enumerate(unfinished) if not has_ended(query, wait=place == 0)]
             every_second()
     finally:
         for query in running:
@@ -129,7 +129,7 @@ class _RunningQuery:
             return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))
         except (PySparkException, Py4JError, *_JVM_GONE) as error:
             if self._stop.is_asked:
-                # A service manager signals all processes of a job, also the JVM and the workers, so their errors are expected.
+                # A service manager signals all processes of a job, the JVM and the workers too, so their errors are expected.
                 get_logger("spark").info("the batch under way was cut off: the next start runs it again", job=self._job.name)
                 return True
             self._restart_or_raise(error)

@@ -1,8 +1,8 @@
 """
-Local files of Spark's checkpoints without a program for each.
+Sets the permissions of Spark's local checkpoint files without starting a program for each.
 
-Hadoop gives every file and folder that it makes its permissions by running ``chmod``, twice a file with its checksum: a dozen processes
-for each batch of a job. The class below makes the system call itself. All else stays Hadoop's.
+Hadoop runs the program ``chmod`` for every file and folder that it makes, and twice for a file with a checksum: a dozen processes for each
+batch of a job. The Java class below makes the system call instead; everything else stays as in Hadoop.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ public class {_CLASS} extends org.apache.hadoop.fs.LocalFileSystem {{
 
 def set_permissions_in_process(session: SparkSession) -> None:
     """
-    Have the JVM set the permissions of local files itself, for a local master: executors elsewhere have JVMs of their own. A stream that
-    has begun before keeps Hadoop's way, which is only slower.
+    Have this JVM set the permissions of local files itself. Only a local master gains from it, as other executors have JVMs of their own. A
+    stream that has already begun keeps Hadoop's way, which is only slower.
     """
     with suppress(Exception):
         register_local_files(session, _CLASS, _SOURCE)

@@ -38,13 +38,14 @@ def read_offset(folder: Path, batch: int) -> dict[str, Any] | None:
 
 
 def damaged_log(folder: Path) -> Path | None:
-    """Return a file without which, or with what is left of which, Spark could not go on; None if its logs are whole."""
+    """Return a file whose absence or damage keeps Spark from going on; None if its logs are whole."""
     planned, done = last_batches(folder)
     spark = folder / "spark"
-    written = [spark / METADATA_FILE, spark / COMMITS_FOLDER / str(done)]
-    empty = next((file for file in written if file.exists() and not file.stat().st_size), None)
     newest = max(planned, done)
-    return spark / OFFSETS_FOLDER / str(newest) if newest >= 0 and read_offset(folder, newest) is None else empty
+    if newest >= 0 and read_offset(folder, newest) is None:
+        return spark / OFFSETS_FOLDER / str(newest)
+    written = [spark / METADATA_FILE, spark / COMMITS_FOLDER / str(done)]
+    return next((file for file in written if file.exists() and not file.stat().st_size), None)
 
 
 def _last_batch(folder: Path) -> int:

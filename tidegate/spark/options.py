@@ -1,5 +1,5 @@
 """
-The options of Spark and its JVM that results, speed and safety depend on, with reasons.
+The options of Spark and its JVM on which results, speed and safety depend, with reasons.
 
 ``[spark.conf]`` may override them, except for a few that a job sets afterwards.
 """
@@ -35,16 +35,16 @@ FIXED = {
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.enabled": "false",
-    # A handful of rows a batch: compiling code for them costs more than it saves.
+    # A batch has a handful of rows: compiling code for them costs more than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": NO_GENERATED_CODE,
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
-    # On a TCP port the JVM takes any connection for its own worker: the first four bytes of a scraper's request would be a length of a
+    # On a TCP port the JVM takes any connection for its own worker: it would read the first four bytes of an HTTP request as a length of a
     # gigabyte, which ends the job. The state server does not authenticate either.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.unix.domain.socket.dir": str(SOCKETS),
-    # Only some kinds of worker get this option, and those would need a separate daemon.
+    # Spark passes this option to some kinds of worker only, and those would then need a daemon of their own.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.python.daemon.module": "tidegate.spark.worker_daemon",
     "spark.python.daemon.killWorkerOnFlushFailure": "true",
@@ -73,8 +73,8 @@ def local_conf(folder: Path) -> dict[str, str]:
 
 
 def java_options(folder: Path, added: str = "") -> str:
-    """Return the JVM's options, before those *added* by a user; it unpacks into *folder*, unless ``SPARK_SUBMIT_OPTS`` says where."""
-    # A JVM with two collectors does not start.
+    """Return the JVM's options, before those *added* by a user. Temporary files go to *folder* unless ``SPARK_SUBMIT_OPTS`` says where."""
+    # A JVM does not start if options name two garbage collectors.
     options = JAVA_OPTIONS.replace(_COLLECTOR, "") if re.search(r"-XX:\+Use\w+GC", added) else JAVA_OPTIONS
     temporary = "" if "java.io.tmpdir" in os.environ.get("SPARK_SUBMIT_OPTS", "") else f"-Djava.io.tmpdir={folder}"
     return " ".join(filter(None, (options, temporary, archive_option())))
@@ -84,7 +84,7 @@ def archive_path() -> Path:
     """
     Return the path of the class archive for this installation of Spark and Java, whether it exists or not.
 
-    Archives of one installation share all of their name up to the last ``-``. What follows tells when its jars were written: the JVM
+    Archives of one installation have the same name up to the last ``-``. The rest depends on when its jars were written, because the JVM
     ignores an archive of jars that were written at another time.
     """
     folder = Path(pyspark.__file__).parent

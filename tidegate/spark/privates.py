@@ -1,8 +1,8 @@
 """
-Every use of PySpark and Spark that is not documented by them, with its purpose.
+Every use of undocumented parts of PySpark and Spark, with its purpose.
 
-A new Spark version may change any of these without notice: tests/tidegate/spark/test_privates.py looks for each one in the installed Spark,
-and fails if its version is not the checked one.
+A new Spark version may change any of them without notice. tests/tidegate/spark/test_privates.py looks for each in the installed Spark, and
+fails if Spark's version is not the checked one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHECKED_VERSION = "4.3.0"
 
 # PySpark starts spark-submit with these arguments.
 SUBMIT_VARIABLE = "PYSPARK_SUBMIT_ARGS"
-# How long a thread outlives its query.
+# How long the thread of a hand-over waits for a batch before it looks whether its query has ended, seconds.
 _BATCH_WAIT_S = 5
 
 
@@ -38,7 +38,7 @@ def start_jvm(properties: Path) -> None:
     from pyspark import SparkContext
 
     given = os.environ.get(SUBMIT_VARIABLE)
-    # The user's own defaults count as without a file.
+    # Without --load-spark-defaults, spark-submit would ignore the user's spark-defaults.conf.
     os.environ[SUBMIT_VARIABLE] = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults {given or 'pyspark-shell'}"
     try:
         SparkContext._ensure_initialized()
@@ -67,8 +67,8 @@ def load_state_library(session: SparkSession) -> None:
 
 def forgo_generated_code(session: SparkSession) -> None:
     """
-    Have the JVM interpret a handful of rows also where no session's settings are known, as in the thread that serves a task's state:
-    compiling code for them took a tenth of a small batch.
+    Have the JVM interpret rows instead of compiling code for them, also in threads that know no session's settings, such as the one that
+    serves a task's state. A batch has a handful of rows, and compiling took a tenth of a small batch.
     """
     jvm: Any = session._jvm
     with suppress(Exception):  # batches then cost more, and nothing else changes
@@ -88,11 +88,11 @@ def register_local_files(session: SparkSession, name: str, source: str) -> None:
     compiler, files = jvm.org.codehaus.janino.SimpleCompiler(), jvm.org.apache.hadoop.fs.FileSystem
     compiler.cook(source)
     loader, root, conf = compiler.getClassLoader(), jvm.java.net.URI("file:///"), session.sparkContext._jsc.hadoopConfiguration()
-    # Only a copy names the class: what Spark sends along with tasks is read by a class loader that does not know it.
+    # Only a copy of the configuration names the class: Spark sends the original with its tasks, where no class loader knows the class.
     own = jvm.org.apache.hadoop.conf.Configuration(conf)
     own.setClassLoader(loader)
     own.setClass("fs.file.impl", loader.loadClass(name), jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileSystem"))
-    # Hadoop keeps one file system for each scheme and user: closing it makes room.
+    # Hadoop keeps one file system for each scheme and user: closing it makes room for the new one.
     files.get(root, conf).close()
     files.get(root, own)
 
@@ -113,8 +113,8 @@ class BatchHandOver:
     """
     Hands the texts of each batch of a one-column stream to a function of the driver, in place of PySpark's ``foreachBatch``.
 
-    For that one the driver listens on a TCP port that asks for no password, where everybody on the machine may call methods of its
-    objects. Here Spark's thread collects a batch and waits within the JVM, and a thread of the driver fetches it: no port is needed.
+    For ``foreachBatch`` the driver listens on a TCP port without a password, where everybody on the machine may call methods of its
+    objects. Here Spark's thread collects a batch and waits within the JVM, and a thread of the driver fetches it, so no port is needed.
     """
 
     def __init__(self, stream: DataFrame) -> None:
@@ -136,13 +136,13 @@ class BatchHandOver:
         """Return the JVM's function of a batch and its number: collect the batch, exchange it for a future, wait for the future."""
         collect = self._method("org.apache.spark.sql.Dataset", "collectAsList", "()Ljava/util/List;")
         exchange = self._method("java.util.concurrent.Exchanger", "exchange", "(Ljava/lang/Object;)Ljava/lang/Object;")
-        # Not interrupted when the query is stopped: afterwards no batch is worked on any more.
+        # Stopping the query does not interrupt this: it returns when no batch is worked on any more.
         wait = self._method("java.util.concurrent.CompletableFuture", "join", "()Ljava/lang/Object;")
-        filtered = self._handles.filterReturnValue
-        of_batch = filtered(filtered(collect, exchange.bindTo(self._exchanger)), wait)
-        of_both = self._handles.dropArguments(of_batch, 1, [self._class("java.lang.Object")])
+        then = self._handles.filterReturnValue
+        of_batch = then(then(collect, exchange.bindTo(self._exchanger)), wait)
+        of_batch_and_number = self._handles.dropArguments(of_batch, 1, [self._class("java.lang.Object")])
         function = self._class("org.apache.spark.api.java.function.VoidFunction2")
-        return self._invoke.MethodHandleProxies.asInterfaceInstance(function, of_both)
+        return self._invoke.MethodHandleProxies.asInterfaceInstance(function, of_batch_and_number)
 
     def _method(self, owner: str, name: str, descriptor: str) -> Any:
         """Return a handle of a method that takes and returns plain objects."""
@@ -203,8 +203,8 @@ def import_late_modules() -> None:
 
 # ----- Python processes that the JVM starts
 
-# The JVM runs this program to find data sources in every installed package, 1 s at each start; it skips the search if the program does not
-# exist.
+# The JVM runs the program of this variable to find data sources in every installed package, which takes a second at each start. If the
+# program does not exist, it skips the search.
 LOOKUP_PROGRAM_VARIABLE = "PYSPARK_DRIVER_PYTHON"
 NO_LOOKUP_PROGRAM = "no-lookup-of-data-sources"
 
@@ -230,7 +230,7 @@ NO_GENERATED_CODE = "NO_CODEGEN"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# ----- texts by which failures are known: they come back from the JVM as text only
+# ----- texts by which failures are recognized: the JVM returns them as text only
 
 SLOW_START = "failed to connect back"
 WORKER_GONE = "Python worker exited unexpectedly"

@@ -1,7 +1,7 @@
 """
-Ranges on their way from planner to stage: a frozen dataclass, written as a Spark row and read back.
+Ranges on their way from planner to stage: a frozen dataclass is written as a Spark row and read back.
 
-Law: the schema is derived from the dataclass, and ``read_row(kind, write_row(a_range))`` equals ``a_range``.
+Law: the schema follows from the dataclass, and ``read_row(kind, write_row(a_range))`` equals ``a_range``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HINTS: dict[type, dict[str, Any]] = {}
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    # Evaluating annotations dominates the cost, and there is a row for each partition and batch.
+    # Most of the cost of a row is the evaluation of these annotations, and each partition has a row in each batch.
     if kind not in _HINTS:
         _HINTS[kind] = get_type_hints(kind, include_extras=True)
     return _HINTS[kind]

@@ -1,8 +1,8 @@
 """
 The Spark session of both jobs, configured so that results do not depend on Spark.
 
-Spark schedules tasks, keeps state and writes checkpoints; it never sees a single event. Its watermark is not used (a maximum over all
-partitions, moved per batch), nor are its timers: the source's offset is the only clock.
+Spark schedules tasks, keeps state and writes checkpoints; it never sees a single event. Its watermark, a maximum over all partitions that
+moves once a batch, is not used, nor are its timers: the source's offset is the only clock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tidegate.spark.privates import (
 from tidegate.spark.state_store import REPORT_SCHEMA
 from tidegate.spark.worker_log import WORKER_LOG
 
-# Where Spark spills, a list with commas; it takes precedence over spark.local.dir.
+# The environment variable with the folders in which Spark spills, separated by commas; it takes precedence over spark.local.dir.
 LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
 
 Report = dict[str, Any]
@@ -58,10 +58,10 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     """
     Start Spark for one job; ``[spark.conf]`` may override settings that the design does not fix.
 
-    The JVM and the workers write to ``spark.log`` in *folder*, from where :class:`WorkerLog` logs the jobs' events again. Raises
-    TidegateError: Java is missing, Spark does not start, or it has no room for its sockets.
+    The JVM and the workers write to ``spark.log`` in *folder*; :class:`WorkerLog` logs their events again. Raises TidegateError: Java is
+    missing, Spark does not start, or no folder can be made for its sockets.
     """
-    # Workers on other machines of a cluster do not have our program.
+    # Only this machine has the lean program: workers of a cluster may run on others.
     python = lean_python() if settings.spark.master.startswith("local") else sys.executable
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ[LOOKUP_PROGRAM_VARIABLE] = NO_LOOKUP_PROGRAM
@@ -71,21 +71,20 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     # Workers know only the settings of their stage; settings of a whole process go through its environment.
     os.environ[NATIVE_SWITCH] = settings.kafka.native
     spark = settings.spark
-    folder_of_job = make_private_folder(SOCKETS)
-    os.environ[LOCAL_DIRS_VARIABLE] = ",".join(map(str, _local_dirs(spark.properties().get("spark.local.dir", ""), folder_of_job)))
+    private_folder = make_private_folder(SOCKETS)
+    os.environ[LOCAL_DIRS_VARIABLE] = ",".join(map(str, _local_dirs(spark.properties().get("spark.local.dir", ""), private_folder)))
     conf = {
         "spark.app.name": f"{spark.app_name}-{job}",
         "spark.driver.memory": spark.driver_memory,
         f"spark.executorEnv.{NATIVE_SWITCH}": settings.kafka.native,
         **{f"spark.executorEnv.{name}": value for name, value in allocator.items()},
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
-        # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
-        # Before those that the user adds.
-        "spark.driver.defaultJavaOptions": java_options(folder_of_job, spark.properties().get("spark.driver.extraJavaOptions", "")),
+        # Spark puts these before the user's spark.driver.extraJavaOptions, so that the user's win.
+        "spark.driver.defaultJavaOptions": java_options(private_folder, spark.properties().get("spark.driver.extraJavaOptions", "")),
         **FIXED,
         **LOCAL_CHECKPOINT,
-        # A standalone cluster would give the first application all its cores, and the next would wait for ever silently.
-        **(local_conf(folder_of_job) if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
+        # Without a limit a standalone cluster gives the first job all its cores, and the next job waits silently for ever.
+        **(local_conf(private_folder) if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
     }
     builder: Any = SparkSession.builder
@@ -95,7 +94,7 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     import_late_modules()
     try:
         with _redirect_stderr(folder / WORKER_LOG):
-            with launch_files(folder_of_job, {"spark.master": spark.master, **conf}) as properties:
+            with launch_files(private_folder, {"spark.master": spark.master, **conf}) as properties:
                 start_jvm(properties)
             with _keep_interrupt_handler():
                 started: SparkSession = builder.getOrCreate()
@@ -112,7 +111,7 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
 
 
 def _local_dirs(configured: str, default: Path) -> list[Path]:
-    """Return a private folder in each folder that the environment, or else the setting, names for spilled data; *default* if none does."""
+    """Return a private folder in each folder that the environment or else the setting names for spilled data; *default* if neither does."""
     named = os.environ.get(LOCAL_DIRS_VARIABLE) or configured
     parents = [Path(parent.strip()) for parent in named.split(",") if parent.strip()]
     for parent in parents:
@@ -127,7 +126,7 @@ def _warm_worker(spark: SparkSession) -> None:
 
 
 def _prepare_state(spark: SparkSession) -> None:
-    """Do early in the JVM what the state of the first batch would wait for."""
+    """Prepare the JVM for the state of the first batch, which would have to wait otherwise."""
     forgo_generated_code(spark)
     load_state_library(spark)
 
@@ -140,7 +139,7 @@ def end_session(spark: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A job's one stateful stage: its name in Spark, its checkpoint folder, in how many tasks it runs, and whether it stops at the end."""
+    """A job's one stateful stage: its name in Spark, its checkpoint folder, its number of tasks, and whether it stops at the end."""
 
     name: str
     checkpoint: str
@@ -152,7 +151,7 @@ def start_stage(
     spark: SparkSession, source: type[DataSource], processor: StatefulProcessor, stage: Stage, on_reports: OnReports
 ) -> StreamingQuery:
     """Start planner -> shuffle by ``label`` -> *processor* -> driver, where *on_reports* gets the reports of each batch."""
-    # Of each query: one session may run several, and a query keeps the value of its start.
+    # A session may run several queries; each keeps the value that it was started with.
     spark.conf.set("spark.sql.shuffle.partitions", str(stage.tasks))
     spark.dataSource.register(source)
     ranges = spark.readStream.format(source.name()).load()
@@ -170,12 +169,12 @@ def start_stage(
 
 @contextmanager
 def _keep_interrupt_handler() -> Iterator[None]:
-    """Keep this program's answer to Ctrl-C: PySpark puts its own in place, which cuts the batch off and raises within its own calls."""
+    """Keep this program's handler of Ctrl-C: PySpark installs its own, which cuts the batch off and raises within PySpark's calls."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        # Only the main thread sets handlers, and PySpark's only there.
+        # Only the main thread can set handlers; PySpark sets its own only there too.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
 

@@ -17,13 +17,13 @@ def even_labels(count: int, tasks: int) -> list[int]:
 
 
 def same_task(number: int, count: int, tasks: int) -> range:
-    """Return which of *count* labels of :func:`even_labels` the task of label *number* gets, that one included."""
+    """Return which of *count* labels of :func:`even_labels` go to the same task as label *number*, that one included."""
     return range(number % tasks, count, tasks)
 
 
-def _murmur3_of_int(value: int, seed: int = 42) -> int:
-    """Spark's hash of an int column, as a signed number."""
-    mask = 0xFFFFFFFF
+def _murmur3_of_int(value: int) -> int:
+    """Return Spark's hash of an int column, a signed number."""
+    mask, seed = 0xFFFFFFFF, 42
 
     def rotate_left(word: int, by: int) -> int:
         return ((word << by) | (word >> (32 - by))) & mask

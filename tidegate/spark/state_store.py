@@ -1,8 +1,8 @@
 """
-The state of a stateful stage: a small head and chunks in Spark's store, and the object in the worker's memory.
+The state of a stateful stage: a small head and numbered chunks in Spark's store, and the object itself in the worker's memory.
 
-Law: ``load`` returns the value that Spark committed last. The worker that saved it still has it in memory; a nonce in the store
-distinguishes it from an older or failed attempt. Only the changes of a batch are written.
+Law: ``load`` returns the value that Spark committed last. The worker that saved it still has the object in memory and uses it if the nonces
+in memory and store are equal; after an older or failed attempt they differ. Only the changes of a batch are written.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ _NONCE_BYTES = 16
 # The cell of the head; chunks have numbers from 0 up. Part p of chunk n is in cell n + p * _PART.
 _HEAD = -1
 _PART = 2**40
-# Not as text, which the JVM would parse again in every task.
+# Schemas as objects: the JVM would parse a text again in every task.
 _CELL_NUMBER = StructType([StructField("number", LongType())])
 _CELL_OCTETS = StructType([StructField("octets", BinaryType())])
-# A larger chunk is stored in several cells: Spark's JVM, whose heap is small, has each cell in memory some six times while it is stored,
-# for two tasks at a time.
+# A larger chunk is stored in several cells. Spark's JVM has a small heap, and holds a cell some six times while it is stored, for two tasks
+# at a time.
 PART_BYTES = 2**23
+# By job and number: the nonce, the value, and the number of cells of each chunk that has several.
 _in_memory: dict[tuple[str, int], tuple[bytes, object, dict[int, int]]] = {}
 
 
@@ -43,7 +44,7 @@ class StateStore(Generic[Value]):
         self._job = job
         # One state variable for everything: Spark derives the encoders of each variable again in every task.
         self._cells = handle.getMapState("cells", _CELL_NUMBER, _CELL_OCTETS)
-        # The number of cells of each chunk that has several.
+        # As in _in_memory, for the value that was loaded or saved last.
         self._parts: dict[int, int] = {}
 
     def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:

@@ -1,14 +1,15 @@
 """
 The memory allocator of the workers: jemalloc if the machine has it, else the C library. Arrow's and numpy's columns come from it too.
 
-One thread allocates a record and another (librdkafka's) frees it, four allocations an event. The C library then locks and sweeps its free
-lists for each. jemalloc saves a third of the job's CPU; the C library without its lists of small pieces a sixth (docs/performance.md).
+One thread allocates the parts of a record and another, librdkafka's, frees them: four allocations an event. For each of them the C library
+locks and sweeps its free lists. jemalloc saves a third of the job's CPU; the C library without its lists of small pieces saves a sixth
+(docs/performance.md).
 
-A column of a batch has tens of megabytes. Arrow's own allocator and numpy ask for huge pages, which the kernel clears each time, and every
-allocator as it is set up returns a freed column to the kernel and gets it again: that was 40 % of a query worker's CPU. So both are told to
-keep what was freed: a worker's memory stays at its peak.
+A column of a batch has tens of megabytes. Arrow's own allocator and numpy ask for huge pages, which the kernel clears each time. By default
+every allocator returns a freed column to the kernel and gets it again, which was 40 % of a query worker's CPU. The settings below keep
+freed columns in the process, so a worker's memory stays at its peak.
 
-Law: results do not depend on the allocator, a user's preloaded or tuned one stays, and a missing jemalloc is no error.
+Law: results do not depend on the allocator. An allocator that the user has preloaded or tuned is kept. A missing jemalloc is no error.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from collections.abc import Mapping
 
 _ALLOCATORS = "jemalloc", "tcmalloc", "mimalloc"
 # As many heaps as a worker has busy threads: one for each thread of librdkafka would cost memory. Freed pages stay with the process, large
-# pieces share the heaps, and a small column may be cut from whatever large piece is free.
+# pieces share the heaps with small ones, and a small column may be cut from any free large piece.
 _JEMALLOC = "narenas:4,dirty_decay_ms:-1,oversize_threshold:0,lg_extent_max_active_fit:20"
-# Largest piece kept in fast lists, which frees by other threads must sweep: none. Columns stay with the process, up to 256 MiB.
+# No piece is kept in the fast lists, which must be swept if another thread frees. Columns of up to 256 MiB stay with the process.
 _KEPT_BYTES = 2**28
 _C_LIBRARY = f"glibc.malloc.mxfast=0:glibc.malloc.mmap_threshold={_KEPT_BYTES}:glibc.malloc.trim_threshold={_KEPT_BYTES}"
 _COLUMNS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "NUMPY_MADVISE_HUGEPAGE": "0"}

@@ -1,7 +1,7 @@
 """
-What the JVM is started with, in files that only the job's user can read.
+The JVM's settings, in files that only the job's user can read.
 
-Law: no setting of a job stands on a command line, which every user of the machine can read, whatever the setting is called.
+Law: no setting of a job is on a command line, because every user of the machine can read command lines.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _ARGUMENT_ESCAPES = _CONTROL_ESCAPES | {sign: f"\\{sign}" for sign in '\\"'}
 
 @contextmanager
 def launch_files(folder: Path, conf: Mapping[str, str]) -> Iterator[Path]:
-    """Have the settings *conf* of Spark in the private *folder* for as long as the JVM starts; yield the file for ``--properties-file``."""
+    """Write Spark's settings *conf* into the private *folder* while the JVM starts; yield the file for ``--properties-file``."""
     options = [option for key in _JAVA_OPTIONS for option in shlex.split(conf.get(key, ""))]
     arguments = folder / "java.options"
     arguments.write_text("".join(f'"{_escape(option, _ARGUMENT_ESCAPES)}"\n' for option in options), "utf-8")
-    # The program java reads further options from a file named in this way.
+    # "@FILE" makes the program java read further options from that file.
     shown = {key: value for key, value in conf.items() if key not in _JAVA_OPTIONS} | {_JAVA_OPTIONS[-1]: f"@{arguments}"}
     properties = folder / "spark.properties"
     lines = (f"{_escape(key, _PROPERTY_ESCAPES)}={_escape(value, _PROPERTY_ESCAPES)}\n" for key, value in shown.items())

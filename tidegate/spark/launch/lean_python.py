@@ -1,9 +1,10 @@
 """
-The Python program for Spark's helper processes on this machine: the running one, without an archive that slows it down.
+The Python program for Spark's helper processes on this machine: the running Python, without an archive that slows it down.
 
 Spark puts its own copy of PySpark, an archive without compiled modules, before the installed package. Each process then compiles its
-imports, 0.8 CPU seconds, and a start needs half a dozen processes. Law: nothing else changes. If the program cannot be written, Spark gets
-the running Python.
+imports in 0.8 CPU seconds, and a start needs half a dozen processes. The program removes the archive from the path.
+
+Law: nothing else changes. If the program cannot be written, Spark gets the running Python.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-Folders for what a job's processes leave on this machine outside of its checkpoint: sockets, spilled data, settings of the JVM.
+Private folders for files of a job outside of its checkpoint: sockets, spilled data, settings of the JVM.
 
-Law: only the job's user can look into such a folder. It goes with its job. If the job was killed, the next job of this user removes it;
-no job removes the folder of a running one, nor anything that is not such a folder.
+Law: only the job's user can look into such a folder. The job removes it at its end. If the job was killed, the next job of this user
+removes it. No job removes the folder of a running job, or anything else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from ordering.errors import TidegateError
 
 PREFIX = "tidegate-job-"
-# The umask of the user, for results: others are to read those.
+# The umask of the user: results are written with it, so that others can read them.
 RESULTS_UMASK = "_TIDEGATE_RESULTS_UMASK"
 
 
@@ -35,25 +35,25 @@ def share_results() -> None:
 
 def make_private_folder(parent: Path) -> Path:
     """
-    Make a folder in *parent* that lasts as long as this process, and remove what killed jobs have left there.
+    Make a folder in *parent* that lasts as long as this process, and remove the folders of killed jobs there.
 
     Raises TidegateError: no folder can be made there.
     """
-    _remove_left_overs(parent)
+    _remove_unlocked_folders(parent)
     while True:
         try:
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         except OSError as error:
             what = f"no folder for the sockets and the spilled data of Spark can be made: {error}"
             raise TidegateError(what, code="TG-SPARK-START", where=str(parent), fix=f"let this user write to {parent}") from error
-        # The lock shows other jobs that this one runs. It is held as long as the process lives, however it ends.
+        # The lock shows other jobs that this one runs. The process holds it until it ends, in whatever way.
         if _lock(folder, wait=True) is not None or folder.exists():
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
             return folder
-        # Another job took the new folder for a left-over before it was locked, and removed it.
+        # Before the folder was locked, another job took it for that of a killed job and removed it.
 
 
-def _remove_left_overs(parent: Path) -> None:
+def _remove_unlocked_folders(parent: Path) -> None:
     for folder in parent.glob(f"{PREFIX}*"):
         lock = _lock(folder, wait=False)
         if lock is not None:
@@ -73,7 +73,7 @@ def _lock(folder: Path, *, wait: bool) -> int | None:
             status = os.fstat(descriptor)
             if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                # It may have been removed while this process waited.
+                # Another job may have removed the folder while this process waited.
                 if os.path.samestat(status, folder.lstat()):
                     return descriptor
         os.close(descriptor)
