@@ -1,8 +1,8 @@
 """
 The output of commands: errors in words with an exit code, a live line, JSON.
 
-Law: a :class:`~ordering.errors.TidegateError` never reaches the terminal as a traceback. It is written to standard error as text
-or, if the command was given ``--format json``, as one JSON object. Standard output has data only.
+Law: a :class:`~ordering.errors.TidegateError` never reaches the terminal as a traceback. It is written to standard error as text or, with
+``--format json``, as one JSON object. Standard output has data only.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def report_errors(command: Command) -> Command:
 
 
 def report_error(error: TidegateError, *, as_json: bool) -> None:
-    """Write *error* to standard error; as one JSON object too if the log before it is JSON."""
+    """Write *error* to standard error: as one JSON object if *as_json* or if this process logs JSON, else as text."""
     from tidegate.observe.logs import writes_json
 
     if as_json or writes_json():
@@ -133,7 +133,7 @@ def show_reading(
 
 
 def end_line(terminal: Terminal, title: str, line: str) -> None:
-    """Show the last line of a job: as text on a terminal, else logged, as :func:`live_line` does: one format to the end."""
+    """Show the last line of a job: on a terminal as text, else logged like the lines of :func:`live_line`."""
     from tidegate.observe.logs import get_logger
 
     if terminal.is_terminal:

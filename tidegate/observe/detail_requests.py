@@ -1,9 +1,9 @@
 """
-A question from a watching command to a running job, for figures that the job's reports leave out.
+A question of a watching command to a running job, for figures that are not in the job's reports.
 
-The command puts the question into Redis (:meth:`~tidegate.observe.progress_store.ProgressStore.ask_details`). The driver, which reads
-Redis anyway, copies it into a small file in the checkpoint folder, which the workers share; a stage reads that file once for each
-range. Expensive figures are computed only while questions keep coming.
+The command puts the question into Redis (:meth:`~tidegate.observe.progress_store.ProgressStore.ask_details`). The driver, which talks to
+Redis anyway, copies it into a small file in the checkpoint folder, which the workers share. A stage reads that file once for each range.
+So expensive figures are computed only while questions keep coming.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ QUESTION_VALID_S = 10  # how long a question is valid
 
 
 def leave_question(folder: Path, text: str) -> None:
-    """Leave the question *text*, as Redis has it, for the stages of a job."""
+    """Write the question *text*, as Redis has it, for the stages of a job."""
     question = {**json.loads(text), "until_ms": time.time_ns() // 1_000_000 + QUESTION_VALID_S * 1_000}
-    # Written beside and renamed: a stage never reads half a question.
+    # Written to another file and renamed, so that a stage never reads half a question.
     draft = folder / f"{QUESTION_FILE}.new"
     draft.write_text(json.dumps(question))
     draft.replace(folder / QUESTION_FILE)

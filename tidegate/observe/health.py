@@ -1,8 +1,8 @@
 """
 The health of the jobs of one process, for ``/live``, ``/ready`` and the metric ``tidegate_job_state``.
 
-Law: live says that the driver's loop turns, so that a process that hangs may be killed. Ready says that each job works: it has started,
-has not failed, and waits for nothing that does not come. A job behind its input works.
+Law: *live* means that the driver's loop turns; a process that is not live hangs and may be killed. *Ready* means that each job works: it
+has started, has not failed, and does not wait for brokers, stores or executors. A job that is behind its input works.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 STATES = ("starting", "replaying", "live", "waiting", "failed")
 _WORKING = ("replaying", "live")
-# A loop that has not turned for this long hangs, seconds; it turns about once a second.
+# The driver's loop turns about once a second. If it has not turned for this long, it hangs; seconds.
 LIVE_WITHIN_S = 60.0
 
 
@@ -26,8 +26,8 @@ class Health:
         self._jobs: Mapping[str, tuple[str, str]] = {}
 
     def turn(self, jobs: Mapping[str, tuple[str, str]]) -> None:
-        """Note that the driver's loop has turned, and by job (``ingest flights``) its state and what it waits for or why it failed."""
-        # The HTTP server's threads iterate over the mapping: it is replaced, never changed.
+        """Note that the driver's loop has turned; *jobs*: by name (``ingest flights``), the state, and why the job waits or has failed."""
+        # The HTTP server's threads iterate over the mapping, so it is replaced, never changed.
         self._turned_s, self._jobs = self._clock_s(), dict(jobs)
 
     @property

@@ -52,7 +52,7 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
 
 
 def writes_json() -> bool:
-    """Return whether this process logs JSON lines: what follows on standard error is then JSON too."""
+    """Return whether this process logs JSON lines; a message on standard error is then JSON too."""
     return any(getattr(handler, "writes_json", False) for handler in logging.getLogger().handlers)
 
 

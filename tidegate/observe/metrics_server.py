@@ -1,4 +1,4 @@
-"""The HTTP server of a job: ``/metrics`` for Prometheus, ``/live`` and ``/ready`` for whoever restarts and waits for jobs."""
+"""The HTTP server of a job: ``/metrics`` for Prometheus, ``/live`` and ``/ready`` for programs that restart jobs or wait for them."""
 
 from __future__ import annotations
 

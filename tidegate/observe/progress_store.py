@@ -4,9 +4,9 @@ Progress of a running job, kept in Redis for ``tidegate status``, ``tidegate wat
 Each ordered topic has one hash, ``tidegate:{ORDERED_TOPIC}:progress``. Its fields, all JSON: ``topic/partition`` for each input
 partition, with the last report of its stage; ``job`` about the whole job; ``replay``, how fast this run or an earlier one caught up.
 
-Law: a job never waits for Redis here and never fails because of it. The newest value of each field is kept in memory and written by
-a thread of its own, at most once a second; values that Redis did not accept are written when it answers again. So a value read is up
-to a second old, or older if ``at_ms`` of the job says so: no result may depend on it.
+Law: a job never waits for Redis here and never fails because of it. The newest value of each field is kept in memory, and a thread writes
+it at most once a second. Values that Redis did not accept are written when it answers again. So a value may be old (``at_ms`` of the job
+says when it was written), and no result may depend on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidegate.redis_client import connect, translate_errors
 from tidegate.settings.tables.redis import RedisSettings
 
 WRITE_EVERY_S = 1.0  # minimum time between two writes of one job
-HEARTBEAT_S = 2.0  # if nothing changes, a job writes its field `job` this often, and reads the questions to it
+HEARTBEAT_S = 2.0  # if nothing changes, a job writes its field `job` and reads questions this often
 SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or cannot reach Redis
 
 _SINK = "sink:"
@@ -50,7 +50,7 @@ def progress_key(ordered_topic: str) -> str:
 
 
 def sink_key(output: str) -> str:
-    """Return the name under which the sink of an output publishes; no topic has such a name."""
+    """Return the name under which the sink of an output publishes its progress; no topic can have it."""
     return f"{_SINK}{output}"
 
 
@@ -138,7 +138,7 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
 
 @dataclass(slots=True)
 class _Pending:
-    """The newest values that are still to be written."""
+    """The newest values; those that have changed are still to be written."""
 
     job: dict[str, Any] = field(default_factory=dict)
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)

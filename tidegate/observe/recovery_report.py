@@ -1,9 +1,9 @@
 """
 The recovery report: where a start continues, how much lies ahead, and when the job will have caught up.
 
-Law (spec section 6): every start of a job reports where it continues and how much lies ahead. Until the job has caught up, it
-reports its rate and the time left: the records behind, divided by the rate of reading minus the rate of arriving. A job has caught up
-once its positions have reached the newest ends it knows.
+Law (spec section 6): every start of a job reports where it continues and how much lies ahead. Until the job has caught up, it reports its
+rate and the time left: the records that it is behind, divided by the rate of reading minus the rate of arriving. A job has caught up once
+its positions have reached the newest ends that it knows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ordering.ticks import SECOND_US, format_duration, format_tick
 from tidegate.secret_masking import scrub
 
 POLL_EVERY_S = 2.0  # how often the driver asks the brokers for the ends
-SILENT_AFTER_S = 5.0  # how long a question may be open before the job says that it waits
+SILENT_AFTER_S = 5.0  # how long a broker may be silent before the job says that it waits
 _RATE_WINDOW_S = 30.0  # the time over which a rate is measured
 _RATE_SPAN_MIN_S = 0.5  # a rate over a shorter time is not reported
 _REPLAY_RECORDS_MIN = 10_000  # a replay of fewer records says nothing about the next one
@@ -54,7 +54,7 @@ class Recovery:
         batch: The last finished batch; None without a checkpoint.
         repeats_batch: Whether the batch after it had begun when the job ended: it is run again, and writes the same.
         start_us: Output start time of the run, microseconds, if it has one.
-        skips: Which offsets the job does not read, and why, in words.
+        skips: A text for each skip: which offsets the job does not read, and why.
     """
 
     kind: RecoveryKind
@@ -156,9 +156,9 @@ class CatchUp:
 
     def advance(self, positions: Positions) -> None:
         """Record the next offsets after a batch."""
-        # One thread reports batches, another polls: each replaces mappings whole, so that neither iterates over a changing one.
+        # One thread reports batches, another polls. Each replaces whole mappings, so that neither iterates over a changing one.
         self._positions = {**self._positions, **positions}
-        # The first batch pays for cold workers: the rate counts from its end.
+        # Workers start during the first batch, so the rate counts from its end.
         now_s, read = self._clock_s(), sum(self._positions.values())
         self._read_rate.record(now_s, read)
         if self.caught_up_s is None:
@@ -168,7 +168,7 @@ class CatchUp:
         self._note_caught_up()
 
     def set_ends(self, ends: Positions) -> None:
-        # Checked before the new ends replace the old ones: under load new ends are always ahead.
+        # Checked against the old ends: under load, new ends are always ahead of the positions.
         self._note_caught_up()
         self.ends = {**self.ends, **ends}
         self._arrival_rate.record(self._clock_s(), sum(self.ends.values()))
@@ -242,7 +242,7 @@ class Poller(Generic[Answer]):
         self._answers: deque[Answer] = deque(maxlen=1)
         self._refusal: RefusedError | None = None
         self._failure = ""
-        # Since when the last question is open, monotonic seconds; None if it has an answer or has failed.
+        # When the question under way was asked, monotonic seconds; None if none is under way.
         self._open_since_s: float | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="lookout", daemon=True)
@@ -255,7 +255,7 @@ class Poller(Generic[Answer]):
         self._end.set()
 
     def newest_answer(self) -> Answer | None:
-        """Return the newest answer if it was not returned before, else None; raise RefusedError if that was the answer."""
+        """Return the newest answer unless it was returned before, else None. Raises RefusedError: that was the answer."""
         if self._refusal is not None:
             raise self._refusal
         return self._answers.pop() if self._answers else None
@@ -264,7 +264,7 @@ class Poller(Generic[Answer]):
     def unanswered(self) -> str:
         """Why the last question has no answer; empty if it has one, or was asked a moment ago."""
         open_since_s = self._open_since_s
-        # A client gives up later: a broker that accepts connections and is silent is to be reported before.
+        # The client gives up much later on a broker that accepts connections and does not answer.
         if not self._failure and open_since_s is not None and self._clock_s() - open_since_s > SILENT_AFTER_S:
             return f"no answer for {SILENT_AFTER_S:g} s"
         return self._failure
@@ -279,7 +279,7 @@ class Poller(Generic[Answer]):
                 self._refusal = refusal
                 return
             except (KafkaException, TidegateError) as error:
-                # A broker that does not answer changes nothing but what is shown: the job itself waits for it too.
+                # Only shown: if the job itself needs the broker, it waits for it too.
                 self._failure = error.what if isinstance(error, TidegateError) else scrub(str(error))
             finally:
                 self._open_since_s = None

@@ -1,7 +1,8 @@
 """
-A running job's recovery, reported to its log and to Redis until the job has caught up; after that, its lag; and what it waits for.
+Reports a running job's recovery, and then its lag, to its log and to Redis; also what the job waits for.
 
-Law: a job that waits for what does not come says so: once in its log when that begins and ends, and in Redis as long as it lasts.
+Law: a job that waits for brokers, stores or executors says so: in its log once when the wait begins and once when it ends, and in Redis as
+long as it lasts.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ AskEnds = Callable[[Sequence[tuple[str, int]]], Positions]
 class RecoveryWatch:
     """
     Watches one job; at the end of its context it stops asking the brokers.
-    *ask_ends* returns the ends of given partitions; it raises RefusedError if a topic was deleted or made again. *waits* say in words, by
-    whom beside Kafka the job waits for, that it does so; empty if it does not.
+
+    Args:
+        ask_ends: Returns the ends of given partitions; raises RefusedError if a topic was deleted or made again.
+        waits: By the name of what the job may wait for beside Kafka: returns a text while the job waits, else an empty one.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class RecoveryWatch:
         self.catch_up = CatchUp(recovery)
         self._poller = Poller(lambda: ask_ends(self.catch_up.partitions))
         self._publisher, self._log, self._asked_waits = publisher, log, waits
-        # What the job waits for, by whom.
+        # The text of each wait that lasts, by name.
         self._waits: dict[str, str] = {}
         self._is_caught_up_logged = recovery.ahead == 0
         self._batches = 0
@@ -60,8 +63,7 @@ class RecoveryWatch:
 
     def poll(self) -> str:
         """
-        Use the newest ends; return in a few words how far behind the job is, or that there was no batch yet. Called about once a second.
-        Raises RefusedError if a topic was deleted or made again.
+        Use the newest ends; return :attr:`line`. Called about once a second. Raises RefusedError: a topic was deleted or made again.
         """
         ends = self._poller.newest_answer()
         if ends is not None:
@@ -73,12 +75,12 @@ class RecoveryWatch:
 
     @property
     def line(self) -> str:
-        """What :meth:`poll` returns, by the newest batch."""
+        """A few words: what the job waits for, or how far behind it is."""
         return self.waits_for or (self.catch_up.status_line() if self._batches else f"no batch yet, {self.catch_up.behind:,} records wait")
 
     @property
     def waits_for(self) -> str:
-        """What the job waits for that does not come, in words; empty if it works."""
+        """The texts of the waits that last; empty if the job works."""
         return "; ".join(self._waits.values())
 
     @property

@@ -1,4 +1,4 @@
-"""Stopping a command on a signal: the first asks it to end after the work under way, the second ends it at once."""
+"""Stops a command on a signal: the first signal asks it to end after the work under way, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.is_asked = False
-        # Whether it was a signal that asked, not the job itself.
+        # Whether a signal asked, and not the job itself.
         self.is_signalled = False
 
     def ask(self, *_: Any) -> None:

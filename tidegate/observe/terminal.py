@@ -1,9 +1,9 @@
 """
-The terminal: the one door through which text reaches it.
+Writes to the terminal; all text of commands goes through this module.
 
-Law: whatever stands in a record, a key or a name is shown as text. Characters that would move the cursor, change colours, reverse the
-line or begin a new one are shown as escapes (``\\x1b``), and no text is read as markup. tests/house/test_terminal.py checks that no
-other module of the commands prints, or uses rich.
+Law: every text of a record, key or name is shown as text. Characters that would move the cursor, change colours, reverse the line or begin
+a new one are shown as escapes (``\\x1b``), and no text is read as markup. tests/house/test_terminal.py checks that no other module of the
+commands prints, or uses rich.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Line = Piece | Sequence[Piece]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; *fold* breaks long texts, *whole* never does."""
+    """A column of a table; long texts are broken if *is_folded*, shown in full if *is_whole*, else cut."""
 
     name: str
     is_right: bool = False
@@ -116,7 +116,7 @@ class Terminal:
 
 
 def standard_output() -> Terminal:
-    """Return standard output, for what a command was asked for."""
+    """Return standard output, for the result of a command."""
     return Terminal(_console())
 
 

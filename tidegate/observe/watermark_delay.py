@@ -1,15 +1,15 @@
 """
-Watermark delay: how far a partition's watermark is behind the wall clock, and how much of that each cause explains.
+Watermark delay: how far a partition's watermark is behind the wall clock, divided into parts by cause.
 
-Law: the parts are not negative and add up to the delay, or to 0 if the watermark is ahead of the clock. They are computed in a fixed
-order; each is as large as its cause allows and as the delay still has left:
+Law: the parts are not negative and add up to the delay, or to 0 if the watermark is ahead of the clock. They are computed in this order;
+each is as large as its cause allows, at most what the earlier parts have left of the delay:
 
 - **sink**: the time in which the last batch waited for its destination to accept and acknowledge its output.
-- **pipeline**: the time it took to read, judge and compute the batch.
-- **reader_behind**: how far the newest arrival that was read is behind the clock, while records wait to be read.
-- **silence**: the same, while no record waits: nothing has arrived since.
-- **reorder**, **late**: the tolerance by which the watermark stays behind on purpose; only the one that determines it counts.
-- **source**: the rest: events were that old when they arrived.
+- **pipeline**: the time in which the batch was read, judged and computed.
+- **reader_behind**: the time since the newest arrival that was read, if further records wait to be read.
+- **silence**: the same time, if no record waits: nothing has arrived since.
+- **reorder**, **late**: the tolerance by which the watermark stays behind on purpose; only the one that determines the watermark counts.
+- **source**: the rest, which is how old the events were when they arrived.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def delay_us(report: Mapping[str, Any], now_us: int) -> int | None:
 
 
 def _time_spent_us(report: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how long a stage's last batch wrote, and how long it did everything else, microseconds."""
+    """Return how long a stage wrote in its last batch, and how long it did everything else, microseconds."""
     spent = {name: round(seconds * SECOND_US) for name, seconds in report.get("seconds", {}).items()}
     sink = sum(spent.get(name, 0) for name in _SINK)
     return sink, sum(spent.values()) - sink
@@ -69,7 +69,7 @@ def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, no
     }
     parts, left = dict.fromkeys(CAUSES, 0), max(delay, 0)
     for cause, most in wanted.items():
-        # The time since the newest arrival includes the last batch, which sink and pipeline already explain.
+        # The time since the newest arrival includes the last batch, which counts as sink and pipeline already.
         within = most if cause not in ("reader_behind", "silence") else most - parts["sink"] - parts["pipeline"]
         parts[cause] = min(max(within, 0), left)
         left -= parts[cause]
