@@ -1,4 +1,4 @@
 """
-Files of events: their readers, and ``tidegate order``, which puts them in order.
+Readers of event files, and ``tidegate order``, which puts the events of a file in order.
 Only :mod:`tidegate.cli` and :mod:`tidegate.local` may import it.
 """

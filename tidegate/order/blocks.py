@@ -1,9 +1,9 @@
 """
 Records of a file in blocks, whatever its format, and the faults a record may have.
 
-Law: where a record begins and ends, and its line number, depends on the file alone, not on where its blocks are cut.
-Line numbers are physical lines from 1: a CSV's header counts, and a record of several lines has the first one's number. Parquet counts
-rows, a JSON array elements. A record that cannot be read has a *fault*; reading goes on with the next record.
+Law: where a record begins and ends, and its line number, depend on the file alone, not on where its blocks are cut. Line numbers are
+physical lines from 1: a CSV's header counts, and a record of several lines has the number of the first one. In Parquet they are rows, in a
+JSON array elements. A record that cannot be read has a *fault*; reading goes on with the next record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ordering.errors import TidegateError
 
 # A longer record is a fault and is not kept in memory.
 RECORD_BYTES_MAX = 64 * 2**20
-SHOWN_CHARACTERS = 1_000  # how much of such a record is shown
+SHOWN_CHARACTERS = 1_000  # how much of a record that is too long is shown
 
 
 class OrderFileError(TidegateError):

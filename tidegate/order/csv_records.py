@@ -1,9 +1,9 @@
 """
 Records in CSV: the header names the fields, all values are text.
 
-Law: a record over several lines has as many values as the header. If a quote leads over more lines than a record may have, to the end of
-the file, or to another number of values, only the line in which it opens is unreadable: the next record begins in the next line. So an open
-quote costs one line.
+Law: a record over several lines has as many values as the header. If an open quote runs over more lines than a record may have, to the end
+of the file, or into a record with another number of values, only the line in which it opens is unreadable: the next record begins in the
+next line. So an open quote costs one line.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ RECORD_LINES_MAX = 100
 _LINE_ENDS = ("\n", "\r")
 
 
-# Stands for a line that is longer than a record may be.
+# Returned instead of a line that is longer than a record may be.
 _LONG_LINE = "\0 too long"
 
 
 class _OpenQuote(Exception):
-    """The quote that is open leads too far."""
+    """An open quote runs too far."""
 
 
 class _LongLine(Exception):
@@ -41,13 +41,13 @@ class _Lines:
     The lines of a file for the csv module, which asks for more than one only inside of a quote.
 
     Attributes:
-        record: The lines of the record that is being read.
-        before: How many lines stand before them.
+        record: The lines of the current record.
+        before: How many lines are before it.
         done: How many characters have been read.
     """
 
     def __init__(self, text: io.TextIOWrapper) -> None:
-        self._text, self._again = text, deque[str]()
+        self._text, self._to_reread = text, deque[str]()
         self.record: list[str] = []
         self.before = self.done = 0
 
@@ -56,9 +56,9 @@ class _Lines:
 
     def __next__(self) -> str:
         """Return the next line. Raises _LongLine, or _OpenQuote: the record has too many lines, or no end."""
-        line = self._again.popleft() if self._again else self._read()
+        line = self._to_reread.popleft() if self._to_reread else self._read()
         if self.record and (not line or line is _LONG_LINE or len(self.record) == RECORD_LINES_MAX):
-            self._again.appendleft(line)
+            self._to_reread.appendleft(line)
             raise _OpenQuote
         if not line:
             raise StopIteration
@@ -83,9 +83,9 @@ class _Lines:
         return self.before + 1
 
     def keep_first(self) -> str:
-        """End the record after its first line, which is returned: the others are read again."""
+        """End the record after its first line and return that line; the other lines are read again."""
         first, *others = self.record
-        self._again.extendleft(reversed(others))
+        self._to_reread.extendleft(reversed(others))
         self.record = [first]
         return first
 
@@ -137,7 +137,7 @@ class CsvRecords:
             try:
                 row = next(self._reader, None)
             except (_OpenQuote, csv.Error):
-                # csv.Error: the lines together have a field longer than field_size_limit.
+                # csv.Error: a field over several lines is longer than field_size_limit.
                 self._add_first_line(block, line)
                 continue
             except _LongLine:

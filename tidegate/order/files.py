@@ -1,5 +1,5 @@
 """
-Files of events: which format a file has, and how it is opened.
+Finds the format of an event file, and opens it.
 
 Law: a wrong name, format or delimiter is reported before anything is written.
 """

@@ -1,7 +1,7 @@
 """
-The policies and shapes that the flags of ``tidegate order`` mean.
+Reads the flags of ``tidegate order`` as policies and shapes.
 
-Law: a wrong flag is reported before anything is read or written, by its name, with a correct one.
+Law: a wrong flag is reported before anything is read or written; the error names it and shows a correct example.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parse_policies(early: str, late: str, late_action: Action, reorder: str, out
 
 def without_arrival(policies: Policies, *, has_over: bool) -> Policies:
     """Return the policies for records without arrivals: nothing is early or late."""
-    # Without arrivals the floor stays before all time. With OVER the model needs a late tolerance all the same.
+    # Without arrivals the floor never moves. With OVER the model still demands a late tolerance.
     return replace(policies, early_us=None, late_us=0 if has_over else None)
 
 

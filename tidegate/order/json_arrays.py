@@ -19,10 +19,10 @@ _OPENING, _CLOSING = b"[{", b"]}"
 
 
 def detect_array(source: BinaryIO) -> tuple[bool, bytes]:
-    """Return whether *source* begins as an array of objects, and the bytes that had to be read for that."""
+    """Return whether *source* begins as an array of objects, and the bytes that were read to find out."""
     read = getattr(source, "read1", source.read)
     peeked = b""
-    # Two characters that are not spaces decide; a pipe may never send more, so no more is read.
+    # The first two characters that are not spaces decide. A pipe may never send more, so no more is read.
     while len(opening := peeked.removeprefix(_BOM).translate(None, _SPACE)[:2]) < 2 and (not opening or opening == b"["):
         piece = read(4096)
         if not piece:
@@ -47,7 +47,7 @@ class ArrayElements:
             if self._is_escaped:
                 self._is_escaped, position = False, position + 1
                 continue
-            # A search for the next sign, not a loop over characters: most bytes decide nothing.
+            # The regular expression jumps to the next sign: most bytes are no sign.
             match = (_QUOTE_END if self._in_text else _SIGN).search(piece, position)
             if match is None:
                 break

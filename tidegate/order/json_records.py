@@ -29,7 +29,7 @@ _ON_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
 class NdjsonRecords:
-    """A JSON object a line. ``total`` is the file's size in bytes, 0 if unknown; ``peeked`` are the bytes of it that were already read."""
+    """A JSON object a line. ``total`` is the file's size in bytes, 0 if unknown; ``peeked`` are its first bytes, already read."""
 
     columns: list[str] | None = None
 
@@ -52,7 +52,7 @@ class NdjsonRecords:
                 partial, partial_bytes = [], 0
             partial.append(rest)
             partial_bytes += len(rest)
-            # Only the beginning of a record that is too long is kept, but its length counts on.
+            # Of a record that is too long only the beginning is kept; its full length goes on being counted.
             if partial_bytes > blocks.RECORD_BYTES_MAX:
                 partial = [b"".join(partial)[: blocks.RECORD_BYTES_MAX]]
         if partial_bytes:
@@ -69,7 +69,7 @@ class NdjsonRecords:
             yield piece
 
     def _parse_block(self, text: bytes, first_bytes: int) -> Block:
-        """Read whole lines. The first line began with *first_bytes* bytes before this text, of which not all may have been kept."""
+        """Read whole lines. The first line began in earlier pieces with *first_bytes* bytes; *text* may lack some of them."""
         payloads = _split_lines(text)
         first, self._line = self._line + 1, self._line + len(payloads)
         if first_bytes + len(text) <= blocks.RECORD_BYTES_MAX and _are_plain(payloads):
@@ -118,10 +118,10 @@ def _split_lines(text: bytes) -> pa.Array:
     ends = np.append(np.flatnonzero(octets == _LINE_FEED), len(octets))
     starts = np.append(0, ends[:-1] + 1)
     filled = starts < ends
-    # Few files have spaces around lines: a look at the edges alone is faster than a search in each line.
+    # Few files have spaces around lines, and looking at the first and last bytes is faster than stripping every line.
     if _IS_SPACE[octets[starts[filled]]].any() or _IS_SPACE[octets[ends[filled] - 1]].any():
         return pa.array([line.strip(_JSON_SPACE) for line in text.split(b"\n")], pa.binary())
-    # Each line with its line feed, which only the last one lacks, is a part of the text as it stands.
+    # Each line is a slice of the text up to and with its line feed; the text needs one more for the last line.
     edges = pa.py_buffer(np.append(starts, len(octets) + 1).astype(np.int64))
     with_ends = pa.Array.from_buffers(pa.large_binary(), len(starts), [None, edges, pa.py_buffer(text + b"\n")])
     lines = pc.binary_slice(with_ends, 0, -1)
@@ -135,7 +135,7 @@ def _are_plain(payloads: pa.Array) -> bool:
 
 
 def _add_records(block: Block, records: Sequence[tuple[int, bytes]]) -> None:
-    """Add records, given by line; those that orjson does not read are judged as ingest judges them."""
+    """Add records, given with their line numbers; records that orjson does not read are judged as ingest judges them."""
     read: list[tuple[bytes, Any] | Fault | None] = [_load(line) for _, line in records]
     odd = [index for index, record in enumerate(read) if record is None]
     if odd:

@@ -1,5 +1,5 @@
 """
-Values of JSON records that orjson refuses or reads otherwise than ingest: repeated names, NaN, a comma too many, numbers beyond a float.
+Reads JSON records that orjson refuses, or reads in another way than ingest: repeated names, NaN, a comma too many, huge numbers.
 
 Law: a record is JSON if :mod:`tidegate.expressions.json_texts` says so. Of members with equal names the first counts; NaN and infinities
 are null.
@@ -22,14 +22,14 @@ from tidegate.json_columns import json_fields
 from tidegate.json_columns.json_fields import Wanted
 from tidegate.order.blocks import Fault
 
-# Python refuses to read more digits, and no float has so many.
+# Python refuses to read an integer of more digits; as a float it is infinite anyway.
 _DIGITS_MAX = 4_000
-# An escape that can stand in a name: of ASCII names only one of an ASCII character.
+# Escapes that may be part of a name; in an ASCII name only those of ASCII characters.
 _ESCAPED_ASCII, _ESCAPED = re.compile(rb"\\u00[2-7]"), re.compile(rb"\\u")
 
 
 def read_records(lines: Sequence[bytes]) -> list[tuple[bytes, Any] | Fault]:
-    """Return each record as JSON that every parser takes, with its value; or the fault that it has."""
+    """Return each record as JSON that every parser accepts, with its value; or the record's fault."""
     texts = pa.array([_decode(line) for line in lines], pa.string())
     sql = "SELECT CASE WHEN json_valid(v) THEN CAST(json(v) AS VARCHAR) END AS text FROM input"
     records: list[tuple[bytes, Any] | Fault] = []
@@ -45,7 +45,7 @@ def read_records(lines: Sequence[bytes]) -> list[tuple[bytes, Any] | Fault]:
 
 
 def read_value(text: str | bytes) -> Any:
-    """Return the value of a record that is known to be JSON; of members with equal names it has the first."""
+    """Return the value of a record that is known to be JSON; of members with equal names the first counts."""
     return json.loads(text, object_pairs_hook=first_members, parse_int=_parse_integer)
 
 
@@ -63,7 +63,7 @@ def _decode(line: bytes) -> str | None:
 def rows_with_repeated_names(payloads: pa.Array, names: Collection[str]) -> list[int]:
     """Return the rows of JSON objects (null: none) in which one of *names* may stand twice."""
     read = json_fields.read_members(payloads, tuple(Wanted((name,), is_exact=True) for name in sorted(names)))
-    # In a nested object a name may stand again, and of objects that C leaves nothing is known.
+    # Nested objects may repeat a name, and C knows nothing of the objects that it leaves to Python.
     plain = json_fields.READ | json_fields.UNASKED
     rows = range(len(payloads)) if read is None else np.flatnonzero(read.status | json_fields.UNASKED != plain).tolist()
     quoted = [json.dumps(name, ensure_ascii=False).encode(errors="replace") for name in names]

@@ -1,7 +1,7 @@
 """
-Where ``tidegate order`` writes: standard output, files, pipes and devices.
+The outputs of ``tidegate order``: standard output, files, pipes and devices.
 
-Law: no file that the run reads is written, and no file is written twice. A file named by a flag is replaced in one step after the run
+Law: a run never writes the file that it reads, nor two outputs into one file. A file named by a flag is replaced in one step after the run
 has succeeded; after a failed run it is unchanged.
 """
 
@@ -45,7 +45,7 @@ def check_distinct_files(source: BinaryIO, output: Path | None, dropped: Path | 
         _claim(name_by_file, "standard output", _file_identity(sys.stdout))
     for name, stream in (("standard output", sys.stdout), ("standard error", sys.stderr)):
         identity = _file_identity(stream)
-        # Standard output and standard error may be one file, so the first name stays.
+        # Standard output and standard error may be one file; it is then called by the first name.
         if identity is not None:
             name_by_file.setdefault(identity, name)
     for name, path in (("--output", output), ("--dropped", dropped)):
@@ -98,8 +98,8 @@ def _binary_stream(standard: TextIO | None) -> BinaryIO:
 class LineWriter:
     """
     Writes lines to a file, to standard output (*path* None), or nowhere (*is_wanted* False). At the end of its context it discards a file
-    that was not committed. Pipes, devices and standard output get lines at once. Raises OrderOutputError: the file cannot be written. A
-    closed pipe is a ``BrokenPipeError``.
+    that was not committed. Pipes, devices and standard output get lines at once. Raises OrderOutputError: the file cannot be written;
+    BrokenPipeError: the pipe is closed.
     """
 
     def __init__(self, path: Path | None, *, is_wanted: bool = True) -> None:
@@ -147,12 +147,12 @@ class LineWriter:
             raise OrderOutputError(f"the file cannot be written: {error.strerror or error}", where=where, fix=fix) from error
 
     def write(self, lines: list[bytes]) -> None:
-        """Write lines at once; each brings its line end."""
+        """Write lines, each with its line end."""
         if self._is_wanted:
             self.write_texts([b"".join(lines)])
 
     def write_texts(self, texts: Iterable[bytes | memoryview]) -> None:
-        """Write texts of several lines, one by one, so that large ones are not copied into one; each brings its line ends."""
+        """Write texts of several lines with their line ends, one by one, so that large texts are not copied into one."""
         if not self._is_wanted:
             return
         with self._writable():
@@ -178,7 +178,7 @@ class LineWriter:
 
 
 def _shown_text(text: bytes | memoryview) -> bytes:
-    """Return lines of records as a terminal may get them; files and pipes get the bytes themselves."""
+    """Return lines of records in a form that cannot command a terminal; files and pipes get the bytes themselves."""
     return visible_lines(bytes(text).decode("utf-8", "backslashreplace")).encode("utf-8")
 
 

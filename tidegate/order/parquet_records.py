@@ -1,4 +1,4 @@
-"""Records in Parquet: rows; each value becomes the JSON value for it."""
+"""Records in Parquet: each row becomes a JSON object."""
 
 from __future__ import annotations
 
@@ -110,6 +110,6 @@ def _json_form(value: object) -> object:
         except UnicodeDecodeError:
             return b64encode(value).decode()
     if isinstance(value, Decimal):
-        # A fragment writes the digits themselves; a float would lose some.
+        # A fragment is written as it is; a float would lose digits.
         return orjson.Fragment(str(value)) if value.is_finite() else None
     return str(value)

@@ -1,8 +1,8 @@
 """
 Records as columns for the time model: times, keys and payloads, and which records can be used.
 
-Law: a record without a valid event time, or a span without a valid end, still goes through the model, since its arrival advances
-time. A record without a valid arrival or partition does not.
+Law: a record without a valid event time, or a span without a valid end, still goes through the model, since its arrival advances time. A
+record without a valid arrival or partition does not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RecordColumns:
     def __init__(self, block: Block, value: Payload) -> None:
         self.block, self.value = block, value
         self.reason: list[str]
-        # A plain block needs no look at its records one by one.
+        # The records of a plain block need not be looked at one by one.
         if block.is_plain:
             self.line: Ints = np.arange(block.line[0], block.line[0] + len(block))
             self.reason, self.is_bad = [""] * len(block), np.zeros(len(block), dtype=np.bool_)
@@ -53,23 +53,23 @@ class RecordColumns:
         self.key: pa.Array | None = None
 
     def mark_bad(self, rows: Mask, reason: str, *, is_walked: bool = True) -> None:
-        """Mark records as bad, unless they are so for another reason; with *is_walked* False they do not go through the model."""
-        fresh = rows & ~self.is_bad
-        for row in np.flatnonzero(fresh).tolist():
+        """Mark records as bad unless they already are; with *is_walked* False they do not go through the model."""
+        newly_bad = rows & ~self.is_bad
+        for row in np.flatnonzero(newly_bad).tolist():
             self.reason[row] = reason
-        self.is_bad |= fresh
+        self.is_bad |= newly_bad
         if not is_walked:
-            self.is_walked &= ~fresh
+            self.is_walked &= ~newly_bad
 
     def set_ends(self, shape: Shape, ticks: Ints, valid: Mask, present: Mask) -> None:
         """
-        Set the ends of intervals, or the starts of edges: the event time of an end edge is its end.
+        Set the ends of intervals, or the starts of end edges, whose event time is their end.
 
         Args:
             ticks: The ends, microseconds, of which *valid* ones can be read.
             present: Which records have an end; an edge without one is a start edge.
         """
-        assert self.event_us is not None, "what has a span has an event time"
+        assert self.event_us is not None, "event times are read before ends"
         if shape is Shape.INTERVAL:
             self.mark_bad(~valid, "end")
             self.end_us = ticks

@@ -1,5 +1,5 @@
 """
-Records of a file, read by the fields that flags of ``tidegate order`` name or by well-known ones.
+Reads the records of a file as columns, by the fields that flags of ``tidegate order`` name or by well-known fields.
 
 Law: whether a record is readable, and why not, depends on the record and the field names alone.
 """
@@ -47,7 +47,7 @@ class OrderPlan:
         timestamp_format: How event time and end are written: one of :data:`ordering.columns.timestamps.UNITS`.
         over: Field whose values are the substreams, or None.
         arrival, partition: Fields with the arrival time and the partition; None: a well-known one, if the file has it.
-        has_arrival: Whether arrivals are used; if not, no well-known field is looked for.
+        has_arrival: Whether arrivals are used; if not, no well-known arrival field is looked for either.
         end: Field with the end of a span; an edge without it is a start edge.
         key: Field by which an end edge finds its start edge if there is no OVER.
         is_typed: Whether the format distinguishes numbers from text.
@@ -139,7 +139,7 @@ class Rows(RecordColumns):
         return self.partitions[self.codes[row]] if self.codes[row] >= 0 else None
 
     def _read_repeated_names(self) -> None:
-        """Of members with equal names the first counts, as in ingest and queries; orjson takes the last."""
+        """Read records with repeated names again: the first of them counts, as in ingest and queries, and orjson takes the last."""
         if not self.block.may_repeat_names:
             return
         from tidegate.order.json_values import read_value, rows_with_repeated_names
