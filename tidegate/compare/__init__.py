@@ -1,4 +1,4 @@
 """
-Comparing two ordered topics event by event.
+Compares two ordered topics, A and B, event by event.
 Only :mod:`tidegate.cli` may import it.
 """

@@ -166,7 +166,7 @@ class ChannelExcerpt:
     def _explain(self, index: int, a: Event, b: Event) -> Difference:
         kind, names = "fields", tuple(name for name in _FIELDS if a.fields[name] != b.fields[name])
         if a.origin != b.origin:
-            # Other origins mean other events: their fields differ anyway, so the order is the finding.
+            # They are two different events, whose fields differ anyway: the finding is which of them is missing, or that they are swapped.
             kind = self._displacement(index) or kind
         subject = "missing" if kind.startswith("missing") else kind if kind == "swapped" else _cause(names)
         return Difference(self.number, self.partition, self.first + index, kind, a, b, names, _HINTS.get(subject, _HINTS["value"]))
@@ -185,7 +185,7 @@ class ChannelExcerpt:
 
 
 def _cause(names: tuple[str, ...]) -> str:
-    # The first of these that differs explains the others.
+    # From cause to consequence: the first field that differs explains those after it.
     order = ("offset", "value", "key", "headers", "event_time_us", "arrival_us", "system_us", "flags", "stamp_ms", "seq")
     return next((name for name in order if name in names), "value")
 
@@ -199,7 +199,7 @@ def _event_dict(event: Event | None, number: int, raw: Callable[[int, int], str]
 
 
 def format_field(name: str, value: Any, other: Any = None) -> str:
-    """Return the value of a field in words; of bytes the part where they differ from *other*."""
+    """Return the value of a field as text; of bytes only the part around the first difference from *other*."""
     if name in _TIMES:
         return format_tick(value)
     if name == "flags":

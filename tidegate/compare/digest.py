@@ -1,9 +1,8 @@
 """
 Digests of a channel's events, block by block: a comparison keeps these instead of the events.
 
-Law: two sequences of events have equal digests exactly if they are equal byte for byte (up to a collision of SHA-256), wherever
-the logs were cut. The digests of a billion events take some megabytes, so each topic is walked once, whatever its size; only a
-block that differs is read again.
+Law: two sequences of events have equal digests exactly if they are equal byte for byte (up to a collision of SHA-256), wherever the logs
+were cut. The digests of a billion events take some megabytes, so each topic is walked once; only a block that differs is read again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _DIGEST_BYTES = 16
 class _Streams:
     """The columns of a block, each hashed as one stream, so that the digest does not depend on where a log is cut."""
 
-    # Processors have instructions for SHA-256: half the time of BLAKE2.
+    # SHA-256 takes half the time of BLAKE2, because processors have instructions for it.
     hashes: list[Any] = field(default_factory=lambda: [hashlib.sha256() for _ in range(6)])
 
     def update(self, events: EventColumns) -> None:
@@ -68,7 +67,7 @@ class ChannelDigest:
             piece = events.slice(added, min(added + BLOCK_EVENTS - block_fill, len(events)))
             offset = int(piece.log_offset.min())
             if block_fill:
-                # Accepted events need not rise in log offset: one that was carried over lies before others.
+                # The log offsets of accepted events need not rise: a carried event is accepted after later ones.
                 self.block_starts[-1] = min(self.block_starts[-1][0], offset), self.block_starts[-1][1]
             else:
                 self.block_starts.append((offset, int(piece.seq[0])))
@@ -88,8 +87,8 @@ class ChannelDigest:
 
 def find_differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int, bool] | None:
     """
-    Return the first block that differs, and whether to compare only the events that both channels have of it.
-    Return None if the shorter channel is the beginning of the longer.
+    Return the first block that differs, and whether to compare only the events that both channels have in it; None if the shorter channel
+    is the beginning of the longer one.
     """
     common = min(len(one.blocks), len(other.blocks))
     for block in range(common):
@@ -97,7 +96,7 @@ def find_differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int,
             return block, False
     if one.count == other.count:
         return None if one.rest_digest() == other.rest_digest() else (common, False)
-    # Both have events of the next block; its digests cover different counts and do not show whether one is the beginning of the other.
+    # The digests of the next block cover different numbers of events, so they do not show whether one is the beginning of the other.
     return (common, True) if min(one.count, other.count) > common * BLOCK_EVENTS else None
 
 

@@ -2,9 +2,9 @@
 Checks the promises of a channel's CTIs against the events of the topic itself.
 
 Law: each CTI (c, n) is checked. No event with seq >= n has s < c, wherever it is in the log; the events below n are before the CTI;
-``ahead`` and ``largest_us`` are right; its list of substreams holds too. A CTI below an earlier one is harmless (its writer was
-replaced) but must be true all the same. Memory is bounded: a CTI of an old writer that is too far behind to be checked is counted
-as unproven, unless a later promise implies it.
+``ahead`` and ``largest_us`` are right; its list of substreams holds too. A CTI below an earlier one comes from a writer that was replaced:
+it is harmless, but must still be true. Memory is bounded: a CTI of an old writer that is too far behind to be checked is counted as
+unproven, unless another promise implies it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BrokenPromise:
 @dataclass(slots=True)
 class PromiseCheck:
     """
-    The CTIs of one channel. *is_from_start*: the walk began with the channel's first event; if not, fewer promises can be checked.
+    The CTIs of one channel. *is_from_start*: the walk began with the channel's first event; otherwise fewer promises can be checked.
 
     Attributes:
         ctis, stale, unproven: How many CTIs there were, how many were below an earlier one, and how many could not be checked.
@@ -64,12 +64,14 @@ class PromiseCheck:
     c: int = NEVER
     _last_seq: int = -1
     _largest_us: int = TICK_MIN
+    # System timestamps of the newest events, and of all events at or above c.
     _recent: deque[Ints] = field(default_factory=deque)
     _recent_count: int = 0
     _above: list[Ints] = field(default_factory=list)
+    # n and c of each CTI that raised c.
     _promised_n: list[int] = field(default_factory=list)
     _promised_c: list[int] = field(default_factory=list)
-    # promises about events that have not come yet: (n, c, log offset)
+    # Promises about events that have not come yet: (n, c, log offset).
     _waiting: list[tuple[int, int, int]] = field(default_factory=list)
     _list_assembler: ListAssembler = field(default_factory=ListAssembler)
     _substream_promises: dict[bytes, int] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class PromiseCheck:
         self._raise_c(cti.n, cti.c)
         for key, w in listed:
             self._substream_promises[key] = max(self._substream_promises.get(key, NEVER), w)
-        # A promise at or below c follows from the channel's own; dropping these bounds memory.
+        # A promise at or below c follows from the channel's own promise. Dropping such promises bounds memory.
         if len(self._substream_promises) > RECENT_PROMISES:
             self._substream_promises = {key: w for key, w in self._substream_promises.items() if w > self.c}
 

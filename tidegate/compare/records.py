@@ -1,8 +1,8 @@
 """
-One topic of a comparison: its records as columns, and the events among them that a reader accepts.
+One topic of a comparison: its records as columns, and the events that a reader accepts.
 
-Law: :meth:`PartitionWalk.run` yields exactly the events that a reader of the topic accepts (:mod:`ordering.protocol.reader`), each
-once, with all that level 1 of the law fixes: header, key, value and Kafka timestamp. It yields the CTIs as they are in the log.
+Law: :meth:`PartitionWalk.run` yields exactly the events that a reader of the topic accepts (:mod:`ordering.protocol.reader`), each once,
+with the bytes that level 1 of the law fixes: header, key, value and Kafka timestamp. It yields the CTIs as they are in the log.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Side:
         starts, ends: The first offset to read of each partition, and the offset after the last.
         start_us: Only events with s >= this are compared, microseconds; None: all.
         is_trimmed: Whether retention has deleted the beginning of a partition.
-        has_own_numbers: Whether the seq of an event may differ from that in the other topic, because that one was begun in the middle.
-        framed: Headers that stand before each value, so that they are compared too.
+        has_own_numbers: Whether the seq of an event may differ from that in the other topic, because one was begun in the middle.
+        framed: The headers to put before each value, so that they are compared too.
     """
 
     label: str
@@ -103,7 +103,7 @@ _BYTES = ("header", "key", "value")
 
 
 def split_records(records: Records, topic: str, partition: int) -> tuple[EventColumns, list[tuple[int, Cti]]]:
-    """Return events among *records* as columns, and CTIs with their log offsets. ProtocolError, with the offset: a record is neither."""
+    """Return the events as columns, and the CTIs with their log offsets. Raises ProtocolError with its offset: a record is neither."""
     assert records.header is not None, "an ordered topic is read with its headers"
     header = records.header.fill_null(b"") if records.header.null_count else records.header
     is_event = pc.binary_length(header).to_numpy(zero_copy_only=False) == EVENT_HEADER_BYTES
@@ -151,8 +151,9 @@ class LogPiece(NamedTuple):
 
 class PartitionWalk:
     """
-    One partition of one topic, walked by the reader's rule. ``records`` counts the records walked so far, ``position`` is the log offset of
-    the next one. With *resume*, (log offset, roster number, seq of the last accepted event), the walk begins there, for that channel alone.
+    The walk of one partition of one topic by the reader's rule. ``records`` counts the records walked so far, ``position`` is the log
+    offset of the next one. With *resume* (log offset, roster number, seq of the last accepted event) the walk begins in the middle and
+    accepts the events of that channel alone.
     """
 
     def __init__(self, side: Side, partition: int, resume: tuple[int, int, int] | None = None) -> None:
@@ -198,7 +199,7 @@ class PartitionWalk:
     def _accept(self, events: EventColumns, ctis: list[tuple[int, Cti]]) -> LogPiece:
         log = Log(events.log_offset, events.number, events.seq, events.system_us, ctis)
         accepted = self.reader.accept(log)
-        # After a start in the middle, events wait for the CTI that vouches for them, perhaps in the next piece.
+        # After a start in the middle, events are carried until the CTI that proves them complete, perhaps in the next piece.
         candidates = events if self._carried is None else EventColumns.concat([self._carried, events])
         self._carried = candidates.take_rows(accepted.carried) if len(accepted.carried) else None
         return LogPiece(candidates.take_rows(accepted.rows), accepted.position, ctis)

@@ -29,7 +29,7 @@ class Channel:
 
     digest: ChannelDigest
     check: PromiseCheck
-    # whether there was a CTI whose events are all before the start of the comparison
+    # Whether there was a CTI that all compared events follow.
     has_cti_before_start: bool = False
 
     @property
@@ -45,7 +45,7 @@ class PartitionSummary:
     roster: Roster | None = None
     records: int = 0
     duplicates: int = 0
-    # records of torn writes: they are beyond a gap, and were written again later
+    # Records of torn writes: they came after a gap in the numbers, and were written again later.
     torn: int = 0
     unmet: BrokenPromise | None = None
 
@@ -128,14 +128,14 @@ def walk_partition(side: Side, partition: int, until_us: int | None, on_records:
 
 
 class PartitionDigester:
-    """Walks one partition of one topic; records that another has read of it may be handed over, so that they are read once."""
+    """Walks one partition of one topic. Records that another reader has read may be handed over, so that they are read only once."""
 
     def __init__(self, side: Side, partition: int, until_us: int | None) -> None:
         self._side, self._partition, self._until_us = side, partition, until_us
         self._walk, self._summary = PartitionWalk(side, partition), PartitionSummary()
 
     def add_records(self, records: Records) -> None:
-        """Take records of the log, read as those of the side are; what is missing before them is read."""
+        """Take the next records from another reader, which reads the same headers. Records missing before them are read here."""
         if not len(records) or self._walk.has_passed(self._until_us):
             return
         first, end = int(records.offset[0]), self._side.ends[self._partition]
@@ -181,7 +181,7 @@ def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:
 
 
 def add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition: int, until_us: int | None) -> None:
-    """Add the digests of a piece of the log, and check what its CTIs promise."""
+    """Add a piece of the log to the digests, and check the promises of its CTIs."""
     ctis_by_number: dict[int, list[tuple[int, Cti]]] = {}
     for offset, cti in piece.ctis:
         ctis_by_number.setdefault(cti.number, []).append((offset, cti))
