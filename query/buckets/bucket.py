@@ -1,9 +1,9 @@
 """
 A bucket: the part of a query's work that one writer does in one fixed order, and its memory.
 
-A bucket reads ordered partitions by the reader's rule, retains the rows that later results need, and returns final results, numbered in
-their channel of each output, with the CTI that follows them. The ordered partitions that it reads are *logs*, numbered over all topics of
-the query. The kinds:
+A bucket reads ordered partitions by the reader's rule and retains the rows that later results need. It returns final results, and the CTIs
+that follow them. Results are numbered: the results of one bucket are one channel of each output. The ordered partitions that a bucket reads
+are *logs*, numbered over all topics of the query. The kinds:
 
 - :class:`~query.buckets.substreams.SubstreamBucket` (OVER): one log. Law, level 2: results leave in emission order, so they depend on the
   log alone, not on batches.
@@ -11,8 +11,8 @@ the query. The kinds:
 - :class:`~query.buckets.merged.MergedBucket` (no OVER): all logs, merged up to the least of their frontiers. Law, level 3: results depend
   on the events alone. :class:`~query.buckets.exchanged.ExchangedBucket` keeps only the events of its keys.
 
-All of them follow each channel's CTIs at the query's own pace (:mod:`query.buckets.cti_pacing`). The pace changes only when results come,
-and with OVER which record makes them final.
+All of them use each channel's CTIs at the query's own pace (:mod:`query.buckets.cti_pacing`). The pace decides when results become final,
+and with OVER at which record. It changes no result.
 
 A bucket needs neither Spark nor Kafka. A minimal driver, batch by batch::
 
@@ -67,7 +67,7 @@ from tidegate.payloads.formats import JSON
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
 BUCKET_STATE_VERSION = 2
 EACH_CTI = Pace()
-# A settle returns about this many bytes of results, if they come in slices.
+# One call of settle returns about this many bytes of results, if more are due.
 RETURNED_BYTES = 2**24
 
 
@@ -75,10 +75,10 @@ RETURNED_BYTES = 2**24
 class Source:
     """An ordered topic as a bucket reads it."""
 
-    # The name the script gives it.
+    # The name that the script gives it.
     input: str
     partitions: int
-    # Number of each log of it that the bucket reads, and the partition it is.
+    # The partition of each log that the bucket reads, by the number of the log.
     logs: Mapping[int, int]
 
 
@@ -140,16 +140,18 @@ class Bucket(ABC):
             for log, partition in source.logs.items()
         }
         self._pacing = [CtiPacing(config.pace, source.logs.values(), source.partitions) for source in self._sources]
+        # Events that a reader has collected after a start in the middle and not accepted yet.
         self._carried = dict.fromkeys(self.readers, NO_EVENTS)
         self._retention = Retention()
         outputs = range(len(program.outputs))
         promises = config.promises or [None for _ in outputs]
         spans_us = config.spans_us or [None for _ in outputs]
-        self._channels = [ResultChannel(output, self._number, config.roster, spans_us[output], promises[output]) for output in outputs]
-        for channel, promise in zip(self._channels, promises, strict=True):
-            channel.begin(promise, self._retention)
+        self._channels = [
+            ResultChannel(output, self._number, config.roster, spans_us[output], promises[output], self._retention) for output in outputs
+        ]
         self._result_bytes_max = config.result_bytes_max or [None for _ in outputs]
         self._next_offset = dict.fromkeys(self.readers, 0)
+        # How many events have been evaluated: the position of the next one.
         self._position = 0
         self._ended = False
         # The results of a settle that has not returned all of them yet.
@@ -185,7 +187,7 @@ class Bucket(ABC):
 
     @property
     def looks_up_from(self) -> tuple[int, int]:
-        """The instant (microseconds) from which rows may still be looked up in reference data, and how many added versions are known."""
+        """The instant from which on rows may still be looked up in reference data, microseconds, and how many added versions are known."""
         return self._lookup.lookup_from_us(self.frontier_us), self._lookup.count
 
     # A batch
@@ -198,7 +200,7 @@ class Bucket(ABC):
             self._program.replace_references(self._lookup.tables(known))
 
     def route(self, log: int, decoded: DecodedRange) -> DecodedRange:
-        """Return a range with the bucket of each of its events, if rows are exchanged."""
+        """Return a range, with the bucket of each of its events if rows are exchanged."""
         return decoded
 
     def accept_records(self, log: int, decoded: DecodedRange) -> list[Released]:
@@ -218,7 +220,7 @@ class Bucket(ABC):
         events = pa.concat_tables([carried, decoded.events]) if carried.num_rows else decoded.events
         self._carried[log] = take_events(events, accepted.carried)
         events = take_events(events, accepted.rows)
-        # Pacing sees all accepted events, also those of other buckets of an exchange: all of them follow the same CTIs.
+        # Pacing counts all accepted events, also those of other buckets of an exchange, so all of these use the same CTIs.
         partition = self._sources[source_index].logs[log]
         progress = self._pacing[source_index].accept_progress(partition, reader.roster, events, accepted)
         self._count("withheld_ctis", len(accepted.progress) - len(progress))
@@ -228,9 +230,10 @@ class Bucket(ABC):
 
     def settle(self) -> list[Released]:
         """
-        Return the results that became final only with all ranges of the batch.
+        Return the results that become final once all ranges of the batch have been accepted.
 
-        If much is due at once, one call may not return all: call it until :attr:`is_settled`, or numbers and CTIs would depend on it.
+        If much is due at once, one call does not return all: call it until :attr:`is_settled`. Otherwise results below the next CTI would
+        still follow it.
         """
         if self._unreturned is None:
             self._unreturned = self._close_due()
@@ -245,7 +248,7 @@ class Bucket(ABC):
         return self._release(self._concat(parts))
 
     def end(self) -> list[Released]:
-        """Close everything, because the run ends here; return as :meth:`settle`."""
+        """Make everything final, because the run ends here; return the results as :meth:`settle` does."""
         self._ended = True
         return self.settle()
 
@@ -257,11 +260,11 @@ class Bucket(ABC):
         ]
 
     def pop_full_spans(self, output: int = 0) -> list[FullSpan]:
-        """Return the result files of an output that no later result can belong to, and forget their rows."""
+        """Return the result files of an output to which no later result can belong, and forget their rows."""
         return self._channels[output].pop_full_spans(self.output_frontier_us(output), self._retention)
 
     def pop_file_rows(self, output: int) -> pa.Table | None:
-        """Return the rows of those files in one table, and forget them; see :meth:`ResultChannel.pop_file_rows`."""
+        """Like :meth:`pop_full_spans`, but return the rows of all these files in one table; None if there are none."""
         return self._channels[output].pop_file_rows(self.output_frontier_us(output), self._retention)
 
     def pop_bad_rows(self) -> list[BadRow]:
@@ -285,15 +288,15 @@ class Bucket(ABC):
 
     @abstractmethod
     def _save_progress(self) -> None:
-        """Add to the retention what a restore needs beyond the head."""
+        """Add the rows to the retention that a restore needs beside the head."""
 
     @abstractmethod
     def _head_fields(self) -> dict[str, Any]:
-        """Return the kind's part of the head."""
+        """Return the fields of the head that this kind of bucket needs."""
 
     @abstractmethod
     def _restore_own(self, fields: dict[str, Any]) -> None:
-        """Read the kind's own part, and drop restored rows that are no longer needed."""
+        """Read these fields, and drop restored rows that are no longer needed."""
 
     # Methods for the kinds
 

@@ -1,8 +1,9 @@
 """
 A query whose rows are exchanged: all logs merged into one sequence, of which each bucket keeps the events of its own keys.
 
-Every bucket reads all partitions, so it applies the reader's rule and follows the CTIs of all channels as any other bucket. Law, level 3:
-its results are those of the one bucket of :mod:`query.buckets.merged` over the same logs whose keys are its own, in their order.
+Every bucket reads all partitions, so it applies the reader's rule and uses the CTIs of all channels like any other bucket. Law, level 3:
+its results are those of one :mod:`merged bucket <query.buckets.merged>` over the same logs, in the same order, without the results of other
+keys.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ from query.engine.retention import Retained
 from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.tree import Expr, keys_of
 
-# A channel: the number of the source, and the roster number of the input partition.
+# A channel that the bucket reads: the number of the source, and the roster number of the input partition. Arrays have a column or an entry
+# for each member, by its dense number.
 Member = tuple[int, int]
 
 _NO_PLACES: Ints = np.empty(0, dtype=np.int64)
@@ -55,7 +56,7 @@ class _Stretch:
     first: int
     # For each source its events, and their places.
     events: list[tuple[pa.Table, Ints]]
-    # For each source the statements of its CTIs, and their places.
+    # For each source the entries of its CTIs, and their places.
     entries: list[list[tuple[CtiEntry, int]]]
 
     def cut(self, first: int, until: int) -> _Stretch:
@@ -70,13 +71,14 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True)
 class _Walked:
-    """A stretch that was walked, and how far everything had come before it, microseconds."""
+    """A stretch that was walked, and the progress before it, microseconds."""
 
+    # The first place of the stretch.
     first: int
     moves: Moves
-    # Member, c and place.
+    # Member, c and place of each rise of a channel.
     rises: Sequence[tuple[int, int, int]]
-    # Of each substream.
+    # The instant that each substream, each of its timelines and each channel had reached.
     progress: Ints
     timelines: Ints
     channels: Ints
@@ -98,8 +100,11 @@ class KeyedBucket(Bucket):
         self._subs: SubstreamTable[bytes] = SubstreamTable()
         self._members: dict[Member, int] = {}
         self._walked = [WalkedLog() for _ in self._sources]
+        # Which members a roster has announced; substreams wait for these only.
         self._is_joined: Mask = np.empty(0, dtype=np.bool_)
+        # For each source whether its events move their timelines.
         self._is_moving: list[bool] = [True] * len(self._sources)
+        # The c of each member, as far as the walk has come.
         self._channels_us: Ints = np.empty(0, dtype=np.int64)
         # A row per substream, a column per member; NEVER if it has not moved.
         self._timelines_us: Ints = np.empty((0, 0), dtype=np.int64)
@@ -107,11 +112,11 @@ class KeyedBucket(Bucket):
     @property
     def frontier_us(self) -> int:
         """No later result has a System.Timestamp below this: the least c of all channels in the walk so far."""
-        least = min(self._channels_us[self._is_joined].tolist(), default=NEVER) if self._is_known else NEVER
+        least = min(self._channels_us[self._is_joined].tolist(), default=NEVER) if self._has_all_rosters else NEVER
         return min(INFINITY if self._ended else least, self._until_us)
 
     @property
-    def _is_known(self) -> bool:
+    def _has_all_rosters(self) -> bool:
         """Whether each source has announced its channels."""
         return {source for (source, _), member in self._members.items() if self._is_joined[member]} == set(range(len(self._sources)))
 
@@ -190,7 +195,7 @@ class KeyedBucket(Bucket):
         for source_index, entry, _ in entries:
             if entry.roster is not None:
                 self._join(source_index, entry.roster)
-        subs = [self._find(events) for events, _ in stretch.events]
+        subs = [self._number_substreams(events) for events, _ in stretch.events]
         moves = self._moves(stretch, entries, subs).sort_by_place()
         rises = [(self._member((source_index, entry.number)), entry.us, place) for source_index, entry, place in entries if entry.is_rise]
         for source_index, ((events, _), sub) in enumerate(zip(stretch.events, subs, strict=True)):
@@ -209,7 +214,7 @@ class KeyedBucket(Bucket):
             yield from self._close(walked, is_end)
 
     def _close(self, walked: _Walked, is_end: bool) -> Iterator[list[pa.Table]]:
-        """Yield the results that a stretch has made final, in their order."""
+        """Yield the results that a stretch has made final, in emission order."""
         first_us, instants = self._subs.progress_us.copy(), []
         for source_index in range(len(self._sources)):
             due = self._prepare_due(source_index)
@@ -221,11 +226,11 @@ class KeyedBucket(Bucket):
 
         def divide(is_too_much: Callable[[pa.Table], bool]) -> Iterator[pa.Table]:
             steps = ClosingSteps(
-                lambda since, until: self._subs.slices_since(since, first_us, until),
-                is_too_much,
-                lambda place: self._progress_before(walked, place, first_us),
-                np.concatenate(instants),
-                self._subs.names.__getitem__,
+                slices=lambda since, until: self._subs.slices_since(since, first_us, until),
+                is_too_much=is_too_much,
+                progress_before=lambda place: self._progress_before(walked, place, first_us),
+                instants_us=np.concatenate(instants),
+                key_of=self._subs.names.__getitem__,
             )
             return steps.divide((walked.first, walked.first if is_end else walked.last + 1), progress)
 
@@ -233,7 +238,7 @@ class KeyedBucket(Bucket):
             yield [self._sort(output, rows, walked) for output, rows in enumerate(tables)]
 
     def _progress_before(self, walked: _Walked, place: int, first_us: Ints) -> Ints:
-        """Return how far each substream had come before a place of a stretch."""
+        """Return the instant that each substream had reached before a place of a stretch."""
         timelines, channels = walked.timelines.copy(), walked.channels.copy()
         moves = walked.moves.take(np.flatnonzero(walked.moves.place < place))
         np.maximum.at(timelines, (moves.sub, moves.member), moves.to_us)
@@ -245,7 +250,7 @@ class KeyedBucket(Bucket):
         return progress
 
     def _sort(self, output: int, rows: pa.Table, walked: _Walked) -> pa.Table:
-        """Return results in the order in which they leave."""
+        """Return results in emission order."""
         if not rows.num_rows:
             return rows
         ends = rows["system_us"].to_numpy() - self._program.ahead_us(output)
@@ -271,7 +276,7 @@ class KeyedBucket(Bucket):
             self._timelines_us = np.column_stack([self._timelines_us, np.full(len(self._timelines_us), NEVER, dtype=np.int64)])
         return self._members[member]
 
-    def _find(self, events: pa.Table) -> Ints:
+    def _number_substreams(self, events: pa.Table) -> Ints:
         coded = pc.fill_null(combine_column(events["key"]), b"").dictionary_encode()
         subs: Ints = self._number_keys(coded.dictionary.to_pylist())[coded.indices.to_numpy()]
         return subs
@@ -296,8 +301,8 @@ class KeyedBucket(Bucket):
         return moves + Moves.of([(sub, self._member(member), us, place) for sub, (_, member, us, place) in zip(named, listed, strict=True)])
 
     def _substream_frontiers(self, timelines_us: Ints | None = None, channels_us: Ints | None = None) -> Ints:
-        """Return how far each substream has come, by default by now: as far as the slowest of its timelines."""
-        if not self._is_known:
+        """Return the instant that each substream has reached, the least of its timelines; by default as the walk has come."""
+        if not self._has_all_rosters:
             return np.full(len(self._subs), NEVER, dtype=np.int64)
         timelines_us = self._timelines_us if timelines_us is None else timelines_us
         channels_us = self._channels_us if channels_us is None else channels_us

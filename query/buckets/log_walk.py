@@ -1,11 +1,11 @@
 """
 The walk of a query with OVER over several logs: the order in which their records count.
 
-Each log has its own order; between logs there is only the chance order of brokers and batches. So every record has a *clock*, the largest
-time in its log up to it: for an event the lesser of its System.Timestamp and its arrival, for a CTI its c, and infinity for the last final
-CTI, which ends the log. Records count in the order (clock, log, offset), and only once every log has passed their clock. Law: the walk
-follows from the logs alone, whatever is read when. A result that needs several inputs is therefore certain only when each of them has come
-that far. A single log is walked as it is read.
+Each log has its own order; the order between logs is chance, made by brokers and batches. So every record has a *clock*: the largest time
+in its log up to the record. The time of an event is the lesser of its System.Timestamp and its arrival, that of a CTI is its c, and that of
+the last final CTI, which ends the log, is infinity. Records count in the order (clock, log, offset), and only once every log has passed
+their clock. Law: the walk follows from the logs alone, whatever is read when. So a result of several inputs becomes final only once each
+input has come that far. A single log is walked as it is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ordering.ticks import INFINITY, NEVER
 
 @dataclass(frozen=True, slots=True)
 class CtiEntry:
-    """One statement of a CTI: the c of its channel, with a *key* the watermark of one of its substreams, or a roster."""
+    """One statement of a CTI: the c of its channel, the watermark of the substream with this *key*, or a new roster."""
 
     # The clock of its record, microseconds.
     clock: int
@@ -61,9 +61,9 @@ class WalkedLog:
 
     # The clock of its last record, microseconds.
     clock: int = NEVER
-    # The statements of its CTIs that do not count yet.
+    # The entries of its CTIs that have not been walked yet.
     pending: list[CtiEntry] = field(default_factory=list)
-    # All records up to this offset have counted.
+    # All records up to this offset have been walked.
     walked_offset: int = -1
 
     def accept_range(self, events: pa.Table, accepted: Accepted) -> Ints:

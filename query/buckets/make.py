@@ -1,4 +1,4 @@
-"""Making the buckets of a job, and the order in which a bucket reads its logs: for the stage, and for whoever recomputes its results."""
+"""Makes the buckets of a job, and orders the reads of a bucket's logs; the stage and ``tidegate verify`` do both in the same way."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     """Return a bucket before its first record."""
     extensions.load()
     spans_us = [output.file_span_us if output.writes_sheets else None for output in plan.outputs]
-    read = plan.logs_of(number)
+    logs_read = plan.logs_of(number)
     logs = [
-        {log: partition for log, (feed_index, partition) in enumerate(plan.logs) if feed_index == feed and log in read}
+        {log: partition for log, (feed_index, partition) in enumerate(plan.logs) if feed_index == feed and log in logs_read}
         for feed in range(len(plan.feeds))
     ]
     sources = [Source(feed.input, feed.partitions, feed_logs) for feed, feed_logs in zip(plan.feeds, logs, strict=True)]
@@ -49,7 +49,7 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
 
 
 def read_in_time_order(pieces: Mapping[int, Iterator[DecodedRange]]) -> Iterator[tuple[int, DecodedRange]]:
-    """Yield the pieces of several logs, each with its log; the log that lies farthest behind in time comes next."""
+    """Yield the pieces of several logs, each with the number of its log; the next piece is that of the log farthest behind in time."""
     unread = dict(pieces)
     reached_us = dict.fromkeys(unread, NEVER)
     while unread:

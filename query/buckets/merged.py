@@ -27,6 +27,7 @@ class MergedBucket(Bucket):
 
     def __init__(self, program: Program, config: BucketConfig) -> None:
         super().__init__(program, config)
+        # Results below this instant have been computed.
         self._closed_us = NEVER
 
     def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> Iterable[list[pa.Table]]:
@@ -44,14 +45,14 @@ class MergedBucket(Bucket):
             return
         pending = [piece for index in range(len(self._sources)) for piece in self._retention.pieces(Retained.PENDING.of(index))]
         due_us = find_pending_step_end([piece.rows() for piece in pending if piece.low_us < frontier_us], frontier_us)
-        # Two bounds of one step: the memory for the pending events, and for the retained rows.
+        # A step is bounded twice: by the memory for its pending events, then by that for the retained rows.
         until_us = self._program.find_step_end(self._retention, self._closed_us, due_us)
         closing = pa.table({"sub": [0], "from_us": [self._closed_us], "to_us": [until_us]})
         self._closed_us = until_us
         for source_index in range(len(self._sources)):
             for _ in self._prepare_until(source_index, until_us):
                 if self._program.is_streamed:
-                    # No result needs the events that are still to come, so the results of these need not be kept.
+                    # No result depends on several events, so the results of this part can leave before the next part is evaluated.
                     yield from self._finish(closing)
         yield from self._finish(closing)
 

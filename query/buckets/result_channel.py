@@ -45,9 +45,9 @@ class ChannelNumbering:
     written: tuple[int, int] | None = None
     # Results below this are in the channel already, if another run began it; else ``NEVER``.
     resumed_us: int = NEVER
-    # How many of the later results are in the channel already and have not been computed by this run yet.
+    # How many of the other results are in the channel already and have not been computed by this run yet.
     skipped: int = 0
-    # The same by key, if the order between keys may be another in this run.
+    # The same count for each key, if the order between keys may differ in this run.
     keys: dict[bytes, int] = field(default_factory=dict)
 
     @classmethod
@@ -61,7 +61,7 @@ class ChannelNumbering:
         return replace(numbering, keys={key: len(times) for key, times in promise.by_key.items()})
 
     def drop_resumed(self, results: pa.Table) -> pa.Table:
-        """Return the results that do not lie below the CTI with which another run has left the channel."""
+        """Return the results that are not below the last CTI of another run that began the channel."""
         return results if self.resumed_us == NEVER else results.filter(pc.greater_equal(results["system_us"], self.resumed_us))
 
     def split_written(self, results: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -101,17 +101,17 @@ class ResultChannel:
     """
     The channel of one output; the number of *bucket* is its roster number and its partition of the result topic.
 
-    *span_us* is the span of System.Timestamp of a result file, None without files. *promise* is what another run has promised in it, None
-    if it is new.
+    *span_us* is the span of System.Timestamp of a result file, None without files. *promise* is what another run has promised in the
+    channel, None if the channel is new. *retention* receives the times of the results that the other run has left ahead of its last CTI, if
+    known.
     """
 
-    def __init__(self, output: int, bucket: int, roster: Roster, span_us: int | None, promise: Promise | None) -> None:
+    def __init__(
+        self, output: int, bucket: int, roster: Roster, span_us: int | None, promise: Promise | None, retention: Retention
+    ) -> None:
         self._bucket, self._roster, self._span_us = bucket, roster, span_us
         self.numbering = ChannelNumbering.resume(promise)
         self._rows_name, self._ahead_name = Retained.RESULTS.of(output), Retained.AHEAD.of(output)
-
-    def begin(self, promise: Promise | None, retention: Retention) -> None:
-        """Keep the times of the results that another run has left ahead of its last CTI, as far as they are known."""
         if promise is not None and promise.by_key is not None:
             self._keep_ahead([us for times in promise.by_key.values() for us in times], retention)
 
@@ -121,7 +121,7 @@ class ResultChannel:
         if self._span_us and results.num_rows:
             rows = results.select(["system_us", "key", "value"]).append_column("number", pa.array(partition_ids))
             if numbering.resumed_us > NEVER:
-                # Another output may need results from the middle of a file on, which is written by then.
+                # For another output this run may begin in the middle of a file of this one; that file has been written.
                 rows = rows.filter(pc.greater_equal(rows["system_us"], _first_open_span(numbering.resumed_us, self._span_us)))
             retention.add(self._rows_name, rows)
         results, written = numbering.split_written(results)
@@ -181,7 +181,7 @@ class ResultChannel:
             return None
         due = rows.filter(pc.less(rows["system_us"], until_us))
         _drop_below(retention, self._rows_name, until_us)
-        # Among equals of several input partitions the log's order is chance; a file depends on the events alone.
+        # The log's order between input partitions is chance, and a file must depend on the events alone.
         order = pc.sort_indices(due, [("system_us", "ascending"), ("key", "ascending"), ("number", "ascending")])
         return take_rows(due, order.to_numpy())
 
@@ -194,7 +194,7 @@ class ResultChannel:
                 _drop_below(retention, self._rows_name, _first_open_span(self.numbering.c, self._span_us))
 
     def _keep_ahead(self, system_us: Ints | pa.ChunkedArray | list[int], retention: Retention) -> None:
-        # The next CTI counts those that it does not pass.
+        # The next CTI states how many results lie ahead of it.
         if len(system_us):
             retention.add(self._ahead_name, pa.table({"system_us": system_us}, schema=_AHEAD_SCHEMA))
 

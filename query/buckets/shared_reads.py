@@ -1,9 +1,9 @@
 """
 Shared reads: the buckets of an exchange that one task evaluates one after the other read the same ranges once.
 
-The first bucket reads and decodes a range and routes its events; the others get the result. Law: they get exactly what they would read. It
-stays in the worker's memory until the last of them has got it, or the next range of the same log is read. If a bucket does not find it, as
-after a failure or if there was no room for it, it reads the range itself.
+The first bucket reads and decodes a range and routes its events; the others get the same pieces. Law: they get exactly what they would
+read. The pieces stay in the worker's memory until the last bucket has got them, or the next range of the same log is read. A bucket that
+does not find them, after a failure or because there was no room, reads the range itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _SharedRange:
     end: int
     pieces: list[DecodedRange] = field(default_factory=list)
     nbytes: int = 0
-    # Empty until the range has been read.
+    # The buckets that have not got the pieces yet; empty until the range has been read.
     waiting: set[int] = field(default_factory=set)
 
 

@@ -29,7 +29,7 @@ class SubstreamTable(Generic[Name]):
     def __init__(self) -> None:
         # The name of each substream, by its number.
         self.names: list[Name] = []
-        # How far each has come, microseconds; NEVER before its first event.
+        # The instant that each has reached, microseconds; NEVER before its first event.
         self.progress_us: Ints = np.empty(0, dtype=np.int64)
         self._numbers: dict[Name, int] = {}
         self._touched: list[Ints] = []
@@ -59,8 +59,8 @@ class SubstreamTable(Generic[Name]):
         """
         Return the slices of time that have become final since *before* (``sub``, ``from_us``, ``to_us``); None if no substream has moved.
 
-        *until*: up to which progress, by default that of now. *first_us* is the instant of the first event of each substream that had none
-        before.
+        They reach to the progress *until*, by default the present one. *first_us* is the instant of the first event of each substream that
+        had none before.
         """
         reached = self.progress_us if until is None else until
         moved = np.flatnonzero(reached > before)
@@ -110,8 +110,8 @@ class SubstreamTable(Generic[Name]):
         """
         Forget the substreams that are not needed, if they are at least half of all; return which stay, None if all do.
 
-        *needed* are those needed even without rows; those with rows are marked in it, too. *retained_names* name the rows with ``sub``,
-        which get the new numbers; these keep the order.
+        *needed* marks the substreams that are needed even without rows; those with rows are marked in it here. *retained_names* are the
+        names of the retained rows with a column ``sub``, which gets the new numbers. The order of substreams stays.
         """
         for name in retained_names:
             for table in retention.tables(name):

@@ -38,12 +38,12 @@ _Name = tuple[int, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What a range of the log has moved, and where everything stood before it."""
+    """A range of the log: what it has moved, and the progress before it, microseconds."""
 
     moves: Moves
     # Rises of channels.
     progress: Progress
-    # How far each substream had come, and the instant of the first event of those that are new.
+    # The instant that each substream had reached, and the instant of the first event of those that are new.
     before: Ints
     first_us: Ints
     # The instants of its events.
@@ -55,12 +55,12 @@ class _Range:
 
     @property
     def places(self) -> tuple[int, int]:
-        """The offsets (half-open) of what moved something."""
+        """The offsets (half-open) of the records that moved a substream or a channel."""
         places = [*self.moves.place.tolist(), *(offset for offset, _, _ in self.progress)] or [0]
         return min(places), max(places) + 1
 
     def progress_before(self, place: int, number_of: Ints) -> Ints:
-        """Return how far each substream had come before an offset; *number_of* is the input partition of each."""
+        """Return the instant that each substream had reached before an offset; *number_of* is the input partition of each."""
         reached, moves = self.before.copy(), self.moves.take(np.flatnonzero(self.moves.place < place))
         np.maximum.at(reached, moves.sub, moves.to_us)
         for offset, channel, c in self.progress:
@@ -80,7 +80,7 @@ class SubstreamBucket(Bucket):
         self._number_of: Ints = np.empty(0, dtype=np.int64)
 
     def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> Iterator[list[pa.Table]]:
-        sub, system_us = self._find(events), events["system_us"].to_numpy()
+        sub, system_us = self._number_substreams(events), events["system_us"].to_numpy()
         if events.num_rows:
             self._prepare(source_index, events, sub)
         moves = self._moves(sub, system_us, accepted)
@@ -110,7 +110,7 @@ class SubstreamBucket(Bucket):
             before = self._subs.progress_us.copy()
             yield from self._close(_Range(Moves.of([]), [], before, before, np.empty(0, dtype=np.int64)))
 
-    def _find(self, events: pa.Table) -> Ints:
+    def _number_substreams(self, events: pa.Table) -> Ints:
         names, place = _distinct_names(events["partition_id"].to_numpy(), combine_column(events["key"]))
         subs, fresh = self._subs.number(names)
         self._number_of = np.concatenate([self._number_of, np.array([number for number, _ in fresh], dtype=np.int64)])
@@ -121,6 +121,7 @@ class SubstreamBucket(Bucket):
         return partition_ids
 
     def _floors(self) -> Ints:
+        """Return for each substream the paced c of its channel: no later event of the substream lies below it."""
         if self._ended:
             return np.full(len(self._number_of), INFINITY, dtype=np.int64)
         ((_, partition),) = self._sources[0].logs.items()
@@ -129,7 +130,7 @@ class SubstreamBucket(Bucket):
         return floors[self._number_of]
 
     def _close(self, read: _Range) -> Iterator[list[pa.Table]]:
-        """Yield each output's results that a range has made final, in their order."""
+        """Yield each output's results that a range has made final, in emission order."""
         np.maximum(self._subs.progress_us, self._floors(), out=self._subs.progress_us)
         closing, reached = self._subs.slices_since(read.before, read.first_us), self._subs.progress_us.copy()
         if closing is None:
@@ -137,11 +138,11 @@ class SubstreamBucket(Bucket):
 
         def divide(is_too_much: Callable[[pa.Table], bool]) -> Iterator[pa.Table]:
             steps = ClosingSteps(
-                lambda since, until: self._subs.slices_since(since, read.first_us, until),
-                is_too_much,
-                lambda place: read.progress_before(place, self._number_of),
-                read.instants_us,
-                lambda sub: self._subs.names[sub][1] or b"",
+                slices=lambda since, until: self._subs.slices_since(since, read.first_us, until),
+                is_too_much=is_too_much,
+                progress_before=lambda place: read.progress_before(place, self._number_of),
+                instants_us=read.instants_us,
+                key_of=lambda sub: self._subs.names[sub][1] or b"",
             )
             return steps.divide(read.places, (read.before, reached))
 

@@ -47,6 +47,7 @@ def needed_columns(plans: Sequence[Plan]) -> dict[Rows, ColumnNumbers]:
         _add_below_first(plan.root, needed)
     needed |= {plan.root: None for plan in plans}
     for node in reversed([*needed]):
+        # A node over events reads columns of no other node.
         for below, read in zip(rows_below(node), columns_read(node, needed[node]), strict=False):
             known = needed[below]
             needed[below] = None if known is None or read is None else known | read
@@ -61,7 +62,9 @@ def _add_below_first(node: Rows, needed: dict[Rows, ColumnNumbers]) -> None:
 
 def rows_below(node: Rows) -> Sequence[Rows]:
     """Return the nodes whose rows *node* takes, without the filters between; none if it takes events."""
-    return () if scan_of(node) is not None else node.children if len(node.children) != 1 else (source_of(node),)  # type: ignore[return-value]
+    if scan_of(node) is not None:
+        return ()
+    return (source_of(node),) if len(node.children) == 1 else node.children  # type: ignore[return-value]
 
 
 def fields_extracted(plans: Sequence[Plan]) -> dict[str, tuple[Field, ...]]:

@@ -67,10 +67,10 @@ def _not_by_partition(plans: Sequence[Plan], overs: Mapping[str, Expr | None], p
     if without:
         return f"{', '.join(without)} has no substreams (over) that could be spread"
     listed = {name: keys_of(over) for name, over in overs.items()}
-    # Equal in each of the keys means equal bytes of the substream key, if all inputs list as many.
-    by_place = [{name: keys[place] for name, keys in listed.items()} for place in range(min(map(len, listed.values())))]
     if len(set(map(len, listed.values()))) > 1:
         return "the inputs have different numbers of substream keys"
+    # Rows that are equal in each of the keys have equal bytes of the substream key.
+    by_place = [dict(zip(listed, keys, strict=True)) for keys in zip(*listed.values(), strict=True)]
     for meeting in (meeting for plan in plans for meeting in meetings(plan.root)):
         if not all(any(_are_keys(candidate, keys) for candidate in meeting.candidates) for keys in by_place):
             return meeting.hint or f"rows of different substream keys meet: {meeting.place}"

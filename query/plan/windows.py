@@ -64,15 +64,15 @@ class Window:
 
     def first_end(self, system_us: Ticks) -> Ticks:
         """Return the first window end at or after each instant; if hop > size, that window may not contain the instant."""
-        return _next(system_us, self.offset_us, self.hop_us)
+        return _first_multiple(system_us, self.offset_us, self.hop_us)
 
     def last_end(self, system_us: Ticks) -> Ticks:
         """Return the last window end at which each event still belongs to the window."""
         # The last end below s + size is one hop before the first end at or above it.
-        return _next(system_us, self.offset_us - self.size_us, self.hop_us) + (self.size_us - self.hop_us)
+        return _first_multiple(system_us, self.offset_us - self.size_us, self.hop_us) + (self.size_us - self.hop_us)
 
     def pane_end(self, system_us: Ticks) -> Ticks:
-        return _next(system_us, self.offset_us, self.pane_us)
+        return _first_multiple(system_us, self.offset_us, self.pane_us)
 
     def __str__(self) -> str:
         offset = f", offset {format_duration(self.offset_us)}" if self.offset_us else ""
@@ -165,7 +165,7 @@ def window_id(window: AnyWindow | WindowSet, number: int) -> str | None:
     return window.ids[number] if isinstance(window, WindowSet) and window.ids else None
 
 
-def _next(instants: Ticks, offset_us: int, step_us: int) -> Ticks:
+def _first_multiple(instants: Ticks, offset_us: int, step_us: int) -> Ticks:
     """Return the first multiple of *step_us*, shifted by *offset_us*, at or after each instant."""
     multiples = np.subtract(offset_us, instants)
     # In place: on millions of instants, fresh memory costs more than arithmetic.

@@ -12,8 +12,8 @@ QUERYING = [
         "A window is (start, end]: an event at its end belongs to it, one at its start does not.",
         5,
         "query/plan/windows.py",
-        "return _next(system_us, self.offset_us, self.hop_us)\n",
-        "return _next(system_us + 1, self.offset_us, self.hop_us)\n",
+        "return _first_multiple(system_us, self.offset_us, self.hop_us)\n",
+        "return _first_multiple(system_us + 1, self.offset_us, self.hop_us)\n",
         "tests/query/operators/windows/test_windows.py::test_ends_are_those_of_the_definition",
     ),
     Bug(
