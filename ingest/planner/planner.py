@@ -181,13 +181,15 @@ class Planner(RangePlanner):
         self._truncated.check(positions, ends, boottime_us())
         self._estimates.observe_ends(ends, boottime_us())
         planned = self._plan_ranges(positions, ends)
-        if not planned and self._plan.until_end and self._frozen_ends is not None:
-            # Without the journal, replays and joining partitions wait: then the end is not reached.
-            is_final = all(partition in positions and positions[partition].next_offset >= end for partition, end in ends.items())
+        reached = {**positions, **planned}
+        ends_here = self._plan.until_end and self._frozen_ends is not None
+        # Without the journal, replays and joining partitions wait: then the end is not reached.
+        is_final = ends_here and all(partition in reached and reached[partition].next_offset >= end for partition, end in ends.items())
+        if not planned and ends_here:
             return replace(offset, is_final=is_final)
         # Also if other partitions have records: these must not wait for a silent one.
         raised = self._estimates.raise_silent(positions, asked_us) if self._frozen_ends is None else {}
-        return offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
+        return replace(offset.advance(self._imports.raise_read({**positions, **raised, **planned})), is_final=is_final)
 
     def _plan_ranges(self, positions: Positions, ends: Mapping[Partition, int]) -> dict[Partition, PlannedPosition]:
         behind = {partition: position for partition, position in positions.items() if ends[partition] > position.next_offset}

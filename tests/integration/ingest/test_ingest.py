@@ -123,7 +123,8 @@ def test_cuts_and_parallelism_change_no_event(run: Run, stack: Stack) -> None:
     )
     summary = run.space.start("ingest", "events", "--until-end", *flags).finish()
     assert len(list((run.space.folder / "again").glob("*/spark/state/0/[0-9]*"))) == 3
-    assert summary["batches"] > run.summary["batches"] + 5
+    assert run.summary["batches"] == 1, "the batch that reaches the end writes the final CTIs"
+    assert summary["batches"] > 5
     found = read_ordered(stack.bootstrap, again, PARTITIONS)
     assert found.events == run.expected()
     check_promises(found)
