@@ -19,6 +19,7 @@ from query.sql.misused_names import named_by_select
 from query.sql.scopes import first_table, joins_and_applies
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.errors import nearest, offset_of
+from tidegate.expressions.syntax.plain_path import listed_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def foreign_prefixes(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator
         is_called = any(column.parts[0].name.lower() in names for column in dotted)
         for column in dotted:
             first = column.parts[0].name
-            if first.lower() in (*names, "system") or _is_declared(schema, first):
+            if first.lower() in (*names, "system") or _is_declared(schema, first) or first.lower() in _configured(schema):
                 continue
             meant = nearest(first, names)
             if (meant and not _is_plural(first.lower(), meant)) or is_called:
@@ -72,6 +73,12 @@ def _over_one_input(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator[
 
 def _is_declared(schema: InputSchema, name: str) -> bool:
     return any(declared.lower().split(".")[0] == name.lower() for declared in schema.fields)
+
+
+def _configured(schema: InputSchema) -> set[str]:
+    """Return the fields and records of events that the settings of an input name, in lower case."""
+    texts = [text for text in (schema.timestamp_by, schema.over) if text]
+    return {path[0].lower() for text in texts for path in listed_paths(text)}
 
 
 def _is_plural(name: str, other: str) -> bool:

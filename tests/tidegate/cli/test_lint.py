@@ -123,6 +123,14 @@ def test_an_input_whose_early_is_off_is_told(tmp_path: Path) -> None:
         assert (code, printed.count("TG-LINT-EARLY")) == (0, findings)
 
 
+def test_a_record_that_the_settings_name_is_no_misspelled_input(tmp_path: Path) -> None:
+    """Although it resembles the input's name: TIMESTAMP BY has to repeat the setting."""
+    (tmp_path / "tidegate.toml").write_text('[inputs.orders]\ntimestamp_by = "order.at"\nover = "order.shop"\n')
+    script = "SELECT o.order.id AS id, order.shop AS shop INTO out FROM orders o TIMESTAMP BY order.at OVER order.shop"
+    code, printed = run(tmp_path, script, "--config", str(tmp_path / "tidegate.toml"))
+    assert (code, printed.count("TG-LINT-PREFIX")) == (0, 0), printed
+
+
 def run(tmp_path: Path, sql: str, *arguments: str) -> tuple[int, str]:
     """Call the command; return exit code and what it prints."""
     script = tmp_path / "q.sql"
