@@ -188,6 +188,9 @@ def _parse_field_path(value: object) -> str:
     # Payload parsers take * for every member at once, even in quotes.
     if "*" in value.split("."):
         raise NotAllowed("a field path of names, such as payload.device.id; * is none")
+    # Taken as part of the name they would find nothing, and all events would be of one substream.
+    if any(step.strip().startswith("[") and step.strip().endswith("]") for step in value.split(".")):
+        raise NotAllowed(f"a field path of names as they stand in the payload, without brackets: {value.replace('[', '').replace(']', '')}")
     return value
 
 

@@ -249,6 +249,13 @@ def test_a_field_path_may_hold_any_other_sign() -> None:
     assert read(f"[inputs.flights]\ntimestamp_by = 'at'\nover = {json.dumps(path)}\n").input("flights").over == path
 
 
+@pytest.mark.parametrize("setting", ["over", "end"])
+def test_a_field_path_is_written_without_brackets(setting: str) -> None:
+    """As part of a name they would find nothing in any event."""
+    (problem,) = refusals(f"[inputs.flights]\ntimestamp_by = 'at'\n{setting} = '[order].[shop id]'\n")
+    assert "without brackets: order.shop id" in problem.fix
+
+
 @pytest.mark.parametrize("written", ['["city", "place.line"]', '"city, place.line"', '" city ,place.line"'])
 def test_over_may_name_several_fields(written: str) -> None:
     """As a list, or with commas between them, as in a variable; to the checkpoint all are the same."""
