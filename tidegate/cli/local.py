@@ -40,21 +40,24 @@ def local(
 ) -> None:
     """Run a query on files, without Kafka, Spark or Java."""
     from ordering.errors import RefusedError
+    from query.lint import undeclared_inputs
     from query.script import read_script
     from tidegate.local.files import parse_file_flags
     from tidegate.local.run_setup import PolicyFlags, RunSetup
     from tidegate.local.script import check_without_files, refuse_no_files
 
-    read_script(script)
+    named = [schema.name for schema in undeclared_inputs(read_script(script), [])]
     flags = PolicyFlags(early, late, late_action, reorder, out_of_order_action)
     files, tables = parse_file_flags(input or []), parse_file_flags(reference or [], "--reference")
     if not files:
         refuse_no_files(script, [table.name for table in tables])
     try:
-        setup = RunSetup.of(files, flags, config, tables)
+        setup = RunSetup.of(files, flags, config, tables, named)
     except RefusedError:
         # An error of the script comes before one of a table's file.
-        check_without_files(script, [file.name for file in files], [file.name for file in tables], into)
+        streams = [file.name for file in files]
+        known = {name.lower() for name in streams}
+        check_without_files(script, streams, [name for name in named if name.lower() not in known], into)
         raise
     bad_count = _run_script(script, setup, [*files, *tables], into, output_dir, as_json=format is Format.JSON)
     if strict and bad_count:

@@ -6,7 +6,7 @@ Law: a flag overrides the configuration of the input, which overrides the defaul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,9 +73,23 @@ class RunSetup:
 
     @classmethod
     def of(
-        cls, files: Sequence[LocalFile], flags: PolicyFlags, config: Path | None = None, references: Sequence[LocalFile] = ()
+        cls,
+        files: Sequence[LocalFile],
+        flags: PolicyFlags,
+        config: Path | None = None,
+        references: Sequence[LocalFile] = (),
+        configured_references: Collection[str] = (),
     ) -> RunSetup:
-        """Combine files, flags and configuration. SettingError: one is wrong; RefusedError: a table of reference data is unreadable."""
+        """
+        Combine files, flags and configuration.
+
+        Args:
+            configured_references: Names of tables that are read where the configuration says, if no file is given for them.
+
+        Raises:
+            SettingError: A file, flag or setting is wrong.
+            RefusedError: A table of reference data is unreadable.
+        """
         shared_names = {file.name.lower() for file in files} & {file.name.lower() for file in references}
         if shared_names:
             what, fix = f"{', '.join(sorted(shared_names))} is both an input and reference data", "name it once"
@@ -93,7 +107,14 @@ class RunSetup:
                 schemas.append(replace(table.schema_of_events(file.name), headers=None))
                 policies, limit = flags.override(table.policies()), table.key_bytes_max or KEY_BYTES_MAX
                 rules[file.name] = TimeRules(policies, table.timestamp_format, table.event_shape, table.end, limit)
-        tables = _load_tables(references, _by_name(settings.references if settings else {}))
+        known_tables = _by_name(settings.references if settings else {})
+        tables = _load_tables(references, known_tables)
+        given = {file.name.lower() for file in [*files, *references]}
+        configured = {table.name: table for name, table in known_tables.items() if name not in given}
+        if configured_references and configured:
+            from query.reference.files import load_references
+
+            tables |= load_references(configured, configured_references)
         schemas += [table.schema for table in tables.values()]
         longest_us, pairs_max = WINDOW_US_MAX, JOIN_PAIRS_MAX
         if settings:

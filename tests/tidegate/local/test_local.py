@@ -398,6 +398,21 @@ def test_without_a_file_the_inputs_of_the_script_are_named(tmp_path: Path) -> No
     assert "did you mean FROM?" in run(written(tmp_path, "q.sql", "SELECT k INTO out FORM a")).errors
 
 
+def test_reference_data_is_read_where_the_configuration_says(tmp_path: Path) -> None:
+    """With its versions; a flag counts more, a table that the script does not name is not read, and one that is not there is told."""
+    script = written(tmp_path, "q.sql", "SELECT p.city AS city INTO out FROM a TIMESTAMP BY at JOIN places p ON a.k = p.k")
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, k="x")]))
+    written(tmp_path, "places-2000-01-01.csv", "k,city\nx,Ulm\n")
+    tables = f'[references.places]\npath = "{tmp_path}/places-{{date}}.csv"\n[references.others]\npath = "nowhere.csv"\n'
+    config = written(tmp_path, "tidegate.toml", f'[inputs.a]\ntimestamp_by = "at"\n{tables}')
+    flags = ["--input", f"a={file}", "--config", config]
+    assert run(script, *flags).lines == [{"city": "Ulm"}]
+    other = written(tmp_path, "other.csv", "k,city\nx,Aue\n")
+    assert run(script, *flags, "--reference", f"places={other}").lines == [{"city": "Aue"}]
+    Path(tmp_path / "places-2000-01-01.csv").unlink()
+    assert run(script, *flags).errors.startswith("TG-REFERENCE-")
+
+
 def test_a_table_that_is_given_as_a_stream_is_told_its_flag(tmp_path: Path) -> None:
     """Or is not given at all: the error names the input and both ways to give it, and no DATEDIFF alone."""
     script = written(tmp_path, "q.sql", "SELECT a.k AS k INTO out FROM a TIMESTAMP BY at JOIN places p ON a.k = p.k")
