@@ -30,10 +30,10 @@ from query.plan.operator_extensions import OperatorExtension
 from query.sql.operator_calls import BUILT_IN_OPERATORS
 from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.functions import column_functions, extension_aggregates
-from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, wrong_kinds
+from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, argument_column, wrong_kinds
 from tidegate.expressions.functions.extension_aggregates import ExtensionAggregate, RowNumbers
 from tidegate.expressions.kinds import DECLARABLE, Kind
-from tidegate.expressions.syntax.errors import suggest
+from tidegate.expressions.syntax.errors import suggest, suggest_type
 from tidegate.expressions.variant import Variant, finite
 from tidegate.package_offers import find_offers, load_offer, unusable_offer
 
@@ -51,8 +51,8 @@ class ScalarFunction:
         compute: Takes an Arrow array for each argument, all of one length, and returns one of that length. A value may depend only on the
             arguments in its own row, since batches can begin and end anywhere. If it raises, each row is computed alone, and rows for which
             it raises again become dead letters.
-        takes: The ASA type of each argument: bigint, float, nvarchar(max), datetime (int64 microseconds since 1970), bit, record or array
-            (JSON text). A value of another type makes its row a dead letter; NULL is null.
+        takes: The ASA type of each argument: bigint, float (a bigint is converted), nvarchar(max), datetime (int64 microseconds since
+            1970), bit, record or array (JSON text). A value of another type makes its row a dead letter; NULL is null.
         gives: The ASA type of the result.
     """
 
@@ -72,7 +72,7 @@ class ScalarFunction:
             for failure in failures:
                 has_right_kinds[failure.rows] = False
             rows = np.flatnonzero(has_right_kinds)
-            columns = [arg.take_rows(rows).of_kind(kind) for arg, kind in zip(args, kinds, strict=True)]
+            columns = [argument_column(arg.take_rows(rows), kind) for arg, kind in zip(args, kinds, strict=True)]
             values, failed = _compute_isolated(
                 called,
                 gives,
@@ -166,8 +166,7 @@ def _check_values(returned: Any, gives: Kind, length: int, noun: str) -> pa.Arra
 def _kind(name: str, spelled: str) -> Kind:
     kind = DECLARABLE.get(spelled.lower())
     if kind is None:
-        fix = suggest(spelled, DECLARABLE, f"types are {', '.join(DECLARABLE)}")
-        raise QueryError(f"{name} has a type {spelled!r}, which there is not", code="TG-QUERY-EXTENSION", where=name, fix=fix)
+        raise _FAIL(f"{name} has a type {spelled!r}, which there is not", where=name, fix=suggest_type(spelled))
     return kind
 
 

@@ -23,7 +23,7 @@ from support.script_runs import answers_of
 from ordering.errors import QueryError
 from query import extensions
 from query.engine.program import Program
-from query.extensions import AggregateFunction
+from query.extensions import AggregateFunction, ScalarFunction
 from query.plan import operator_extensions as operators
 from query.plan.nodes import walk
 from query.plan.operator import Operator
@@ -33,7 +33,7 @@ from query.plan.row_tables import BAD_SCHEMA, Retained, only_side
 from query.sql.bind import bind_outputs
 from tidegate import package_offers
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.functions import extension_aggregates
+from tidegate.expressions.functions import column_functions, extension_aggregates
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.tree import Cast, Field
@@ -81,6 +81,26 @@ def test_an_aggregate_sees_the_rows_of_each_group_in_order() -> None:
     answers = answers_of(sql, {"arrivals": events_of(payloads)}, [3 * SECOND])
     assert answers.values() == ['{"k":"a","s":6.0}', '{"k":"b","s":null}']
     assert answers.reasons == ["a bigint is needed, not nvarchar(max): v", "uda.Span failed: ValueError: unlucky: UDA.SPAN(v, 2.0)"]
+
+
+def test_a_bigint_may_stand_for_a_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON writes many a float without a point; a text is no number, and NULL stays NULL. Constants too."""
+    monkeypatch.setattr(column_functions, "REGISTERED", dict(column_functions.REGISTERED))
+    extensions.register("Half", ScalarFunction(lambda v, by: pc.divide(v, by), ("float", "float"), "float"))
+    payloads = [(at, {"k": "a", "v": 1, "w": w}) for at, w in enumerate((3, 2.5, None, "2", 2**53 + 1), start=1)]
+    answers = answers_of("SELECT udf.Half(w, 2) AS h FROM arrivals", {"arrivals": events_of(payloads)}, [3 * SECOND])
+    assert answers.values() == ['{"h":1.5}', '{"h":1.25}', '{"h":null}', '{"h":4503599627370496.0}']
+    assert answers.reasons == ["a float is needed, not nvarchar(max): UDF.HALF(w, 2)"]
+    sql = "SELECT uda.Span(v, w) AS s FROM arrivals GROUP BY k, TumblingWindow(second, 10)"
+    numbers = events_of([(1, {"k": "a", "v": 1, "w": 1}), (2, {"k": "a", "v": 4, "w": 2})])
+    assert answers_of(sql, {"arrivals": numbers}).values() == ['{"s":6.0}']
+
+
+def test_a_type_of_another_sql_is_told_what_it_is_here() -> None:
+    """As in scripts: an int is a bigint."""
+    with pytest.raises(QueryError) as caught:
+        extensions.register("Odd", ScalarFunction(lambda v: v, ("int",), "bigint"))
+    assert caught.value.fix == "write bigint"
 
 
 def test_a_result_whose_having_fails_is_a_dead_letter_too() -> None:

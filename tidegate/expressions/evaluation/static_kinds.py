@@ -89,7 +89,8 @@ def check_kinds(expr: Expr) -> None:
         return
     if isinstance(expr, Call) and (function := column_functions.REGISTERED.get(expr.name)):
         for arg, expected in zip(expr.args, function.argument_kinds, strict=False):
-            if expected is not None and (kind := kinds[arg]) not in (expected, Kind.NULL, None):
+            kind = kinds[arg]
+            if expected is not None and kind not in (Kind.NULL, None) and not column_functions.is_accepted(kind, expected):
                 raise KindMismatch(mismatch_reason(expected, kind))
         return
     if None not in kinds.values():

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from tidegate.dead_letter_reasons import ReasonText
@@ -36,7 +38,10 @@ ColumnRule = Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]
 
 @dataclass(frozen=True, slots=True)
 class ColumnFunction:
-    """One column function; each argument must be NULL or of its kind in *argument_kinds* (None, or an index beyond the tuple: any kind)."""
+    """
+    One column function; each argument must be NULL or of a kind that :func:`is_accepted` for the one in *argument_kinds* (None, or an index
+    beyond the tuple: any kind).
+    """
 
     args_min: int
     args_max: int
@@ -59,12 +64,25 @@ def has_column_calls(expr: Expr) -> bool:
     return any(map(is_column_call, expr.walk()))
 
 
+def is_accepted(kind: Kind, expected: Kind) -> bool:
+    """Return whether an argument of *kind* may stand where *expected* is: JSON writes many a float without a point."""
+    return kind is expected or (kind is Kind.BIGINT and expected is Kind.FLOAT)
+
+
+def argument_column(arg: Variant, kind: Kind) -> pa.Array:
+    """Return the values of an argument that are accepted as *kind*, converted to it; others are null."""
+    part, bigints = arg.of_kind(kind), arg.parts.get(Kind.BIGINT)
+    if kind is not Kind.FLOAT or bigints is None:
+        return part
+    return pc.coalesce(part, bigints.cast(part.type, safe=False))
+
+
 def wrong_kinds(args: Sequence[Variant], takes: Sequence[Kind | None]) -> list[Failure]:
     """Return the rows in which an argument has another kind than the function accepts."""
     failures = []
     for column, expected in zip(args, takes, strict=False):
         for kind in column.kinds if expected is not None else ():
-            if kind is not expected and expected is not None:
+            if expected is not None and not is_accepted(kind, expected):
                 rows = np.flatnonzero(column.codes() == KIND_CODES[kind]).astype(np.int64)
                 failures.append(Failure(rows, mismatch_reason(expected, kind)))
     return failures

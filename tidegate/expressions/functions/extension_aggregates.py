@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ordering.arrays import Ints
 from tidegate.expressions.functions import column_functions
-from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, wrong_kinds
+from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, argument_column, wrong_kinds
 from tidegate.expressions.kinds import VALUE_KINDS, Kind
 from tidegate.expressions.tree import Call, Expr
 from tidegate.expressions.variant import Variant
@@ -40,13 +40,13 @@ REGISTERED: dict[str, ExtensionAggregate] = {}
 
 
 def require_kind(arg: Expr, kind: Kind) -> Expr:
-    """Return *arg* restricted to one kind: a row with another kind fails, NULL stays NULL."""
+    """Return *arg* restricted to what is accepted as one kind: a row with another kind fails, NULL stays NULL."""
     return Call(f"only {kind.value}", (arg,), offset=arg.offset)
 
 
 def _kind_check(kind: Kind) -> ColumnFunction:
     def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
-        return Variant.of(length, {kind: args[0].of_kind(kind)}), wrong_kinds(args, (kind,))
+        return Variant.of(length, {kind: argument_column(args[0], kind)}), wrong_kinds(args, (kind,))
 
     return ColumnFunction(1, 1, rule, kind, (kind,))
 
