@@ -48,8 +48,8 @@ class Promise:
     ahead: int
     # The largest System.Timestamp of them, microseconds.
     largest_us: int
-    # If the order between keys changes when a run resumes (:mod:`query.start.resumed_results`): by key, the System.Timestamps of its
-    # results ahead.
+    # By key, the System.Timestamps of its results ahead; None unless the order between keys changes when a run resumes
+    # (:mod:`query.start.resumed_results`).
     by_key: Mapping[bytes, Sequence[int]] | None = None
 
     def save(self) -> list[Any]:
@@ -86,6 +86,7 @@ class QueryPlan:
     # Without OVER: whether each ordered partition is a bucket (:mod:`query.plan.parallelism`); else one bucket merges them all by their
     # CTIs, unless there is an exchange.
     by_partition: bool
+    # Spark's key of each bucket's task, chosen so that tasks are spread evenly.
     labels: tuple[int, ...]
     # First offset to read of each partition.
     starts: Mapping[Partition, int]
@@ -155,11 +156,13 @@ class QueryPlan:
         return self.feeds[self.logs[log][0]]
 
     def readers_of(self, log: int) -> Sequence[int]:
+        """Return the buckets that read a log."""
         if self.exchange is not None:
             return range(self.buckets)
         return (self.logs[log][1],) if self.over or self.by_partition else (0,)
 
     def logs_of(self, bucket: int) -> tuple[int, ...]:
+        """Return the logs that a bucket reads."""
         return tuple(log for log in range(len(self.logs)) if bucket in self.readers_of(log))
 
     @property

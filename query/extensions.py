@@ -76,7 +76,8 @@ class ScalarFunction:
             values, failed = _compute_isolated(
                 called,
                 gives,
-                (len(rows), "rows"),
+                len(rows),
+                "rows",
                 lambda: self.compute(*columns),
                 lambda row: self.compute(*(column.slice(row, 1) for column in columns)),
             )
@@ -122,7 +123,7 @@ class AggregateFunction:
                 return self.compute(*(arg.slice(start, count) for arg in args), np.array([0]), np.array([count - 1]))
 
             values, failed = _compute_isolated(
-                called, gives, (len(with_rows), "results"), lambda: self.compute(*args, starts, last[with_rows]), compute_one
+                called, gives, len(with_rows), "results", lambda: self.compute(*args, starts, last[with_rows]), compute_one
             )
             places = np.full(len(first), -1, dtype=np.int64)
             places[with_rows] = np.arange(len(with_rows))
@@ -133,10 +134,12 @@ class AggregateFunction:
 
 
 def _compute_isolated(
-    called: str, gives: Kind, length: tuple[int, str], compute_all: Callable[[], Any], compute_one: Callable[[int], Any]
+    called: str, gives: Kind, count: int, noun: str, compute_all: Callable[[], Any], compute_one: Callable[[int], Any]
 ) -> tuple[pa.Array, list[Failure]]:
-    """Return *length* values of a function that scripts call *called*; if the call for all fails, compute each alone, null if it fails."""
-    count, noun = length
+    """
+    Return *count* values of a function that scripts call *called*. If computing all of them fails, each is computed alone, and is null if
+    that fails too. *noun* says in messages what has a value each.
+    """
     if not count:
         return pa.nulls(0, gives.arrow), []
     try:
@@ -153,12 +156,12 @@ def _compute_isolated(
     return pa.concat_arrays(values), failures
 
 
-def _check_values(returned: Any, gives: Kind, length: int, noun: str) -> pa.Array:
+def _check_values(returned: Any, gives: Kind, count: int, noun: str) -> pa.Array:
     """Convert what a function of a package returned to an array of its kind."""
     values = returned if isinstance(returned, pa.Array) else pa.array(returned)
     values = values.cast(gives.arrow)
-    if len(values) != length:
-        raise ValueError(f"it gave {len(values)} values for {length} {noun}")
+    if len(values) != count:
+        raise ValueError(f"it gave {len(values)} values for {count} {noun}")
     # The language has no infinity and NaN: they become NULL.
     return finite(values) if gives is Kind.FLOAT else values
 

@@ -19,9 +19,11 @@ class QueryProgress:
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
         self._reports: dict[int, dict[str, Any]] = {}
+        # By open gap (topic, partition, roster number, n, last): since when it is open, seconds.
         self._waiting: dict[tuple[str, int, int, int, int], float] = {}
+        # When the first reports came, seconds, and how many events had been accepted by then.
         self._first: tuple[float, int] | None = None
-        self._told_absent: set[tuple[str, str]] = set()
+        self._reported_absent: set[tuple[str, str]] = set()
         self.batches = 0
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
@@ -45,8 +47,8 @@ class QueryProgress:
     def pop_absent_columns(self) -> list[tuple[str, str]]:
         """Return (input, column) of absent columns that no earlier call has returned."""
         absent = [(input_name, column) for input_name, columns in self.absent_columns().items() for column in columns]
-        new = [pair for pair in absent if pair not in self._told_absent]
-        self._told_absent.update(new)
+        new = [pair for pair in absent if pair not in self._reported_absent]
+        self._reported_absent.update(new)
         return new
 
     def check_gaps(self) -> None:

@@ -28,6 +28,7 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)
 _SHIFT = np.uint64(32)
 _ROW_BITS = np.uint64(0xFFFFFFFF)
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
+# The mask of a word of which 0, 1, ... or 8 bytes belong to the key.
 _KEEP = np.array([(1 << (8 * octets)) - 1 for octets in range(8)] + [2**64 - 1], dtype=np.uint64)
 _SLOTS_MIN = 1024
 _BLOCK_WORDS = 1 << 17

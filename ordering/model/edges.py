@@ -46,7 +46,7 @@ def least_ends(held: Edges, arrived: Edges, start_us: Ints) -> Ints:
     order = np.lexsort((np.arange(len(begins)), begins, names))
     is_same = (np.diff(names[order]) == 0) & (np.diff(begins[order]) == 0)
     span_of = np.concatenate([[0], np.cumsum(~is_same)])
-    # Below every start, but not so far that the running maximum has to take its slow road.
+    # Below every start, but so near that running_max need not take its slow path.
     bottom = int(min(held.system_us.min(initial=INFINITY), arrived.system_us.min(initial=INFINITY))) - 1
     starts = np.concatenate([held.system_us, np.where(is_end, bottom, arrived.system_us)])
     latest = np.empty_like(starts)

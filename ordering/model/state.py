@@ -128,7 +128,8 @@ class State:
         if chunk.is_empty():
             return
         self.unsaved_chunks.append(chunk)
-        # A chunk is merged with the one before once that is not twice as long: every row is merged a few times at most.
+        # The newest chunk is merged with the one before it unless that is at least twice as long, so every row is merged a few times at
+        # most.
         while len(self.unsaved_chunks) > 1 and _weight(self.unsaved_chunks[-2]) < 2 * _weight(self.unsaved_chunks[-1]):
             last, before = self.unsaved_chunks.pop(), self.unsaved_chunks.pop()
             merged = Chunk.merge([before, last])

@@ -93,7 +93,7 @@ class Explainer:
     """
     Explains the records of one input partition. It remembers timelines not below the floor, start edges that an end edge can still match,
     and the explanations of held events. *over*: timelines are substreams; *partition* names the input partition; *joined_us* is when it
-    joined, microseconds (``NEVER``: it was there from the start); *offsets* and *verdicts* choose what is explained (None: all).
+    joined, microseconds (``NEVER``: it was there from the start); *offsets* are the records to explain (None: all).
     """
 
     def __init__(
@@ -104,10 +104,9 @@ class Explainer:
         partition: Label = 0,
         joined_us: int = NEVER,
         offsets: Container[int] | None = None,
-        verdicts: Container[Verdict] | None = None,
     ) -> None:
         self._policies, self._over, self._partition = policies, over, partition
-        self._offsets, self._verdicts = offsets, verdicts
+        self._offsets = offsets
         self._turn = 0
         self._joined = _Mark().raise_to(joined_us, Mover.JOINING, None, 0)
         self._promise = _Mark()
@@ -156,7 +155,7 @@ class Explainer:
                 self._starts.accept((record.timeline, record.identity, t), explanation.system_us, record.offset, self._turn)
         elif explanation.verdict is Verdict.SOURCE_CTI:
             self._promise = self._promise.raise_to(record.source_cti_us, Mover.SOURCE_CTI, record.offset, self._turn)
-        if self._is_wanted(explanation):
+        if self._offsets is None or record.offset in self._offsets:
             if explanation.system_us is None:
                 yield explanation
             else:
@@ -174,10 +173,6 @@ class Explainer:
         if not record.readable:
             return None
         return self._arrival.time_us if record.event_time_us is None else record.event_time_us
-
-    def _is_wanted(self, explanation: Explanation) -> bool:
-        is_chosen = self._offsets is None or explanation.offset in self._offsets
-        return is_chosen and (self._verdicts is None or explanation.verdict in self._verdicts)
 
     def _explain(self, record: _Record, t: int | None, fate: _Fate) -> Explanation:
         is_event = record.source_cti_us <= NEVER

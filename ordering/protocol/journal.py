@@ -4,13 +4,14 @@ The journal: facts that are in no log, stored so that every replay of a log uses
 - While an input partition is silent, its arrival frontier is estimated from a clock. The estimate (input partition, next offset, frontier)
   is journaled before it is used. A replay applies it just before the record at that offset (spec section 3).
 - If another input's CTIs drive a partition, each import (input partition, next offset, c) is journaled too (section 4).
-- The time at which a range of records was first planned is a fact: the records' arrival time if ingest stamps them, else the time with
-  which absurd timestamps are compared (section 1).
-- Records that are not read, because a user said so or because Kafka has lost them (SKIP: position, first offset read again).
+- The time at which a range of records was first planned is journaled. It is the records' arrival time if ingest stamps them, else the
+  time with which absurd timestamps are compared (section 1).
+- A range of records that is not read, because a user said so or because Kafka has lost them, is journaled as a skip (position, first offset
+  read again).
 
-Law: at each position the estimate and the import only rise, and never change after the position is closed. A closed position stays closed;
-planning times never fall along the partition. A partition's base and join are those of their first writer. The effect of an answered call
-is durable. Calls executed together are atomic.
+Law: at each position the estimate and the import only rise, and never change after the position is closed. A closed position stays closed.
+Planning times never fall along the partition. The base and the join of a partition are the first ones proposed. The effect of an answered
+call is durable. Calls executed together are atomic.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ The reader's rule: which records of an ordered partition count, and the partitio
 
 A log may have a channel's events more than once (a writer failed and wrote again from an earlier number) and CTIs of a stale writer. The
 rule (spec section 4) accepts each event once, in the order of ``seq``: it accepts ``last + 1``, skips events not above ``last``, and
-ignores events beyond a gap until they are rewritten. A CTI counts once event ``n - 1`` is accepted; the largest that counts is used. The
-list of a CTI counts with it; a CTI in several parts counts with the last (:mod:`ordering.protocol.list_parts`).
+ignores events beyond a gap until they are rewritten. A CTI counts once event ``n - 1`` is accepted, and its list with it; of the CTIs that
+count, the largest ``c`` is used. A CTI in several parts counts with its last part (:mod:`ordering.protocol.list_parts`).
 
 Law: which events are accepted, and at which record, depends on the log alone, not on batch boundaries, saving or restoring.
 
@@ -19,8 +19,8 @@ applied yet. But a CTI is written only after all events below its ``n``:
   follow, so the channel is *settled*: the normal rule holds, gaps included, first for the events still collected.
 
 The specification ends the collection at the first CTI with n > x, where x is the first number read. That accepts the same events in the
-same order, with one exception: a stale writer's events and CTI come first after the start. Then the events between its n and the true
-writer's next one are all earlier than X and never come, and the reader would wait for ever at a gap. Waiting for c >= X avoids this.
+same order, unless a stale writer's events and CTI come first after the start. Then the events between the stale n and the true writer's
+next event are all earlier than X and never come, so the reader would wait for ever at a gap. Waiting for c >= X avoids this.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ READER_STATE_VERSION = 1
 @dataclass(slots=True)
 class Log:
     """
-    A contiguous range of one ordered partition in Kafka offset order: its events as columns (``number`` is the roster number that names the
-    channel), and its CTIs as (log offset, CTI).
+    A contiguous range of one ordered partition in Kafka offset order: its events as columns, and its CTIs as (log offset, CTI). The channel
+    of an event is named by ``number``, the roster number of its input partition.
     """
 
     log_offset: Ints
@@ -68,8 +68,8 @@ class Accepted:
         rows: The accepted events, in the order of acceptance.
         position: For each of *rows* the log offset at which it was accepted, never falling: its own, or that of the CTI that confirmed it
             (start in the middle).
-        carried: Rows that the caller puts, in this order, before the next range's events: collected after a start in the middle and not yet
-            confirmed.
+        carried: Rows that the reader has collected after a start in the middle and not accepted yet. The caller must put them, in this
+            order, before the events of the next range.
         progress: (log offset, roster number, c): every rise of a channel's c, in log order, after the event accepted at that offset.
         frontier: (log offset, c): every rise of the partition's frontier, the least c of all channels of the newest roster; none before
             each has a CTI.
@@ -133,10 +133,12 @@ class _Harvest:
 @dataclass(slots=True)
 class _Channel:
     number: int
+    # Whether the normal rule holds: from the first record on, or after a start in the middle once a CTI has c >= X.
     is_settled: bool
+    # The number of the last accepted event.
     last: int = -1
     c: int = NEVER
-    # CTIs with events not yet accepted.
+    # The promises that do not count yet, since events below their n are missing.
     waiting: list[_Promise] = field(default_factory=list)
     # While not settled: distinct events above ``last``, rising in seq. Only their seqs last beyond a call.
     collected: _EventRun = field(default_factory=lambda: _no_events())
@@ -239,11 +241,11 @@ class PartitionReader:
         first_row = self._number_collected()
         rows_of = _rows_by_channel(log.number)
         promises = self._promises(log)
-        settled = True
+        all_settled = True
         for number in sorted(rows_of.keys() | promises.keys()):
             rows = rows_of.get(number, slice(0, 0))
             channel = self._channels.setdefault(number, _Channel(number, is_settled=self.start_us is None))
-            settled &= channel.is_settled
+            all_settled &= channel.is_settled
             if self.start_us is not None and not channel.is_settled:
                 wanted = log.system_us[rows] >= self.start_us
                 channel.collect(_event_run(log, rows, first_row), wanted, promises.get(number, []), self.start_us, harvest)
@@ -251,7 +253,7 @@ class PartitionReader:
                 channel.accept_in_sequence(_event_run(log, rows, first_row), promises.get(number, []), harvest)
         self.duplicates += harvest.duplicates
         self.gaps += harvest.gaps
-        rows, position = _in_log_order(harvest.accepted, log if settled else None, first_row)
+        rows, position = _in_log_order(harvest.accepted, log if all_settled else None, first_row)
         progress, frontier, rosters = self._advance(log, harvest.applied)
         # In the order in which their CTIs count.
         lists = sorted(harvest.listed, key=lambda entry: entry[0])
@@ -302,10 +304,11 @@ class PartitionReader:
                 self._apply_roster(*rosters_met.pop(0), rosters, frontier)
             channel = self._channels[number]
             if c > channel.c:
-                held_back = channel.c <= self._frontier
+                # A channel that was above the frontier already does not raise it.
+                may_raise = channel.c <= self._frontier
                 channel.c = c
                 progress.append((offset, number, c))
-                if held_back:
+                if may_raise:
                     self._raise_frontier(offset, frontier)
         for offset, roster in rosters_met:
             self._apply_roster(offset, roster, rosters, frontier)
@@ -417,10 +420,11 @@ def _next_in_line_over_gaps(last: int, seq: Ints) -> tuple[Ints, int]:
     return np.concatenate(chosen), gaps
 
 
-def _in_log_order(accepted: list[_EventRun], plain: Log | None, first_row: int) -> tuple[Ints, Ints]:
-    """Return rows and positions in the order of acceptance; *plain* is the log if each event is accepted at its own record."""
-    if plain is not None and sum(map(len, accepted)) == len(plain):
-        return np.arange(first_row, first_row + len(plain), dtype=np.int64), plain.log_offset
+def _in_log_order(accepted: list[_EventRun], settled_log: Log | None, first_row: int) -> tuple[Ints, Ints]:
+    """Return rows and positions in the order of acceptance; *settled_log* is the log if all its channels were settled before it."""
+    # Almost always all events are accepted, each at its own record.
+    if settled_log is not None and sum(map(len, accepted)) == len(settled_log):
+        return np.arange(first_row, first_row + len(settled_log), dtype=np.int64), settled_log.log_offset
     together = _EventRun.join(accepted)
     # At one record only events of its own channel are accepted, already in order: a stable sort keeps that order.
     order = np.argsort(together.position, kind="stable")

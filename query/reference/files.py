@@ -45,8 +45,13 @@ _ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "nd
 
 @dataclass(frozen=True)
 class _Read:
+    """The records of one file."""
+
+    # Each record as JSON.
     texts: pa.Array
+    # Returns the file and the line, or the number, of a record.
     place: Callable[[int], str]
+    # The type of each column by its name; None if records may have any members.
     fields: Mapping[str, str] | None
 
 

@@ -35,10 +35,13 @@ class KnownReferences:
 
 @dataclass
 class ReferenceLookup:
-    """A bucket's memory of reference data: how many added versions it knows, from when late ones count, and how far it has finished."""
+    """A bucket's memory of reference data. Instants are microseconds."""
 
+    # How many added versions the bucket knows.
     count: int = 0
+    # For each table, by the own instant of a version that came too late: the instant from which on it counts.
     since_us: dict[str, dict[int, int]] = field(default_factory=dict)
+    # Rows below this instant are finished.
     finished_us: int = NEVER
 
     def observe_finished(self, closing: pa.Table) -> None:
@@ -47,6 +50,7 @@ class ReferenceLookup:
             self.finished_us = max(self.finished_us, int(pc.max(closing["to_us"]).as_py()))
 
     def accept_versions(self, known: KnownReferences) -> int:
+        """Take up the versions that are new to the bucket; return how many of them came too late."""
         late = 0
         for table, effective_us in known.added[self.count :]:
             if effective_us < self.finished_us:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def poll(settings: ReferenceSettings, now_us: int) -> list[Path]:
             fix="let rows begin and end at fewer instants, such as with date_trunc('hour', ...), or leave old rows out",
         )
     if not there and not instants:
-        # Something must be there to look rows up in, be it nothing.
+        # A lookup needs a version, be it one without rows.
         instants.add(_FIRST_S)
     return [path for instant in sorted(instants) if _write(path := _path(settings, instant), _version(rows, instant))]
 
@@ -114,25 +114,25 @@ def fill_empty(tables: Mapping[str, ReferenceSettings], names: Collection[str]) 
     wanted = {name.lower() for name in names}
     for name, table in tables.items():
         if name.lower() in wanted and table.postgres is not None and not files_of_pattern(str(table.path)):
-            poll(table, time.time_ns() // 1_000)
+            poll(table, _now_us())
 
 
 def poll_at_start(settings: ReferenceSettings) -> None:
-    """Ask when a job starts, if the table has a query; what fails is logged: there are versions already."""
+    """Ask when a job starts, if the table has a query; a failure is only logged, since there are versions already."""
     if settings.postgres is None:
         return
     try:
-        poll(settings, time.time_ns() // 1_000)
+        poll(settings, _now_us())
     except TidegateError as error:
         _warn(settings, error)
 
 
 class Polling(threading.Thread):
-    """Asks for new versions while a job runs; a server that is away holds up nobody else."""
+    """Asks for new versions while a job runs; a server that does not answer delays nothing else."""
 
-    def __init__(self, settings: ReferenceSettings, now_us: Callable[[], int] = lambda: time.time_ns() // 1_000) -> None:
+    def __init__(self, settings: ReferenceSettings) -> None:
         super().__init__(name=f"reference {settings.name}", daemon=True)
-        self._settings, self._now_us = settings, now_us
+        self._settings = settings
         self._stopping = threading.Event()
 
     def ask_to_stop(self) -> None:
@@ -140,18 +140,22 @@ class Polling(threading.Thread):
         self._stopping.set()
 
     def run(self) -> None:
-        """Poll until asked to stop; what fails is logged once until something else happens."""
+        """Poll until asked to stop; a failure that repeats itself is logged once."""
         assert self._settings.postgres is not None, "the table has a query"
         reported = ""
         while not self._stopping.wait(self._settings.postgres.poll_us / 1e6):
             try:
-                for path in poll(self._settings, self._now_us()):
+                for path in poll(self._settings, _now_us()):
                     _log.info("reference data found", table=self._settings.name, file=str(path))
                 reported = ""
             except (TidegateError, OSError) as error:
                 if str(error) != reported:
                     _warn(self._settings, error)
                 reported = str(error)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
 
 
 def _warn(settings: ReferenceSettings, error: Any) -> None:

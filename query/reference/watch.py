@@ -50,6 +50,7 @@ class ReferenceVersion:
 
     @property
     def copy(self) -> str:
+        """The name of its copy in the checkpoint's folder."""
         return self.sha256 + Path(self.file).suffix.lower()
 
 
@@ -176,8 +177,8 @@ def _stamp_of(path: ReferenceFile) -> Stamp:
 
 class ReferenceWatch:
     """
-    Looks for new versions while a job runs, in the planner, which alone adds to the list then. Object stores are asked by a thread: one
-    that does not answer holds up nobody.
+    Looks for new versions while a job runs. It runs in the planner, which alone adds to the list then. Object stores are asked by a thread,
+    so one that does not answer delays nothing.
     """
 
     def __init__(self, checkpoint: Path, settings: ReferenceTables, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -194,10 +195,10 @@ class ReferenceWatch:
         """Look at the files if it is time to; return how many versions were taken up since the run was begun."""
         if self._clock_s() >= self._next_s and not self.is_looking:
             if self._asks_stores:
-                self._looking = threading.Thread(target=self._look_now, name="reference data", daemon=True)
+                self._looking = threading.Thread(target=self._look_and_schedule, name="reference data", daemon=True)
                 self._looking.start()
             else:
-                self._look_now()
+                self._look_and_schedule()
         return len(self._versions.added)
 
     @property
@@ -205,13 +206,13 @@ class ReferenceWatch:
         """Whether an object store is being asked."""
         return self._looking is not None and self._looking.is_alive()
 
-    def _look_now(self) -> None:
+    def _look_and_schedule(self) -> None:
         began_s = self._clock_s()
-        self._look()
+        self._look_at_files()
         ended_s = self._clock_s()
         self._next_s = ended_s + max(LOOK_AT_STORE_S if self._asks_stores else LOOK_S, (ended_s - began_s) / _SHARE)
 
-    def _look(self) -> None:
+    def _look_at_files(self) -> None:
         try:
             present_versions = list(_present_versions(self._settings))
         except TidegateError as error:
@@ -227,7 +228,7 @@ class ReferenceWatch:
                 if version is not None:
                     if not is_known and self._versions.is_kept(version) and _hash(path) != version.sha256:
                         self._report_once(str(path), stamp, _changed_error(version, path, self._versions.folder.parent))
-                # An object is there whole or not at all.
+                # A file counts once two looks find it unchanged; an object is there whole or not at all.
                 elif (is_known or isinstance(path, StoredObject)) and (str(path), stamp) not in self._reported:
                     self._take_up(table, effective_us, path)
             except TidegateError as error:

@@ -36,7 +36,9 @@ class Planner(RangePlanner):
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
+        # With availableNow: the ends at the start, up to which the job reads.
         self._frozen_ends: dict[Partition, int] | None = None
+        # Where the first batch since the start ends.
         self._first_end: dict[str, Any] | None = None
 
     @cached_property
@@ -91,7 +93,7 @@ class Planner(RangePlanner):
         return [Ranges([write_row(planned) for planned in self._ranges(Offset.from_json(start), Offset.from_json(end))])]
 
     def _ranges(self, start: Offset, end: Offset) -> list[QueryRange]:
-        # The first batch after a start has every bucket, so that each reports where it is: one that has read all would never do so.
+        # The first batch after a start has every bucket, so that each reports its progress: a bucket that has read all would never report.
         has_all = end.is_final or end.to_json() == self._first_end
         return [
             QueryRange(self._plan.labels[bucket], bucket, log, start.positions[log], until, end.is_final, end.references)

@@ -41,11 +41,12 @@ from tidegate.spark.range_rows import read_row
 from tidegate.spark.shuffle_keys import same_task
 from tidegate.spark.state_store import StateStore
 
+# Most records read and decoded at once.
 CHUNK_EVENTS = 100_000
-# So many bytes are read between two looks at what is final: what leaves makes room, in memory and in the processor's caches, for more.
+# After this many bytes read, final results are written: that frees memory, and the processor's caches, for more.
 _UNSETTLED_BYTES = 2**25
-# The buckets of one task keep so many batches' bytes for each other; of a batch that turns out larger each reads the rest itself.
-_SHARED = 2
+# The buckets of one task keep pieces for each other, up to this many times the planned bytes of a batch; each reads the rest itself.
+_SHARED_BATCHES = 2
 
 
 class QueryStage:
@@ -128,7 +129,7 @@ class BucketRun:
         self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
         self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
         self._letters = cached_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
-        self._first = _FIRST_RECORDS.setdefault((plan.checkpoint, number), FirstRecords(plan.plans))
+        self._first_records = _FIRST_RECORDS.setdefault((plan.checkpoint, number), FirstRecords(plan.plans))
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
         # What this batch has read.
@@ -180,7 +181,7 @@ class BucketRun:
         unread = {planned.log: self._pieces(planned.log, planned.start, planned.end) for planned in ranges if planned.end > planned.start}
         for log, piece in read_in_time_order(unread):
             feed = self._plan.feed_of(log)
-            self._first.look_at(feed.input, piece.events["value"], feed.payloads)
+            self._first_records.look_at(feed.input, piece.events["value"], feed.payloads)
             for released in self._bucket.accept_in_parts(log, piece):
                 self._write(released)
             self._spend("compute")
@@ -194,7 +195,7 @@ class BucketRun:
         if plan.exchange is None:
             return read()
         siblings = same_task(self._number, plan.buckets, plan.shuffle_partitions)
-        return share_range(plan.checkpoint, log, start, end, self._number, siblings, _SHARED * plan.bytes_per_task, read)
+        return share_range(plan.checkpoint, log, start, end, self._number, siblings, _SHARED_BATCHES * plan.bytes_per_task, read)
 
     def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]
@@ -262,7 +263,7 @@ class BucketRun:
             "totals": bucket.totals,
             "duplicates": bucket.duplicates,
             "waiting": waiting,
-            "absent": self._first.report(is_finished=bucket.is_finished),
+            "absent": self._first_records.report(is_finished=bucket.is_finished),
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
             **({LOOKS_UP_FROM: bucket.looks_up_from} if self._plan.references else {}),
         }
