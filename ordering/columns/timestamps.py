@@ -27,7 +27,8 @@ from ordering.ticks import DAY_US, TICK_MAX, TICK_MIN
 # The units that may be declared. ``auto`` takes ISO text, and numbers by their size: below 1e11 seconds, 1e14 ms, 1e17 us, else ns.
 UNITS: Final = ("auto", "iso", "s", "ms", "us", "ns")
 
-Ticks = tuple[Ints, Mask]
+# Ticks, 0 if invalid, and which of them are valid.
+CheckedTicks = tuple[Ints, Mask]
 # Texts of one length, one row for each position in the text and one column for each value.
 Characters = npt.NDArray[np.uint8]
 
@@ -46,7 +47,7 @@ _MONTH_STARTS = np.arange(f"{_FIRST_YEAR}-01", "10000-02", dtype="datetime64[M]"
 _MONTH_LENGTHS = np.diff(_MONTH_STARTS).astype(np.uint8)
 
 
-def to_ticks(values: pa.Array | pa.ChunkedArray, unit: str = "auto") -> Ticks:
+def to_ticks(values: pa.Array | pa.ChunkedArray, unit: str = "auto") -> CheckedTicks:
     """
     Convert a column of timestamps to ticks (spec section 1).
 
@@ -71,7 +72,7 @@ def to_ticks(values: pa.Array | pa.ChunkedArray, unit: str = "auto") -> Ticks:
     return np.concatenate([ticks for ticks, _ in parts]), np.concatenate([valid for _, valid in parts])
 
 
-def _read(values: pa.Array, unit: str) -> Ticks:
+def _read(values: pa.Array, unit: str) -> CheckedTicks:
     kind = values.type
     if pa.types.is_dictionary(kind):
         ticks, valid = _read(values.dictionary, unit)
@@ -99,7 +100,7 @@ def _read(values: pa.Array, unit: str) -> Ticks:
     return _all_invalid(len(values))
 
 
-def _all_invalid(rows: int) -> Ticks:
+def _all_invalid(rows: int) -> CheckedTicks:
     return np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
 
 
@@ -114,7 +115,7 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(values.fill_null(0) if values.null_count else values)
 
 
-def _read_integers(values: Ints, unit: str) -> Ticks:
+def _read_integers(values: Ints, unit: str) -> CheckedTicks:
     if unit != "auto":
         return _scale(values, unit)
     if not len(values):
@@ -140,7 +141,7 @@ def _in_band(values: npt.NDArray[Any], unit: str) -> Mask:
     return np.asarray(above & below, np.bool_)
 
 
-def _scale(values: Ints, unit: str) -> Ticks:
+def _scale(values: Ints, unit: str) -> CheckedTicks:
     multiply, divide = _MULTIPLY[unit], _DIVIDE[unit]
     # Rounded inwards, so that the product stays within the ticks and within int64.
     low = -(-TICK_MIN * divide // multiply)
@@ -150,14 +151,14 @@ def _scale(values: Ints, unit: str) -> Ticks:
     return (kept // divide if divide > 1 else kept * multiply), valid
 
 
-def _read_unsigned(values: npt.NDArray[np.uint64], unit: str) -> Ticks:
+def _read_unsigned(values: npt.NDArray[np.uint64], unit: str) -> CheckedTicks:
     huge = np.flatnonzero(values > _INT64_MAX)
     ticks, valid = _read_integers(values.astype(np.int64), unit)
     ticks[huge], valid[huge] = _read_decimals((b"%d" % int(value) for value in values[huge]), unit, len(huge))
     return ticks, valid
 
 
-def _read_floats(values: npt.NDArray[np.float64], unit: str) -> Ticks:
+def _read_floats(values: npt.NDArray[np.float64], unit: str) -> CheckedTicks:
     ticks, valid = _all_invalid(len(values))
     for band in _AUTO_BELOW if unit == "auto" else (unit,):
         meant = _in_band(values, band) if unit == "auto" else values > 0
@@ -178,7 +179,7 @@ def _fine_floats_us(values: npt.NDArray[np.float64], unit: str) -> Ints:
     return np.where(nearest * divide / multiply == values, nearest.astype(np.int64), below)
 
 
-def _read_decimals(texts: Iterable[bytes], unit: str, rows: int) -> Ticks:
+def _read_decimals(texts: Iterable[bytes], unit: str, rows: int) -> CheckedTicks:
     with localcontext(prec=4 * _TEXT_LENGTH_MAX):
         read = np.fromiter((_decimal_us(text, unit) for text in texts), np.int64, rows)
     return read, read > 0
@@ -197,7 +198,7 @@ def _decimal_us(text: bytes, unit: str) -> int:
     return int(value) // _DIVIDE[unit]
 
 
-def _read_text(values: pa.Array, unit: str) -> Ticks:
+def _read_text(values: pa.Array, unit: str) -> CheckedTicks:
     texts = values.cast(pa.large_binary())
     if not len(texts):
         return _all_invalid(0)
@@ -226,7 +227,7 @@ def _characters(data: Characters, starts: Ints, length: int) -> Characters:
     return gathered
 
 
-def _read_texts(chars: Characters, unit: str) -> Ticks:
+def _read_texts(chars: Characters, unit: str) -> CheckedTicks:
     is_iso = (chars[4] == ord("-")) & (chars[7] == ord("-")) if len(chars) >= 10 else np.zeros(chars.shape[1], np.bool_)
     if unit in ("auto", "iso") and is_iso.all():
         return _read_iso(chars)
@@ -238,7 +239,7 @@ def _read_texts(chars: Characters, unit: str) -> Ticks:
     return ticks, valid
 
 
-def _read_numerals(chars: Characters, unit: str) -> Ticks:
+def _read_numerals(chars: Characters, unit: str) -> CheckedTicks:
     plain = _all_digits(chars) if len(chars) <= 18 else np.zeros(chars.shape[1], np.bool_)
     ticks, valid = _all_invalid(chars.shape[1])
     ticks[plain], valid[plain] = _read_integers(_decimal_digits(chars[:, plain], np.int64), unit)
@@ -259,7 +260,7 @@ def _decimal_digits(chars: Characters, kind: type[np.signedinteger[Any]]) -> npt
     return total
 
 
-def _read_iso(chars: Characters) -> Ticks:
+def _read_iso(chars: Characters) -> CheckedTicks:
     zone_length = _zone_lengths(chars)
     if (zone_length == zone_length[0]).all():
         return _read_iso_shape(chars, int(zone_length[0]))
@@ -285,7 +286,7 @@ def _is_letter(chars: Characters, small: str) -> Mask:
     return np.asarray((chars | np.uint8(0x20)) == ord(small), np.bool_)
 
 
-def _read_iso_shape(chars: Characters, zone_length: int) -> Ticks:
+def _read_iso_shape(chars: Characters, zone_length: int) -> CheckedTicks:
     """Read texts that all have the same length and zone length, so each character position has one meaning."""
     body, zone = chars[: len(chars) - zone_length], chars[len(chars) - zone_length :]
     size = len(body)

@@ -37,7 +37,7 @@ from query.columns.events import NO_EVENTS
 from query.columns.large_tables import combine_column
 from query.engine.exchange import key_bytes
 from query.engine.program import Program
-from query.engine.retention import Retained
+from query.engine.retention import RetainedKind
 from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.tree import Expr, keys_of
 
@@ -125,7 +125,7 @@ class KeyedBucket(Bucket):
         clock = self._walked[source_index].accept_range(events, accepted)
         if events.num_rows:
             pending = events.append_column("clock", pa.array(clock)).append_column("position", pa.array(accepted.position))
-            self._retention.add(Retained.PENDING.of(source_index), pending)
+            self._retention.add(RetainedKind.PENDING.of(source_index), pending)
         return ()
 
     def _drop_foreign_keys(self, source_index: int, events: pa.Table, accepted: Accepted) -> tuple[pa.Table, Accepted]:
@@ -181,7 +181,7 @@ class KeyedBucket(Bucket):
 
     def _pop_due(self, source_index: int, until: int) -> pa.Table:
         """Remove and return the pending events of a source that count by now, in the order of its log."""
-        name = Retained.PENDING.of(source_index)
+        name = RetainedKind.PENDING.of(source_index)
         pending = self._retention.rows(name)
         if pending is None:
             return _NO_PENDING
@@ -202,7 +202,7 @@ class KeyedBucket(Bucket):
             if events.num_rows:
                 # Clock and position are not needed any longer: from here on the substream's order counts.
                 waiting = events.select(NO_EVENTS.column_names).append_column("sub", pa.array(sub))
-                self._retention.add(Retained.WAITING.of(source_index), waiting)
+                self._retention.add(RetainedKind.WAITING.of(source_index), waiting)
         walked = _Walked(stretch.first, moves, rises, self._subs.progress_us.copy(), self._timelines_us.copy(), self._channels_us.copy())
         np.maximum.at(self._timelines_us, (moves.sub, moves.member), moves.to_us)
         for member, us, _ in rises:
@@ -311,7 +311,7 @@ class KeyedBucket(Bucket):
 
     def _prepare_due(self, source_index: int) -> pa.Table:
         """Evaluate the events of a source that their substream has moved past, in the order (s, input partition, offset); return them."""
-        name = Retained.WAITING.of(source_index)
+        name = RetainedKind.WAITING.of(source_index)
         waiting = self._retention.rows(name)
         if waiting is None:
             return _NO_WAITING
@@ -359,7 +359,7 @@ class KeyedBucket(Bucket):
         """Forget substreams without rows whose timelines are where their channels are, if most are such."""
         if self._subs.may_prune:
             needed = (self._timelines_us > self._channels_us).any(axis=1) | (self._subs.progress_us > self._substream_frontiers())
-            names = [*self._program.retained_names, *map(Retained.WAITING.of, range(len(self._sources)))]
+            names = [*self._program.retained_names, *map(RetainedKind.WAITING.of, range(len(self._sources)))]
             kept = self._subs.prune(needed, self._retention, names)
             if kept is not None:
                 self._timelines_us = self._timelines_us[kept]
@@ -388,10 +388,10 @@ class KeyedBucket(Bucket):
         for source_index, log in enumerate(self._walked):
             walked_offset = log.walked_offset
             self._retention.reduce(
-                Retained.PENDING.of(source_index),
+                RetainedKind.PENDING.of(source_index),
                 lambda table, last=walked_offset: table.filter(pc.greater(table["position"], last)),  # type: ignore[misc]
             )
-            self._drop_past(Retained.WAITING.of(source_index))
+            self._drop_past(RetainedKind.WAITING.of(source_index))
         self._program.forget(self._retention, self._subs.horizon())
 
 

@@ -19,7 +19,7 @@ from ordering.ticks import NEVER
 from query.buckets.bucket import Bucket, BucketConfig
 from query.engine.pending_events import find_pending_step_end
 from query.engine.program import Program
-from query.engine.retention import Retained
+from query.engine.retention import RetainedKind
 
 
 class MergedBucket(Bucket):
@@ -31,7 +31,7 @@ class MergedBucket(Bucket):
         self._closed_us = NEVER
 
     def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> Iterable[list[pa.Table]]:
-        self._retention.add(Retained.PENDING.of(source_index), events)
+        self._retention.add(RetainedKind.PENDING.of(source_index), events)
         return ()
 
     @property
@@ -43,7 +43,7 @@ class MergedBucket(Bucket):
         frontier_us = self.frontier_us
         if self._closed_us >= frontier_us:
             return
-        pending = [piece for index in range(len(self._sources)) for piece in self._retention.pieces(Retained.PENDING.of(index))]
+        pending = [piece for index in range(len(self._sources)) for piece in self._retention.pieces(RetainedKind.PENDING.of(index))]
         due_us = find_pending_step_end([piece.rows() for piece in pending if piece.low_us < frontier_us], frontier_us)
         # A step is bounded twice: by the memory for its pending events, then by that for the retained rows.
         until_us = self._program.find_step_end(self._retention, self._closed_us, due_us)
@@ -58,7 +58,7 @@ class MergedBucket(Bucket):
 
     def _prepare_until(self, source_index: int, until_us: int) -> Iterator[None]:
         """Evaluate the events of a source that lie below an instant, in parts; they are no longer pending."""
-        name = Retained.PENDING.of(source_index)
+        name = RetainedKind.PENDING.of(source_index)
         pieces = [piece for piece in self._retention.pieces(name) if piece.low_us < until_us]
         if pieces:
             due = pa.concat_tables([_split_at(piece.rows(), until_us)[0] for piece in pieces])
@@ -66,7 +66,7 @@ class MergedBucket(Bucket):
             yield from self._prepare_by_time(source_index, due.append_column("sub", pa.array(np.zeros(due.num_rows, dtype=np.int64))))
 
     def _drop_pending(self, source_index: int, until_us: int) -> None:
-        self._retention.reduce(Retained.PENDING.of(source_index), lambda table: _split_at(table, until_us)[1])
+        self._retention.reduce(RetainedKind.PENDING.of(source_index), lambda table: _split_at(table, until_us)[1])
 
     def _save_progress(self) -> None:
         pass  # the head says how far it has merged

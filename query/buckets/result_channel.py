@@ -20,7 +20,7 @@ from ordering.protocol.punctuation import Cause, Cti, Roster
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from query.columns.large_tables import combine_column, take_rows
 from query.config import Promise
-from query.engine.retention import Retained, Retention
+from query.engine.retention import RetainedKind, Retention
 
 _AHEAD_SCHEMA = pa.schema([("system_us", pa.int64())])
 
@@ -111,7 +111,7 @@ class ResultChannel:
     ) -> None:
         self._bucket, self._roster, self._span_us = bucket, roster, span_us
         self.numbering = ChannelNumbering.resume(promise)
-        self._rows_name, self._ahead_name = Retained.RESULTS.of(output), Retained.AHEAD.of(output)
+        self._rows_name, self._ahead_name = RetainedKind.RESULTS.of(output), RetainedKind.AHEAD.of(output)
         if promise is not None and promise.by_key is not None:
             self._keep_ahead([us for times in promise.by_key.values() for us in times], retention)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ordering.arrays import Ints, Mask
 from ordering.ticks import NEVER
-from query.engine.retention import Retained, Retention
+from query.engine.retention import RetainedKind, Retention
 
 # Fewer substreams are not pruned: forgetting costs a pass over all retained rows.
 SUBS_MIN = 1024
@@ -82,14 +82,14 @@ class SubstreamTable(Generic[Name]):
         self._touched = []
         if len(subs):
             # The new entry of a substream replaces its older one.
-            retention.reduce(Retained.PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), subs))))
-            retention.add(Retained.PROGRESS, pa.table({"sub": subs, "progress_us": self.progress_us[subs], **columns_of(subs)}))
+            retention.reduce(RetainedKind.PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), subs))))
+            retention.add(RetainedKind.PROGRESS, pa.table({"sub": subs, "progress_us": self.progress_us[subs], **columns_of(subs)}))
 
     def restore(self, retention: Retention, count: int, names_of: Callable[[pa.Table], Sequence[Name]]) -> list[tuple[Ints, pa.Table]]:
         """Become the saved table of *count* substreams; return all retained entries, older ones first. *names_of* reads their names."""
         self.progress_us = np.full(count, NEVER, dtype=np.int64)
         names: dict[int, Name] = {}
-        tables = [(table["sub"].to_numpy(), table) for table in retention.tables(Retained.PROGRESS)]
+        tables = [(table["sub"].to_numpy(), table) for table in retention.tables(RetainedKind.PROGRESS)]
         for subs, table in tables:
             np.maximum.at(self.progress_us, subs, table["progress_us"].to_numpy())
             names |= dict(zip(subs.tolist(), names_of(table), strict=True))
@@ -120,7 +120,7 @@ class SubstreamTable(Generic[Name]):
         if 2 * self._needed_last > len(needed):
             return None
         new_number = np.where(needed, np.cumsum(needed) - 1, -1).astype(np.int64)
-        retention.reduce(Retained.PROGRESS, lambda table: table.slice(0, 0))
+        retention.reduce(RetainedKind.PROGRESS, lambda table: table.slice(0, 0))
         retention.rewrite(retained_names, lambda table: _renumber(table, new_number))
         self.names = [self.names[sub] for sub in np.flatnonzero(needed).tolist()]
         self._numbers = {name: sub for sub, name in enumerate(self.names)}

@@ -33,7 +33,7 @@ from query.engine.gathering import (
     select_pieces,
 )
 from query.engine.lead import ahead_of, shift_slices
-from query.engine.retention import Piece, Retained, Retention
+from query.engine.retention import Piece, RetainedKind, Retention
 from query.operators.joins import matching
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.operators.rows.event_fields import EventFields
@@ -134,7 +134,7 @@ class Program:
                 node, fields, self._needed[node], is_last=kind[1], references=self.references, join_pairs_max=self.join_pairs_max
             )
             number = len(self._steps)
-            names = tuple(Retained.ROWS.of(number, side) for side in range(operator.sides))
+            names = tuple(RetainedKind.ROWS.of(number, side) for side in range(operator.sides))
             self._steps.append(Step(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
             self._number[kind] = number
         return self._number[kind]

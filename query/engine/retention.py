@@ -45,7 +45,7 @@ SpanOf = Callable[[int], Span]
 Compact = Callable[[str, pa.Table], pa.Table]
 
 
-class Retained(StrEnum):
+class RetainedKind(StrEnum):
     """The kinds of rows that a bucket retains. Each kind has a name for each of its owners."""
 
     ROWS = "rows"  # of an operator's side
@@ -72,6 +72,7 @@ class Piece:
         self._index: KeyHashes | None = None
         self._summary: Piece | None = None
         self._blocks: list[Piece] = []
+        # How long to wait between two looks for expired rows, and when the next one is due; 0 before the first.
         self._patience_us = self._next_look_us = 0
 
     @property
@@ -151,7 +152,9 @@ class Piece:
 
 @dataclass(slots=True)
 class _Chunk:
+    # The number under which it is saved; -1 if its rows were rewritten since, so that it must be saved anew.
     number: int
+    # Its size class.
     level: int
     pieces: dict[str, Piece]
 
@@ -189,6 +192,7 @@ class Retention:
         self._chunks: list[_Chunk] = []
         self._open: dict[str, Piece] = {}
         self._next = 0
+        # Numbers of saved chunks that were rewritten since.
         self._stale: list[int] = []
         self._encode: Callable[[Tables], bytes] = _encode_tables
 

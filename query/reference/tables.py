@@ -18,8 +18,6 @@ from ordering.arrays import Ints
 from ordering.ticks import NEVER
 from tidegate.expressions.binding.input_schema import InputSchema
 
-Ticks = Ints
-
 
 @dataclass(frozen=True, eq=False)
 class Version:
@@ -40,7 +38,7 @@ class ReferenceTable:
     # Its versions; they become valid one after the other.
     versions: tuple[Version, ...]
 
-    def version_at(self, system_us: Ticks) -> Ticks:
+    def version_at(self, system_us: Ints) -> Ints:
         """Return the number of the version valid at each instant, -1 before the first."""
         begins = np.array([version.effective_us for version in self.versions], dtype=np.int64)
         return np.searchsorted(begins, system_us, side="right") - 1

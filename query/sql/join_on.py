@@ -177,6 +177,12 @@ class OnBinder:
     # Time
 
     def _bounds(self, parts: Sequence[Expr], relations: Sequence[Relation], missing: str, offset: int) -> tuple[Bounds, int, list[Expr]]:
+        """
+        Return the bounds of time in a condition of ON, the relation from whose time they count, and the parts that say so.
+
+        Raises:
+            QueryError: They do not limit the time in both directions; the message begins with *missing*.
+        """
         bounds: dict[int, list[tuple[Expr, Bound]]] = {}
         for part in parts:
             if (bound_to := self._read_bound(part, len(relations) - 1)) is not None:
@@ -363,6 +369,7 @@ def _ranged_fields(part: Expr) -> Iterator[str]:
 
 
 def _add(value: object, more: int = 0) -> int | None:
+    """Return the sum; None if *value* is no integer."""
     return value + more if isinstance(value, int) else None
 
 

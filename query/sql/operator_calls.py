@@ -76,21 +76,21 @@ class _OperatorCall:
         relation = self._input_relation(table)
         scope = ScopeNames(self.source, [relation])
         nodes, words = self._separate_words(table.this.expressions[1:])
-        bound_arguments = list(self._arguments(nodes, scope))
+        bound_arguments = list(self._bind_arguments(nodes, scope))
         exprs = [argument for argument in bound_arguments if not isinstance(argument, (Length, Literal))]
         layout = Layout.of([relation], [scope.whole_row(self.offset), *exprs] if relation.schema is not None else exprs)
         settled = [argument if isinstance(argument, Length) else layout.over_columns(argument) for argument in bound_arguments]
         rows, settled = self._with_members(layout.rows[0], settled)  # type: ignore[arg-type]
         columns = tuple(RowColumn(column.name, type_name(static_kind(column.expr))) for column in rows.columns)
-        arguments = list(map(self._argument, settled))
+        arguments = list(map(self._operator_argument, settled))
         # Keyword arguments stand last, in the order of the keywords.
         for index, word in enumerate(words, start=len(arguments) - len(words)):
             argument = arguments[index]
             assert isinstance(argument, ColumnArgument)
             arguments[index] = NamedColumn(word, argument.index)
-        columns_out, operator = self._make(columns, arguments)
+        result_columns, operator = self._make(columns, arguments)
         shown = tuple(_argument_text(argument, columns) for argument in arguments)
-        return Custom(rows, self.name.lower(), shown, self._columns(columns_out, operator, columns), operator)
+        return Custom(rows, self.name.lower(), shown, self._plan_columns(result_columns, operator, columns), operator)
 
     # Arguments
 
@@ -129,7 +129,7 @@ class _OperatorCall:
             raise self.source.error("FUNCTION", node, f"{self.name} takes a column as {word}", fix=fix, example=f"{word} = column")
         return word
 
-    def _arguments(self, nodes: Sequence[exp.Expr], scope: ScopeNames) -> Iterator[_BoundArgument]:
+    def _bind_arguments(self, nodes: Sequence[exp.Expr], scope: ScopeNames) -> Iterator[_BoundArgument]:
         remaining = list(nodes)
         while remaining:
             node = remaining.pop(0)
@@ -160,7 +160,7 @@ class _OperatorCall:
         places = {argument: slot(added, len(own_columns) + index) for index, argument in enumerate(members)}
         return added, [argument if isinstance(argument, Length) else places.get(argument, argument) for argument in bound_arguments]
 
-    def _argument(self, bound_argument: _BoundArgument) -> Argument:
+    def _operator_argument(self, bound_argument: _BoundArgument) -> Argument:
         if isinstance(bound_argument, Length):
             return bound_argument
         if isinstance(bound_argument, Literal):
@@ -180,33 +180,36 @@ class _OperatorCall:
 
     def _make(self, columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Operator]:
         try:
-            columns_out, operator = self.extension.make(columns, arguments)
+            result_columns, operator = self.extension.make(columns, arguments)
         except ValueError as problem:
             raise self._error(self.offset, str(problem), "call it as shown") from None
         except Exception as error:  # any error of an extension must name the place of its call
-            raise self._useless(f"making it raised {type(error).__name__}: {error}") from error
+            raise self._unusable(f"making it raised {type(error).__name__}: {error}") from error
         if not isinstance(operator, Operator):
-            raise self._useless(f"it is a {type(operator).__name__}, not an Operator")
+            raise self._unusable(f"it is a {type(operator).__name__}, not an Operator")
         if operator.reach_us > self.length_us_max:
             message = f"{self.name} looks {format_duration(operator.reach_us)} back, longer than {format_duration(self.length_us_max)}"
             raise self.source.error("WINDOW", self.offset, message, fix="shorten it, or raise query.window_max in the settings")
         if operator.reach_us < 0 or operator.sides != 1:
-            raise self._useless(f"it says reach_us {operator.reach_us} and sides {operator.sides}")
-        return columns_out, operator
+            raise self._unusable(f"it says reach_us {operator.reach_us} and sides {operator.sides}")
+        return result_columns, operator
 
-    def _columns(self, columns_out: Sequence[RowColumn], operator: Operator, input_columns: Sequence[RowColumn]) -> tuple[Column, ...]:
-        spelled = [column.name.lower() for column in columns_out]
-        unknown = [column.kind for column in columns_out if column.kind != ANY and column.kind.lower() not in DECLARABLE]
-        if not columns_out or len(set(spelled)) < len(spelled) or unknown:
-            listed = ", ".join(f"{column.name} {column.kind}" for column in columns_out) or "no columns"
-            raise self._useless(f"it says that it gives {listed}")
-        if operator.keeps_columns and tuple(columns_out[: len(input_columns)]) != tuple(input_columns):
-            raise self._useless("it says that it passes columns on, and does not begin with them")
+    def _plan_columns(
+        self, result_columns: Sequence[RowColumn], operator: Operator, input_columns: Sequence[RowColumn]
+    ) -> tuple[Column, ...]:
+        spelled = [column.name.lower() for column in result_columns]
+        unknown = [column.kind for column in result_columns if column.kind != ANY and column.kind.lower() not in DECLARABLE]
+        if not result_columns or len(set(spelled)) < len(spelled) or unknown:
+            listed = ", ".join(f"{column.name} {column.kind}" for column in result_columns) or "no columns"
+            raise self._unusable(f"it says that it gives {listed}")
+        if operator.keeps_columns and tuple(result_columns[: len(input_columns)]) != tuple(input_columns):
+            raise self._unusable("it says that it passes columns on, and does not begin with them")
         return tuple(
-            Column(column.name, Slot(place, column.name, DECLARABLE.get(column.kind.lower()))) for place, column in enumerate(columns_out)
+            Column(column.name, Slot(place, column.name, DECLARABLE.get(column.kind.lower())))
+            for place, column in enumerate(result_columns)
         )
 
-    def _useless(self, why: str) -> Exception:
+    def _unusable(self, why: str) -> Exception:
         fix = "mend or remove the package that offers it"
         return self.source.error("EXTENSION", self.offset, f"the operator {self.name} cannot be used: {why}", fix=fix)
 

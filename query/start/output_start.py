@@ -30,7 +30,7 @@ from tidegate.kafka.ranges import RangeReader
 from tidegate.settings.tables.outputs import OutputSettings
 
 # In the checkpoint's folder: what the channels had promised when the run was begun.
-FILE = "resumed.json"
+PROMISES_FILE = "resumed.json"
 # There too: where a run with OVER began to read its logs.
 LOG_STARTS_FILE = "log_starts.json"
 ELSEWHERE = "write INTO an output that is not there yet"
@@ -52,16 +52,16 @@ def bound_start(binding: Mapping[str, str]) -> Start:
 def write_promises(folder: Path, promises: Promises) -> None:
     """Write the channels' promises at the beginning of a run to its checkpoint's folder."""
     if not any(promises):
-        (folder / FILE).unlink(missing_ok=True)
+        (folder / PROMISES_FILE).unlink(missing_ok=True)
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     fields = [{str(bucket): promise.save() for bucket, promise in by_bucket.items()} for by_bucket in promises]
-    replace_text(folder / FILE, json.dumps(fields))
+    replace_text(folder / PROMISES_FILE, json.dumps(fields))
 
 
 def read_promises(folder: Path, outputs: int) -> Promises:
     """Return the promises in a checkpoint's folder; empty ones if nothing was written."""
-    fields = read_json(folder / FILE)
+    fields = read_json(folder / PROMISES_FILE)
     if fields is None:
         return tuple({} for _ in range(outputs))
     return tuple({int(bucket): Promise.restore(promise) for bucket, promise in by_bucket.items()} for by_bucket in fields)

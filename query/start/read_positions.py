@@ -28,8 +28,6 @@ from tidegate.kafka.channel_promises import TAIL_RECORDS, ctis_of, log_of
 from tidegate.kafka.ranges import RangeReader
 from tidegate.spark.offset_log import last_batches, read_offset
 
-WAYS_OUT = "start from a time that is still there, and give the topic a longer retention"
-
 
 def finished_positions(plan: QueryPlan) -> dict[Partition, int]:
     """Return the next offset of each partition after the last finished batch; nothing before the first."""
@@ -106,7 +104,8 @@ def _refuse_if_gone(plan: QueryPlan, available: Mapping[Partition, int], needed:
     names = ", ".join(dict.fromkeys(inputs[topic] for topic, _ in needed))
     reason = f"retention has deleted what must be read of {names}: {'; '.join(losses)}"
     where = ", ".join(f"{topic}-{number}@{available[topic, number]}" for topic, number in needed)
-    raise RefusedError(reason, code="TG-RETENTION", where=where, fix=WAYS_OUT, example="--start 2001-01-02T00:00:00Z")
+    fix = "start from a time that is still there, and give the topic a longer retention"
+    raise RefusedError(reason, code="TG-RETENTION", where=where, fix=fix, example="--start 2001-01-02T00:00:00Z")
 
 
 def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_needed: int, end: int) -> bool:

@@ -98,7 +98,7 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Pairs:
+class _TimedPairs:
     """Results as their left and right rows, -1 if there is none, and the time of each."""
 
     left: Ticks
@@ -106,7 +106,7 @@ class _Pairs:
     system_us: Ticks
 
     @classmethod
-    def concat_sorted(cls, parts: Sequence[_Pairs], lefts: int, rights: int) -> _Pairs:
+    def concat_sorted(cls, parts: Sequence[_TimedPairs], lefts: int, rights: int) -> _TimedPairs:
         """Concatenate parts in the order of the module's docstring; *lefts* and *rights* are the numbers of rows on the two sides."""
         left, right, system_us = (np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "right", "system_us"))
         low_us = system_us.min()
@@ -120,8 +120,8 @@ class _Pairs:
         order = np.lexsort((right, left, instant))
         return cls(left[order], right[order], system_us[order])
 
-    def select(self, chosen: Mask | slice) -> _Pairs:
-        return _Pairs(self.left[chosen], self.right[chosen], self.system_us[chosen])
+    def select(self, chosen: Mask | slice) -> _TimedPairs:
+        return _TimedPairs(self.left[chosen], self.right[chosen], self.system_us[chosen])
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ class TemporalJoin(Operator):
         if (total > self.pairs_max).any():
             yield _excess_of_instant(key, count, instant_us, self.pairs_max).failed_rows(left.table, self.pairs_max)
 
-    def _tables(self, left: _Side, right: _Side | None, pairs: _Pairs) -> Iterator[pa.Table]:
+    def _tables(self, left: _Side, right: _Side | None, pairs: _TimedPairs) -> Iterator[pa.Table]:
         """Yield the joined rows of pairs in their order, in parts of limited size."""
         if right is None:
             yield unmatched_rows(left.table, pairs.left, pairs.system_us)
@@ -329,7 +329,7 @@ class TemporalJoin(Operator):
         for matches in find_matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.has_time):
             yield replace(matches, is_swapped=True)
 
-    def _limit(self, left: _Side, pairs: _Pairs) -> tuple[_Pairs, Excess | None]:
+    def _limit(self, left: _Side, pairs: _TimedPairs) -> tuple[_TimedPairs, Excess | None]:
         """Return the pairs that count, and those that are left out."""
         key = number_keys(left.keyed)[pairs.left]
         instant = np.unique(pairs.system_us, return_inverse=True)[1].astype(np.int64)
@@ -339,13 +339,13 @@ class TemporalJoin(Operator):
         excess = Excess.of(group[rest], pairs.left[rest], pairs.system_us[rest], np.ones(len(rest), dtype=np.int64))
         return pairs.select(is_admitted), excess if len(rest) else None
 
-    def _add_times(self, left: _Side, right: _Side, pairs: Pairs) -> _Pairs:
-        return _Pairs(*pairs, np.maximum(left.system_us[pairs[LEFT]], right.system_us[pairs[RIGHT]]))
+    def _add_times(self, left: _Side, right: _Side, pairs: Pairs) -> _TimedPairs:
+        return _TimedPairs(*pairs, np.maximum(left.system_us[pairs[LEFT]], right.system_us[pairs[RIGHT]]))
 
-    def _sort_pairs(self, left: _Side, right: _Side | None, parts: Sequence[_Pairs]) -> _Pairs:
-        return _Pairs.concat_sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
+    def _sort_pairs(self, left: _Side, right: _Side | None, parts: Sequence[_TimedPairs]) -> _TimedPairs:
+        return _TimedPairs.concat_sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
 
-    def _filter_pairs(self, left: _Side, right: _Side, pairs: _Pairs) -> _Pairs:
+    def _filter_pairs(self, left: _Side, right: _Side, pairs: _TimedPairs) -> _TimedPairs:
         """Return the pairs on which the other conditions of ON are true."""
         if self.node.residual is None:
             return pairs
@@ -359,7 +359,7 @@ class TemporalJoin(Operator):
 
     # Left rows without a match
 
-    def _unmatched_rows(self, left: _Side, right: _Side | None) -> _Pairs:
+    def _unmatched_rows(self, left: _Side, right: _Side | None) -> _TimedPairs:
         """Return the left rows without a match whose last chance to match has passed in the slice."""
         time_us = left.keyed.time_us
         # As in _last: rows without a time would overflow.
@@ -371,7 +371,7 @@ class TemporalJoin(Operator):
             for matches in find_matches(asking, *self.node.bounds.right_range(asking.time_us), right.keyed, right.known):
                 due[self._matched_rows(left, right, matches)] = False
         rows = np.flatnonzero(due)
-        return _Pairs(rows, np.full(len(rows), -1, dtype=np.int64), certain_us[rows])
+        return _TimedPairs(rows, np.full(len(rows), -1, dtype=np.int64), certain_us[rows])
 
     def _matched_rows(self, left: _Side, right: _Side, matches: Matches) -> Ticks:
         if self.node.residual is None:

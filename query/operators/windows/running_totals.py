@@ -24,21 +24,21 @@ from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, valid_mask
 
 # The name of each state -> the states of rows.
-Cells = Mapping[str, pa.Array]
+RowStates = Mapping[str, pa.Array]
 
 
-def row_states(total: Aggregate, values: Sequence[Variant], count: int) -> Cells:
+def row_states(total: Aggregate, values: Sequence[Variant], count: int) -> RowStates:
     """Return the states of single rows; *values* is the aggregated column, empty for COUNT(*)."""
-    return dict(_cells(total.function, values[0] if values else None, count))
+    return dict(_single_row_states(total.function, values[0] if values else None, count))
 
 
-def aggregate_runs(total: Aggregate, cells: Cells, first: Ints, last: Ints) -> Variant:
+def aggregate_runs(total: Aggregate, cells: RowStates, first: Ints, last: Ints) -> Variant:
     """Aggregate runs of rows, given by the numbers of their first and last rows (inclusive; last = first - 1 for a run without rows)."""
     merged = merge_states(pa.table(cells), _states(total, cells), Runs(first, last, first))
     return finish_aggregate(pa.table({"run": first, **merged}), Aggregate(total.function, None), 0 if total.parts else None)
 
 
-def sum_groups(total: Aggregate, cells: Cells, order: Ints, starts: Ints) -> Cells:
+def sum_groups(total: Aggregate, cells: RowStates, order: Ints, starts: Ints) -> RowStates:
     """Add up the states of groups of rows: *order* holds the rows group after group, *starts* where each group begins in it."""
     if not cells:
         return {}
@@ -46,7 +46,7 @@ def sum_groups(total: Aggregate, cells: Cells, order: Ints, starts: Ints) -> Cel
     return merge_states(rows, _states(total, cells), Runs(starts, np.append(starts[1:], len(order)) - 1, starts))
 
 
-def choose_states(chosen: Mask, cells: Cells, others: Cells) -> Cells:
+def choose_states(chosen: Mask, cells: RowStates, others: RowStates) -> RowStates:
     """Return the states in *cells* of the rows *chosen*, those in *others* of the rest; a state that is missing in one is 0 or null."""
     mask = pa.array(chosen)
     states = {}
@@ -57,23 +57,23 @@ def choose_states(chosen: Mask, cells: Cells, others: Cells) -> Cells:
     return states
 
 
-def _states(total: Aggregate, cells: Cells) -> list[State]:
+def _states(total: Aggregate, cells: RowStates) -> list[State]:
     merge = total.function if total.function in ("min", "max") else "add"
     return [State(name, "", merge) for name in cells]
 
 
-def _cells(function: str, values: Variant | None, count: int) -> Iterator[tuple[str, pa.Array]]:
+def _single_row_states(function: str, values: Variant | None, count: int) -> Iterator[tuple[str, pa.Array]]:
     if values is None:
         yield "n", pa.array(np.ones(count, dtype=np.int64))
     elif function == "count":
         yield "c0", pa.array(values.valid_mask().astype(np.int64))
     elif function in ("sum", "avg"):
-        yield from _sum_cells(values)
+        yield from _sum_states(values)
     else:
         yield from ((f"{function}0_{kind.value}", part) for kind, part in values.parts.items())
 
 
-def _sum_cells(values: Variant) -> Iterator[tuple[str, pa.Array]]:
+def _sum_states(values: Variant) -> Iterator[tuple[str, pa.Array]]:
     if Kind.BIGINT in values.parts:
         part = values.parts[Kind.BIGINT]
         integers = part.fill_null(0).to_numpy()
