@@ -62,45 +62,34 @@ def query(
     try:
         plan = job.prepare(settings, plans, requested, until_us=INFINITY if until_us is None else until_us, until_end=until_end)
     except RefusedError as error:
-        # It may have been killed between its last result and the last copy.
+        # The job may have been killed between its last result and the last copy.
         if error.code != "TG-TOPIC-ENDED" or not (copied := copy_rest(settings, selected)):
             raise
-        if format is Format.JSON:
-            print_json({"event": "end", "finished": True, "copied": copied})
-        else:
-            end_line(standard_error(), f"query {plans[0].output}", f"it had ended; {copied:,} results copied that its stores lacked")
+        line = f"it had ended; {copied:,} results copied that its stores lacked"
+        _print_end(format, plans[0].output, line, {"finished": True, "copied": copied})
         return
-    progress = QueryProgress(plan.buckets)
-    asked_from = LookupFloor(Path(plan.checkpoint), plan.buckets) if plan.references else None
-    terminal = standard_error()
-    folder = Path(plan.checkpoint)
-    batch_costs = BatchCostWriter(folder, plan.buckets)
-    name = plan.name
+    name, folder = plan.name, Path(plan.checkpoint)
+    progress, batch_costs = QueryProgress(plan.buckets), BatchCostWriter(folder, plan.buckets)
+    lookup_floor = LookupFloor(folder, plan.buckets) if plan.references else None
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
-    topics = ", ".join(feed.topic for feed in plan.feeds)
-    written = ", ".join(output.topic for output in plan.outputs if output.topic)
-    files = ", ".join(output.files for output in plan.outputs if output.files)
-    pacing = {"over": plan.over, "pace": str(plan.outputs[0].pace())}
     log = logs.get_logger("query", output=name)
-    log.info("query starts", reads=topics, partitions=len(plan.logs), writes=written, files=files, **pacing)
-    for output in (output for output in plan.outputs if output.stores and not output.sink_in_job):
-        log.info("its stores are filled by another command", run=f"tidegate sink {output.name}", stores=", ".join(output.stores))
+    topics = ", ".join(feed.topic for feed in plan.feeds)
+    job.log_start(plan, log, topics)
     job.warn_of_absent_columns(plan)
-
     publisher = ProgressPublisher(
         settings.redis, plan.outputs[0].topic or name, query=name, reads=topics, outputs=[output.name for output in plan.outputs]
     )
     cluster = Cluster(settings, folder, lambda: spark)
     watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log, {"Spark": cluster.waiting})
     sinks = SinksBeside(settings, selected)
-    with stop_on_signal() as stop, live_line(terminal, f"query {name}") as show, publisher, watch, sinks:
+    with stop_on_signal() as stop, live_line(standard_error(), f"query {name}") as show, publisher, watch, sinks:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.accept_reports(reports)
             batch_costs.accept_reports(reports)
             job.warn_of_absent_in_first_records(progress.pop_absent_columns())
-            if asked_from is not None:
-                asked_from.accept_reports(reports)
+            if lookup_floor is not None:
+                lookup_floor.accept_reports(reports)
             publisher.publish(reports)
             metrics.accept_query_reports(name, reports)
             if format is Format.JSON:
@@ -134,10 +123,14 @@ def query(
             end_session(spark)
     if progress.is_finished:
         (folder / FINISHED_FILE).touch()
+    _print_end(format, name, progress.line(), {**progress.summary(), "recovery": watch.catch_up.as_dict()})
+
+
+def _print_end(format: Format, name: str, line: str, fields: dict[str, Any]) -> None:
     if format is Format.JSON:
-        print_json({"event": "end", **progress.summary(), "recovery": watch.catch_up.as_dict()})
+        print_json({"event": "end", **fields})
     else:
-        end_line(terminal, f"query {name}", progress.line())
+        end_line(standard_error(), f"query {name}", line)
 
 
 def plan(

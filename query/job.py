@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from structlog.typing import FilteringBoundLogger
 
 from ordering.ticks import INFINITY
 from query.absent_columns import CODE, absent_in_topics, first_records_warning
@@ -85,6 +86,17 @@ def prepare(
     run = survey_run(settings, layout, topics, admin, start)
     decision = decide(layout, topics, run, start, until_us=until_us, until_end=until_end)
     return apply(decision, topics, admin)
+
+
+def log_start(plan: QueryPlan, log: FilteringBoundLogger, topics: str) -> None:
+    """Log what the job reads (*topics*), writes and keeps to, and which of its stores another command fills."""
+    written = ", ".join(output.topic for output in plan.outputs if output.topic)
+    files = ", ".join(output.files for output in plan.outputs if output.files)
+    pacing = {"over": plan.over, "pace": str(plan.outputs[0].pace())}
+    log.info("query starts", reads=topics, partitions=len(plan.logs), writes=written, files=files, **pacing)
+    for output in plan.outputs:
+        if output.stores and not output.sink_in_job:
+            log.info("its stores are filled by another command", run=f"tidegate sink {output.name}", stores=", ".join(output.stores))
 
 
 def warn_of_absent_columns(plan: QueryPlan) -> None:
