@@ -1,4 +1,4 @@
 """
-Destinations of final results, each with its idempotence contract (``base``); to add one, write a module and name it in ``registry``.
+Destinations of final results; ``base`` states their idempotence contract. To add one, write a module and name it in ``registry``.
 Queries and commands may import it.
 """

@@ -1,14 +1,14 @@
 """
 Sinks: destinations of final results, one *span* at a time.
 
-A span is a fixed stretch ``[start, start + length)`` of System.Timestamp, aligned to the Unix epoch; (span, partition) is a *sheet*,
-the unit that is published. The job publishes a sheet once its watermark has passed the span's end, so all rows are known. After a
-crash it publishes again every sheet that it cannot prove published.
+A span is a fixed stretch ``[start, start + length)`` of System.Timestamp, aligned to the Unix epoch. The results of one span and partition
+are a *sheet*, the unit that is published. The job publishes a sheet once its watermark has passed the span's end, so all rows are known.
+After a crash it publishes again every sheet that it cannot prove published.
 
 Law, the idempotence contract of every sink: *after any number of calls of* ``publish`` *for a sheet with the same rows, also from
-several processes, also interrupted by a crash and repeated, a reader sees those rows once, the same bytes each time; and never a part
-of a sheet.* It needs no memory of earlier calls. Spans are fixed because a span cut where a batch or CTI ended would have another name
-after a restart, and the first one would stay as a duplicate.
+several processes, also interrupted by a crash and repeated, a reader sees these rows once, with the same bytes each time, and never a part
+of a sheet.* A sink needs no memory of earlier calls. Spans are fixed: if a span ended where a batch or CTI ended, it would have another
+name after a restart, and the first sheet would stay as a duplicate.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Sink(Protocol):
 
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
         """
-        Make a sheet visible as a whole, replacing what an earlier call wrote of it; no rows make nothing visible.
+        Make a sheet visible as a whole, in place of an earlier call's; without rows nothing becomes visible.
 
         Args:
             span_start_us: Inclusive start of the span, microseconds, a multiple of its length.
             partition: The ordered partition or bucket of the rows.
-            rows: (System.Timestamp in microseconds, key, JSON value), all within the span; rows of equal time and key
-                in their fixed order.
+            rows: (System.Timestamp in microseconds, key, JSON value), all within the span; rows with equal time and key are in their fixed
+                order.
 
         Raises:
-            SinkError: The destination does not accept them. The call may be repeated.
+            SinkError: The destination does not accept the rows. The call may be repeated.
         """
 
 
@@ -53,7 +53,7 @@ class SinkError(TidegateError):
 
 
 def sort_rows(rows: Iterable[tuple[int, bytes, bytes]], span_start_us: int, span_us: int) -> list[Row]:
-    """Return *rows* by (System.Timestamp, key), rows equal in both in the given order: every sheet is written in this order."""
+    """Return *rows* sorted by (System.Timestamp, key), equal ones in the given order: every sink writes a sheet in this order."""
     ordered = sorted((Row(*row) for row in rows), key=lambda row: (row.system_us, row.key))
     assert span_start_us % span_us == 0, "a sheet's span must be one of the fixed spans"
     assert not ordered or span_start_us <= ordered[0].system_us <= ordered[-1].system_us < span_start_us + span_us, (

@@ -7,16 +7,16 @@ explains them; examples/sqlite is such a package. Names here keep their meaning;
                                         names; ``Count``, ``Duration``, ``Kind`` and :class:`Contradiction` make its settings
 :class:`Store`                          the contract, with what its methods take and return: :class:`StoreContext`,
                                         :class:`Stream`, :class:`Batch`, :class:`Rows`, :class:`Progress`
-:class:`StoreError`,                    what they raise: repeating does not help; the store does not answer; it asks for a
-:class:`UnreachableError`,              pause; it does not take some rows
+:class:`StoreError`,                    the errors of these methods: repeating does not help; the store does not answer; it
+:class:`UnreachableError`,              asks for a pause; it does not take some rows
 :class:`TryLater`,
 :class:`RowsRefused`, :class:`Refusal`
-``make_schema``, ``make_typed_table``,  rows as columns with the query's types; which rows are refused, found by halving
+``make_schema``, ``make_typed_table``,  rows as columns with the query's types; the refused rows, found by halving
 ``find_refusals``
-:class:`ReadableStore`,                 for ``tidegate verify``: what stands in the store
+:class:`ReadableStore`,                 for ``tidegate verify``: reading the rows of the store
 :class:`StoreReader`, :class:`Standing`,
 ``Keeps``
-``pause_at``                            where tests can kill a job between two steps of a commit
+``pause_at``                            a point between two steps of a commit where tests can kill a job
 ======================================  ===============================================================================
 """
 

@@ -1,9 +1,9 @@
 """
 The places that hold result files: a folder, a prefix of an object store, or a folder of HDFS.
 
-Law: a file appears whole or not at all, and replaces the one of its name. In a folder it is written beside, synced and renamed; an object
-store shows an object once its upload is complete; :mod:`sinks.webhdfs` tells of HDFS. The same file written twice, by however many writers,
-is there once.
+Law: a file appears whole or not at all, and replaces an older file of its name. In a folder it is written under another name, synced and
+renamed. An object store shows an object once its upload is complete. For HDFS see :mod:`sinks.webhdfs`. If several writers write the same
+file, it exists once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sinks.waiting_writes import put_until_taken, refusal_of
 from tidegate.settings.kinds import HDFS_SCHEMES
 
 _RENAME_ATTEMPTS = 20
-# How the clients of object stores name an error that no waiting mends.
+# Errors in the texts of object stores' clients that do not pass by waiting.
 _PERMANENT = re.compile(
     "ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|UNRECOGNIZED_CLIENT|PERMISSION_DENIED|UNAUTHENTICATED|NOT_FOUND"
     "|AuthenticationFailed|AuthorizationFailure|ContainerNotFound|does not exist"
@@ -62,7 +62,7 @@ def absolute_place(place: str) -> str:
 def open_place(place: str) -> FilePlace:
     """Return the folder, made when missing at the first write, or the store of a URL. Raises SinkError (TG-SINK-FILE)."""
     if urlsplit(place).scheme in HDFS_SCHEMES:
-        # Its HTTP client takes time to load, which jobs without such a place do not pay at their start.
+        # Imported here: its HTTP client takes time to load, and few jobs need it.
         from sinks.webhdfs import WebHdfs
 
         return WebHdfs(place)
@@ -103,7 +103,7 @@ class ObjectStore:
     A prefix of an object store: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfs://container@account.dfs.core.windows.net/prefix``.
     The part of the URL behind ``?`` has options of Arrow's file systems, such as ``endpoint_override``.
 
-    A store that does not answer is waited for: the write is tried again until it succeeds, and the log says since when.
+    If the store does not answer, the write is repeated until it succeeds, and the log says how long it has waited.
     """
 
     def __init__(self, url: str) -> None:
@@ -148,7 +148,7 @@ class ObjectStore:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether an object store may take or give the file another time."""
+    """Return whether an error of an object store may pass, so that reading or writing is worth another try."""
     return isinstance(error, OSError) and not _PERMANENT.search(str(error))
 
 
@@ -156,15 +156,15 @@ def _write_file(target: Path, content: bytes) -> None:
     """Put *content* at *target* in one step. This survives a power cut and other writers of the same file."""
     for attempt in range(_RENAME_ATTEMPTS):
         for leftover in target.parent.glob(f".{target.name}.*.tmp"):
-            # Left by a writer that was killed here.
+            # A killed writer has left this.
             leftover.unlink(missing_ok=True)
-        beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        with beside.open("wb") as file:
+        unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        with unfinished.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         try:
-            beside.rename(target)
+            unfinished.rename(target)
             break
         except FileNotFoundError:
             # Another writer of this sheet took our file for a leftover; its bytes are the same.

@@ -33,7 +33,7 @@ class FileSink:
 
     Args:
         place: Folder or URL of the files (:mod:`sinks.file_places`); only one query writes there.
-        file_format: ``ndjson``, ``parquet``, or ``parquet_json``: Parquet with the columns :data:`RAW_SCHEMA` whatever the query's are.
+        file_format: ``ndjson``, ``parquet``, or ``parquet_json``: Parquet with the columns :data:`RAW_SCHEMA` instead of the query's.
         span_us: Length of a span, microseconds. Another length gives other file names: use a new folder for it.
         columns: Name and type of each column of the query (:mod:`sinks.parquet_columns`).
         by_date: Whether the files of each day of UTC are in a folder of their own, ``date=2001-01-01``.

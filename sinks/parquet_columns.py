@@ -2,8 +2,8 @@
 The columns of Parquet files: the query's columns with their types.
 
 Law: names and types of the columns follow from the query alone, never from the rows of a file. So all files of a query have the same
-columns, wherever batches and spans were cut. A column whose type the query does not fix (``any``), and one of records or arrays, is text
-that holds each value as JSON: a number 7 is ``7``, a text is ``"7"``. NULL is null in every column.
+columns, wherever batches and spans were cut. A column of records or arrays, or whose type the query does not fix (``any``), is text that
+holds each value as JSON: the number 7 is ``7``, the text 7 is ``"7"``. NULL is null in every column.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _scan = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 
 
 
 def are_known(columns: Sequence[Column]) -> bool:
-    """Return whether the query says which columns its results have: it does not select all members of an event (``*``)."""
+    """Return whether the columns follow from the query: not if it selects all members of an event (``*``)."""
     return bool(columns) and all(name != "*" for name, _ in columns)
 
 
@@ -83,5 +83,5 @@ def members(text: str) -> Iterator[tuple[str, Any, str]]:
 
 def _skip_space(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
-    assert match is not None, "it matches nothing too"
+    assert match is not None, "the pattern matches the empty text too"
     return match.end()

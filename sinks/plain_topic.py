@@ -3,8 +3,8 @@ Results in a plain topic, for consumers that know nothing of Tidegate: one trans
 
 Law: a consumer with ``isolation.level=read_committed`` sees the rows of every sheet once, in order within (partition, key), and never
 a part of a sheet. The transaction with a sheet's rows also moves a consumer group's offset for the sheet's partition to the number of
-the next span. So the rows and the record that they are published are one fact, which is read before a sheet is published. The
-producer's transactional id belongs to (topic, partition): the broker fences off a writer that was thought dead.
+the next span. So the rows and the note that they are published appear together, and the note is read before a sheet is published. The
+producer's transactional id belongs to (topic, partition): the broker fences off an earlier writer that still lives.
 
 A sheet is published once its span is final, so this topic is behind the ordered one by up to a span (``file_span``).
 """
@@ -30,14 +30,14 @@ class PlainTopicSink:
     The :class:`~sinks.base.Sink` that writes into a plain topic.
 
     Args:
-        topic: The topic; it has at least as many partitions as there are sheets of a span.
+        topic: The topic; it has at least as many partitions as a span has sheets.
         span_us: Length of a span, microseconds. Another length changes the numbers of spans: use a new topic for it.
         row_bytes_max: Most bytes of a row; the topic takes batches of this size.
     """
 
     def __init__(self, properties: Mapping[str, str], topic: str, span_us: int, row_bytes_max: int | None = None) -> None:
         self._properties, self._topic, self._span_us = dict(properties), topic, span_us
-        # The topic's limit is one of batches.
+        # The topic's limit applies to batches.
         self._batch_bytes = str(max(min(row_bytes_max or _BATCH_BYTES, _BATCH_BYTES), 1))
         self._producers: dict[int, Producer] = {}
 
@@ -101,7 +101,7 @@ class PlainTopicSink:
 
     def first_unpublished(self, partitions: Sequence[int]) -> dict[int, int]:
         """Return, by partition, the number of the first span that is not published yet: its start divided by the length of a span."""
-        # A busy broker makes the group's coordinator only now, or moves it.
+        # A busy broker may still be making the group's coordinator, or moving it.
         retry = Retrying(retry=retry_if_exception(_is_passing), stop=stop_after_delay(_ANSWER_S), wait=wait_fixed(0.2), reraise=True)
         committed = retry(self._consumer.committed, [TopicPartition(self._topic, partition) for partition in partitions], _ANSWER_S)
         return {place.partition: max(int(place.offset), 0) for place in committed}

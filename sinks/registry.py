@@ -27,9 +27,13 @@ _FAIL = partial(SinkError, code="TG-EXTENSION")
 @dataclass(frozen=True)
 class SinkContext:
     """
-    The fields that a sink gets about its output: ``span_us`` is the length of a span, microseconds, ``options`` are its ``sink_options``,
-    ``kafka`` are librdkafka properties, secrets included, ``columns`` are name and type of each column of the query
-    (:mod:`sinks.parquet_columns`).
+    The output of a sink.
+
+    Args:
+        span_us: The length of a span, microseconds.
+        options: The output's ``sink_options``.
+        kafka: librdkafka properties, secrets included.
+        columns: Name and type of each column of the query (:mod:`sinks.parquet_columns`).
     """
 
     output: str
@@ -39,13 +43,11 @@ class SinkContext:
     columns: Sequence[Column] = ()
 
 
-def make_sinks(
-    output: OutputSettings, kafka: Mapping[str, str], result_bytes_max: int | None = None, columns: Sequence[Column] = ()
-) -> list[Sink]:
+def make_sinks(output: OutputSettings, kafka: Mapping[str, str], result_bytes_max: int | None, columns: Sequence[Column]) -> list[Sink]:
     """
-    Return the sinks of an output beside its ordered topic, whose results have at most *result_bytes_max* bytes if it has topics; *columns*
-    are name and type of each column of its query. Raises SinkError: no package has a sink of that name (TG-SINK-UNKNOWN), or several have,
-    or it cannot be imported (TG-EXTENSION).
+    Return the sinks of an output beside its ordered topic. *result_bytes_max* is the most bytes of a result if the output has topics;
+    *columns* are name and type of each column of its query. Raises SinkError: no package has a sink of that name (TG-SINK-UNKNOWN), or
+    several have, or it cannot be imported (TG-EXTENSION).
     """
     sinks: list[Sink] = []
     if output.files is not None:

@@ -1,6 +1,4 @@
-"""
-Writing a file into a store that may not answer: it is waited for, and the log says since when.
-"""
+"""Writes a file into a store that may not answer for a while: repeats the write, and logs how long it has waited."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ _log = get_logger("sink")
 
 def put_until_taken(where: str, put: Callable[[], None], may_pass: Callable[[BaseException], bool]) -> None:
     """
-    Call *put* until it succeeds, for as long as the errors of the store *may_pass*; the log says since when it waits. Raises SinkError
-    (TG-SINK-FILE): the store does not take the file.
+    Call *put* until it succeeds, as long as *may_pass* is true of its errors. Raises SinkError (TG-SINK-FILE): the store does not take the
+    file.
     """
 
     def warn(call: RetryCallState) -> None:

@@ -1,9 +1,9 @@
 """
 Result files in HDFS, over WebHDFS: HTTP to the NameNode, and to the DataNodes that it names.
 
-Law: that of :mod:`sinks.file_places`. A file is written aside, closed, and then renamed: one step of the NameNode, which puts it in the
-place of the one of its name. Each try writes a file of its own, so nobody renames what somebody else is writing; all of a name are in one
-folder ``.NAME.tmp``, which whoever has renamed deletes: what killed writers left goes with it.
+Law: that of :mod:`sinks.file_places`. A file is written under another name, closed, and then renamed. The rename is one step of the
+NameNode and replaces an older file. Each attempt writes a file of its own, so no writer renames a file that another one is still writing.
+The unfinished files of NAME are in the folder ``.NAME.tmp``, which a writer deletes after its rename, with the files of killed writers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import httpx2
 from sinks.waiting_writes import put_until_taken
 
 _TIMEOUT_S = 30.0
-# Errors of HDFS that no waiting mends, by their names there.
+# The names of HDFS errors that do not pass by waiting.
 _PERMANENT = {
     "AccessControlException",
     "AuthenticationException",
@@ -34,10 +34,10 @@ _PERMANENT = {
 
 
 class HdfsError(OSError):
-    """HDFS does not do what it was asked for; *name* is that of its error, empty if it said none."""
+    """HDFS has refused a request; *name* is the name of HDFS's error, empty if the answer has none."""
 
-    def __init__(self, name: str, words: str, *, may_pass: bool) -> None:
-        super().__init__(f"{name}: {words}" if name else words)
+    def __init__(self, name: str, message: str, *, may_pass: bool) -> None:
+        super().__init__(f"{name}: {message}" if name else message)
         self.name, self.may_pass = name, may_pass
 
 
@@ -75,21 +75,21 @@ class WebHdfs:
 
     def _put(self, name: str, content: bytes) -> None:
         target = self._folder / name
-        beside = target.with_name(f".{target.name}.tmp")
-        unfinished = beside / uuid.uuid4().hex
+        folder = target.with_name(f".{target.name}.tmp")
+        unfinished = folder / uuid.uuid4().hex
         place = self._ask("PUT", unfinished, "CREATE", noredirect="true", overwrite="false")["Location"]
         self._send("PUT", place, content)
         self._ask("PUT", unfinished, "RENAME", destination=str(target), renameoptions="OVERWRITE")
-        self._ask("DELETE", beside, "DELETE", recursive="true")
+        self._ask("DELETE", folder, "DELETE", recursive="true")
 
     def _names(self, folder: PurePosixPath) -> Iterator[str]:
         try:
-            found = self._ask("GET", folder, "LISTSTATUS")["FileStatuses"]["FileStatus"]
+            statuses = self._ask("GET", folder, "LISTSTATUS")["FileStatuses"]["FileStatus"]
         except HdfsError as error:
             if error.name == "FileNotFoundException":
                 return
             raise
-        for status in found:
+        for status in statuses:
             name = status["pathSuffix"]
             if name.startswith("."):
                 continue
@@ -99,9 +99,9 @@ class WebHdfs:
                 yield (folder / name).relative_to(self._folder).as_posix()
 
     def _ask(self, method: str, path: PurePosixPath, operation: str, **parameters: str) -> Any:
-        """Have the NameNode do something; return what it says."""
-        given = {"op": operation, "user.name": self._user, **parameters}
-        response = self._send(method, str(httpx2.URL(f"{self._service}{quote(str(path))}").copy_merge_params(given)))
+        """Send an operation to the NameNode; return the JSON of its answer."""
+        all_parameters = {"op": operation, "user.name": self._user, **parameters}
+        response = self._send(method, str(httpx2.URL(f"{self._service}{quote(str(path))}").copy_merge_params(all_parameters)))
         return response.json() if response.content else {}
 
     def _send(self, method: str, url: str, content: bytes | None = None) -> httpx2.Response:
@@ -113,11 +113,11 @@ class WebHdfs:
         if response.is_success:
             return response
         try:
-            said = response.json()["RemoteException"]
+            remote = response.json()["RemoteException"]
         except (ValueError, KeyError, TypeError):
-            words = f"{response.status_code} {response.reason_phrase}: this is not WebHDFS, or something stands before it"
-            raise HdfsError("", words, may_pass=response.status_code >= 500) from None
-        raise HdfsError(said["exception"], said["message"], may_pass=said["exception"] not in _PERMANENT)
+            message = f"{response.status_code} {response.reason_phrase}: this is not WebHDFS, or something stands before it"
+            raise HdfsError("", message, may_pass=response.status_code >= 500) from None
+        raise HdfsError(remote["exception"], remote["message"], may_pass=remote["exception"] not in _PERMANENT)
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -1,7 +1,7 @@
 """
-An iterator whose next item is made while the last one is used.
+Iterates ahead: a thread makes the next item while the last one is used.
 
-Law: items and errors come as from the iterator itself, in order. One thread at a time is in it, at most one item ahead, and none once
+Law: items and errors come in the order of the iterator. One thread at a time runs the iterator, at most one item ahead, and none does once
 :func:`read_ahead` is closed.
 """
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yield *items*, none of which is None or an exception. Close it before anybody else uses what they are made of."""
+    """Yield *items*, none of which is None or an exception. Close it before anything else uses the source of the items."""
     made: SimpleQueue[T | Exception | None] = SimpleQueue()
     is_wanted, is_closed = threading.Semaphore(1), threading.Event()
 
@@ -27,7 +27,7 @@ def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
             except Exception as error:
                 made.put(error)
 
-    # One thread for all items: each new one would get memory of its own to allocate from. A process that ends does not wait for it.
+    # One thread for all items: each new thread would get a heap of its own. A daemon: the end of the process does not wait for it.
     maker = threading.Thread(target=make, name="read-ahead", daemon=True)
     maker.start()
     try:

@@ -1,7 +1,7 @@
 """
 Sinks that run in the driver of the query that writes their topics (``sink_in_job``): the same copiers, without a process of their own.
 
-Law: a store that is away holds up its copier alone; the query goes on, and its topic keeps what the store lacks.
+Law: a store that does not answer stops only its own copier. The query goes on, and its topic keeps the results that the store lacks.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _TURN_S = 0.5
 
 def check_beside(settings: Settings, selected: Mapping[str, Sequence[Column]]) -> None:
     """
-    Raise StoreError if a store does not fit what a script has *selected* by output, before the query is bound to its checkpoint: then the
-    script may still be changed. A store that does not answer is no error: the sink waits for it.
+    Raise StoreError if a store does not fit the columns that a script has *selected*, by output. Called before the query is bound to its
+    checkpoint, while the script may still be changed. A store that does not answer is no error: the sink waits for it.
     """
     for output in (settings.outputs[name] for name in selected if name in settings.outputs):
         for error in check_stores(output, selected[output.name]) if output.sink_in_job else ():
@@ -34,7 +34,7 @@ def check_beside(settings: Settings, selected: Mapping[str, Sequence[Column]]) -
 
 
 def copy_rest(settings: Settings, selected: Mapping[str, Sequence[Column]]) -> int:
-    """Copy what the stores still lack of the results of a query that has ended; return how many results that were."""
+    """Copy the results of an ended query that its stores lack; return their number."""
     try:
         beside = SinksBeside(settings, selected)
     except RefusedError as error:
@@ -65,16 +65,16 @@ class SinksBeside:
 
     @property
     def are_done(self) -> bool:
-        """Whether the stores have all results of topics that have ended, or that :meth:`finish` has seen the end of."""
+        """Whether the stores have all results: their topics have ended, or :meth:`finish` has read the present ends."""
         return all(job.is_done for job in self._jobs.values())
 
     @property
     def copied(self) -> int:
-        """How many results the stores have got, or refused."""
+        """How many results the stores have taken or refused."""
         return sum(counts["rows"] + counts["refused"] for job in self._jobs.values() for counts in job.counts().values())
 
     def poll(self, metrics: Metrics) -> dict[str, tuple[str, str]]:
-        """Publish their progress; return the state of each. Raises TidegateError: one cannot go on."""
+        """Publish the progress of the sinks; return the state of each. Raises TidegateError: a sink cannot go on."""
         for name, job in self._jobs.items():
             job.poll()
             metrics.set_sink(name, job.counts(), job.lags)
@@ -82,12 +82,12 @@ class SinksBeside:
 
     def finish(self, each_turn: Callable[[], object], is_asked_to_stop: Callable[[], bool]) -> None:
         """Return once the stores have all results of the query, which has stopped, or when asked to stop."""
-        # A query with --until leaves no final CTI by which the copiers could see the end.
-        endless = list(self._jobs.values())
+        # A query with --until writes no final CTI that would show the copiers the end, so each gets the present end.
+        jobs_without_end = list(self._jobs.values())
         while not self.are_done and not is_asked_to_stop():
             each_turn()
             with suppress(UnreachableError):
-                while endless:
-                    endless[-1].end_at_present()
-                    endless.pop()
+                while jobs_without_end:
+                    jobs_without_end[-1].end_at_present()
+                    jobs_without_end.pop()
             time.sleep(_TURN_S)

@@ -1,9 +1,9 @@
 """
 Copies some partitions of a result topic into one store, in a thread of its own.
 
-Law: what is written follows the store's progress, never the copier's memory: a copier that begins, or whose store or broker did not
-answer, asks the store how far it is and reads on from there. So it may be killed at any moment, and several may copy the same partitions.
-A result that the store refuses is in the dead-letter topic before the progress passes it.
+Law: a copier goes by the store's progress, never by its own memory. When it begins, and whenever store or broker did not answer, it asks
+the store for its progress and reads from there. So it may be killed at any moment, and several copiers may copy the same partitions. A
+result that the store refuses is in the dead-letter topic before the progress passes it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tidegate.settings.tables.stores.base import StoreSettings
 # How long a copier that has read everything waits before it asks for more, seconds.
 _IDLE_S = 0.1
 _RETRY_S, _RETRY_MAX_S = 0.25, 10.0
-# Most bytes of results kept for one batch, about.
+# A batch is written when it has about so many bytes.
 _BATCH_BYTES = 32 * 2**20
-# The store's words in a dead letter are cut to this length.
+# The store's message in a dead letter is cut to this length.
 _REASON_LENGTH_MAX = 500
 
 _log = get_logger("sink")
@@ -41,13 +41,13 @@ _log = get_logger("sink")
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
     """
-    What the copiers of one store have in common.
+    The plan that the copiers of one store share.
 
     Args:
         kafka: librdkafka properties, secrets included.
         admin: Asks for starts and ends of the topic.
         letters: Makes the writer of the dead-letter topic; None: a refused row stops the job.
-        until: Stop once these ends have been written, by partition; None: go on for ever.
+        until: By partition, the log offset at which to stop; None: go on for ever.
     """
 
     kafka: Mapping[str, str] = field(repr=False)
@@ -58,11 +58,11 @@ class CopyPlan:
     until: Mapping[int, int] | None = None
 
     def starts(self, partitions: Sequence[int]) -> dict[int, int]:
-        """Return the first log offset of each partition that retention has left."""
+        """Return the first log offset that retention has left in each partition."""
         return {partition: start for (_, partition), start in self.admin.starts(self._places(partitions)).items()}
 
     def ends(self, partitions: Sequence[int]) -> Mapping[int, int]:
-        """Return the log offset of each partition up to which there is something to copy."""
+        """Return the log offset up to which each partition is to be copied now."""
         if self.until is not None:
             return self.until
         return {partition: end for (_, partition), end in self.admin.ends(self._places(partitions)).items()}
@@ -73,9 +73,10 @@ class CopyPlan:
 
 @dataclass(slots=True)
 class _Pending:
-    """The results of one partition that are read and not written: at most a batch and a piece more."""
+    """The results of one partition that are read and not yet written: at most a batch and a piece."""
 
     parts: list[Rows] = field(default_factory=list)
+    # When the first of them was read, or the last batch was cut off; monotonic seconds.
     since_s: float = 0.0
 
     def __len__(self) -> int:
@@ -105,8 +106,8 @@ class _Pending:
 
 class Copier(threading.Thread):
     """
-    Copies *partitions* into *store*; :meth:`ask_to_stop` ends it after the batch under way. Others read ``positions`` (next log offset by
-    partition), ``counts``, ``waits_for`` (for whom; empty if it works), ``waits_since`` and ``failure``.
+    Copies *partitions* into *store*; :meth:`ask_to_stop` ends it after the batch under way. Other threads read ``positions`` (next log
+    offset by partition), ``counts``, ``waits_for`` (the error that it waits to pass; empty if it works), ``waits_since`` and ``failure``.
     """
 
     def __init__(self, plan: CopyPlan, store: Store, partitions: Sequence[int]) -> None:
@@ -114,7 +115,7 @@ class Copier(threading.Thread):
         self._plan, self._store, self._partitions = plan, store, partitions
         self._feeds = {partition: PartitionFeed(plan.kafka, plan.stream, partition) for partition in partitions}
         self._pending = {partition: _Pending() for partition in partitions}
-        # The exact end of the batch to repeat, where the store asks for one.
+        # By partition, the end that the next batch must have because it repeats one (:attr:`sinks.stores.base.Progress.end`).
         self._exact_ends: dict[int, int] = {}
         self._letters: DeadLetterWriter | None = None
         self._stopping = threading.Event()
@@ -133,7 +134,7 @@ class Copier(threading.Thread):
         self._stopping.set()
 
     def run(self) -> None:
-        """Copy until asked to stop, until the end asked for, or until something fails that repeating does not mend."""
+        """Copy until asked to stop, to the end asked for, or until an error that repeating does not mend."""
         try:
             self._run()
             self.is_done = True
@@ -159,7 +160,7 @@ class Copier(threading.Thread):
                 if is_idle:
                     self._stopping.wait(_IDLE_S)
             except (UnreachableError, KafkaException) as error:
-                # Leaders move, brokers and stores restart: whatever was read is read again from where the store stands.
+                # Leaders move, brokers and stores restart: the copier reads again from the store's progress.
                 failures += 1
                 knows_progress = False
                 self._wait(error, failures)
@@ -167,13 +168,13 @@ class Copier(threading.Thread):
             self._write_rest()
 
     def _write_rest(self) -> None:
-        """Write what is read and would have waited for more, when asked to stop; a store that does not answer gets it at the next start."""
+        """Write the results that were read and waited for a full batch. If the store does not answer, the next start copies them."""
         with suppress(UnreachableError):
             for partition, feed in self._feeds.items():
                 self._write_due(partition, feed)
 
     def _seek(self) -> None:
-        """Ask the store how far it is, and read on from there."""
+        """Continue from the store's progress."""
         known = self._store.progress(self._partitions)
         starts = self._plan.starts(self._partitions)
         for partition, start in starts.items():
@@ -186,7 +187,7 @@ class Copier(threading.Thread):
                 raise RefusedError(what, code="TG-RETENTION", where=where, fix=fix)
 
     def _follow(self, partition: int, progress: Progress) -> None:
-        """Go on where the store stands, which must be in this topic."""
+        """Continue one partition from the store's progress. Raises RefusedError: it is the progress of an earlier topic of this name."""
         name, fix = self._plan.stream.name, "name another table; or delete what this one has of the old topic, and its progress"
         check_same_topics({name: progress.stream_id}, {name: self._plan.stream.id}, self._store.name, fix)
         self._pending[partition] = _Pending()
@@ -197,7 +198,7 @@ class Copier(threading.Thread):
         self._note_position(partition)
 
     def _copy(self) -> bool:
-        """Read what there is and write what is due, for each partition once; return whether there was nothing to do."""
+        """Read each partition to its end, and write what is due; return whether there was nothing to read."""
         ends = self._plan.ends(self._partitions)
         is_idle = True
         for partition, feed in self._feeds.items():
@@ -216,7 +217,7 @@ class Copier(threading.Thread):
         return is_idle
 
     def _write_due(self, partition: int, feed: PartitionFeed) -> bool:
-        """Write full batches, and a smaller one if it is due; return whether the feed may go on where it is."""
+        """Write full batches, and a smaller one if it is due; return False if the feed has jumped to the store's progress."""
         settings = self._plan.settings
         while True:
             pending = self._pending[partition]
@@ -238,7 +239,7 @@ class Copier(threading.Thread):
                 return False
 
     def _write(self, partition: int, rows: Rows) -> bool:
-        """Write one batch; return whether the store stands at its end. If it does not, the feed follows the store."""
+        """Write one batch; return whether the store's progress is at its end. If not, the feed jumps to that progress."""
         start, end = int(rows.position[0]), int(rows.position[-1]) + 1
         batch = Batch(self._plan.stream.id, partition, start, end, int(rows.offset[-1]) + 1, rows)
         pause_at("batch cut")
@@ -255,7 +256,7 @@ class Copier(threading.Thread):
         return False
 
     def _write_accepted(self, batch: Batch) -> tuple[Progress, int]:
-        """Write the rows that the store takes, and return how many; the others become dead letters, or stop the job."""
+        """Write the rows that the store takes; return its progress and their number. Other rows become dead letters, or stop the job."""
         while True:
             try:
                 return self._store.write(batch), len(batch.rows)
@@ -264,9 +265,10 @@ class Copier(threading.Thread):
                 batch = batch.without({refusal.position for refusal in refused.refusals})
 
     def _refuse(self, batch: Batch, refusals: Sequence[Refusal]) -> None:
-        place = {int(position): row for row, position in enumerate(batch.rows.position)}
+        """Write refused rows to the dead-letter topic. Raises RefusedError (TG-STORE-ROW): there is none."""
+        row_by_position = {int(position): row for row, position in enumerate(batch.rows.position)}
         first, name = refusals[0], f"{self._plan.stream.name}-{batch.partition}"
-        row = place[first.position]
+        row = row_by_position[first.position]
         if self._plan.letters is None:
             raise RefusedError(
                 f"{self._store.name} does not take a result: {first.reason}",
@@ -276,7 +278,7 @@ class Copier(threading.Thread):
             )
         self._letters = self._letters or self._plan.letters()
         for refusal in refusals:
-            row = place[refusal.position]
+            row = row_by_position[refusal.position]
             reason = StoreReason.REFUSED.format(refusal.reason[:_REASON_LENGTH_MAX])
             origin = f"{name}@{batch.rows.offset[row]}"
             self._letters.send(DeadLetter(reason, origin, batch.rows.key[row].as_py(), batch.rows.value[row].as_py()))
@@ -288,7 +290,7 @@ class Copier(threading.Thread):
 
     def _note_position(self, partition: int) -> None:
         pending, feed = self._pending[partition], self._feeds[partition]
-        # Others iterate over the mapping: it is replaced, never changed.
+        # Other threads iterate over the mapping, so it is replaced, never changed.
         self.positions = {**self.positions, partition: pending.first_offset if pending.parts else feed.offset}
 
     def _is_finished(self) -> bool:
@@ -298,6 +300,7 @@ class Copier(threading.Thread):
         return all(feed.is_finished or (until is not None and feed.offset >= until[feed.partition]) for feed in self._feeds.values())
 
     def _wait(self, error: UnreachableError | KafkaException, failures: int) -> None:
+        """Disconnect and wait, longer the more *failures* were in a row. Raises UnreachableError: they are more than ``max_retries``."""
         limit = self._plan.settings.max_retries
         if not isinstance(error, UnreachableError):
             error = UnreachableError(f"Kafka does not answer: {error}", code="TG-KAFKA-UNREACHABLE", where=self._plan.stream.name)

@@ -1,15 +1,15 @@
 """
-One partition of a result topic, read from a store's progress on.
+Reads one partition of a result topic from a store's progress on.
 
 Law: after :meth:`PartitionFeed.seek` the feed yields exactly the results that a reader of the topic accepts
-(:mod:`ordering.protocol.reader`) from that position on, each once, in the order of their positions. Results are final, so they need not
-wait for a CTI.
+(:mod:`ordering.protocol.reader`) from that position on, each once, in the order of their positions. Results are final, so they do not wait
+for a CTI.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing, nullcontext
 
 import numpy as np
@@ -24,23 +24,23 @@ from sinks.stores.base import Progress, Rows, Stream
 from tidegate.kafka.channel_promises import log_of
 from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
 
-# How long a CTI may promise results that are not there (spec section 4).
+# How long results that a CTI promises may be missing (spec section 4).
 GAP_WAIT_S = 60.0
-# A silence after which somebody should look whether the job is to stop, or whether the brokers answer.
+# After so long a silence the feed gives up, so that its caller can see whether the job must stop and whether the brokers answer.
 _SILENCE_MAX_S = 5.0
 
 
 class PartitionFeed:
-    """Reads one partition of *stream*; ``offset`` is where it goes on, ``position`` the next result."""
+    """Reads one partition of *stream*; ``offset`` is the next log offset, ``position`` the number of the next result."""
 
-    def __init__(self, kafka: Mapping[str, str], stream: Stream, partition: int, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._kafka, self._stream, self.partition, self._now_s = kafka, stream, partition, now_s
+    def __init__(self, kafka: Mapping[str, str], stream: Stream, partition: int) -> None:
+        self._kafka, self._stream, self.partition = kafka, stream, partition
         self._source: RangeReader | None = None
         self._gap_since_s: float | None = None
         self.seek(Progress(stream.id, 0, 0))
 
     def seek(self, progress: Progress) -> None:
-        """Go on with the results from a store's progress on."""
+        """Continue from a store's progress."""
         self.offset, last = progress.offset, progress.position - 1
         self._reader = PartitionReader.in_channel(self.partition, self._stream.partitions, self.partition, last)
 
@@ -55,7 +55,7 @@ class PartitionFeed:
 
     def read(self, end: int, rows_max: int = CHUNK_EVENTS) -> Generator[Rows, None, None]:
         """
-        Yield the results below the log offset *end* in pieces of at most *rows_max*; while one is used the next is fetched, until the
+        Yield the results below the log offset *end* in pieces of at most *rows_max*. While one piece is used the next is fetched, until the
         generator is closed. Raises UnreachableError: the brokers are silent, and the call may be repeated; RefusedError: retention has
         deleted results that are needed; GapError: results are missing in the log.
         """
@@ -63,9 +63,9 @@ class PartitionFeed:
             self._source = RangeReader(self._kafka, self._stream.name, self.partition, headers=True)
         chunk = min(rows_max, CHUNK_EVENTS)
         pieces = self._source.read(self.offset, end, chunk, silence_max_s=_SILENCE_MAX_S)
-        # What comes in one piece is not worth a thread.
-        with closing(read_ahead(pieces)) if end - self.offset > chunk else nullcontext(pieces) as read:
-            for records in read:
+        # A single piece is not worth a thread.
+        with closing(read_ahead(pieces)) if end - self.offset > chunk else nullcontext(pieces) as pieces_read:
+            for records in pieces_read:
                 rows = self._accept(records)
                 self.offset = int(records.offset[-1]) + 1
                 if len(rows):
@@ -101,6 +101,6 @@ class PartitionFeed:
         if not blocked:
             self._gap_since_s = None
             return
-        self._gap_since_s = self._gap_since_s or self._now_s()
-        if self._now_s() - self._gap_since_s > GAP_WAIT_S:
+        self._gap_since_s = self._gap_since_s or time.monotonic()
+        if time.monotonic() - self._gap_since_s > GAP_WAIT_S:
             raise gap_error(self._stream.name, self.partition, *blocked[0])

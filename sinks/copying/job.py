@@ -38,7 +38,7 @@ _END_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """What the job does: one :class:`~sinks.copying.copier.CopyPlan` for each store, by the name of its table, and where it begins."""
+    """The plan of the job: a :class:`~sinks.copying.copier.CopyPlan` for each store, by the name of its table, and where it begins."""
 
     output: str
     redis: RedisSettings
@@ -50,9 +50,9 @@ class SinkPlan:
 
 def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until_end: bool = False) -> SinkPlan:
     """
-    Check topic and stores, and find out where to begin; *until_end* ends the job once it has written what is in the topic now. Raises
-    RefusedError: there is nothing to copy, or the topic is gone; StoreError: a store does not fit; UnreachableError: Kafka does not answer.
-    A store that does not answer is no error: the job waits for it.
+    Check topic and stores, and find the positions to begin at. With *until_end* the job ends once it has written the results that are in
+    the topic now. Raises RefusedError: there is nothing to copy, or the topic is gone; StoreError: a store does not fit; UnreachableError:
+    Kafka does not answer. A store that does not answer is no error: the job waits for it.
     """
     table = settings.output(output)
     if table.topic is None or not table.stores:
@@ -77,7 +77,7 @@ def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until
 
 
 def _prepare_dead_letters(admin: Admin, output: OutputSettings, kafka: Mapping[str, str]) -> partial[DeadLetterWriter] | None:
-    """Check the rights at the brokers; return the maker of a writer of dead letters if a store of the output needs one."""
+    """Check the rights at the brokers; return what makes a writer of dead letters if a store of the output needs one."""
     topic = f"{output.topic}.dead" if any(store.on_error == "dead_letter" for store in output.stores.values()) else None
     bytes_max = 0
     if topic is not None:
@@ -88,7 +88,7 @@ def _prepare_dead_letters(admin: Admin, output: OutputSettings, kafka: Mapping[s
 
 
 def _first_positions(copies: Mapping[str, CopyPlan], context: StoreContext, starts: Positions) -> Positions:
-    """Return where the slowest store goes on, by partition; one that does not answer counts as one that has nothing."""
+    """Return the offset at which the slowest store goes on, by partition; a store that does not answer counts as empty."""
     partitions = range(context.stream.partitions)
     offsets: list[Mapping[int, int]] = []
     for kind, copy in copies.items():
@@ -104,7 +104,7 @@ def _first_positions(copies: Mapping[str, CopyPlan], context: StoreContext, star
 
 
 class SinkJob:
-    """The running job, as a context manager: it has begun inside, and has ended after."""
+    """The running job, as a context manager: it runs inside the context and has ended after it."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self._plan, stream = plan, plan.context.stream
@@ -143,12 +143,12 @@ class SinkJob:
 
     @property
     def is_done(self) -> bool:
-        """Whether all stores have what they were to get: the topic has ended, or the end asked for is reached."""
+        """Whether all stores are complete: the topic has ended, or the end asked for is reached."""
         return all(copier.is_done for copier in self._all)
 
     @property
     def state(self) -> tuple[str, str]:
-        """The state of the job, and what it waits for."""
+        """The state of the job, and the text of what it waits for."""
         return self._watch.state, self._watch.waits_for
 
     @property
@@ -157,13 +157,13 @@ class SinkJob:
         return self._watch.catch_up.lags
 
     def end_at_present(self) -> None:
-        """End once the stores have what is in the topic now. Raises UnreachableError: the brokers do not say how much that is."""
+        """End once the stores have the results that are in the topic now. Raises UnreachableError: the brokers do not answer."""
         ends = self._admin.ends(list(self._plan.recovery.starts))
         for copier in self._all:
             copier.end_at({partition: end for (_, partition), end in ends.items()})
 
     def poll(self) -> str:
-        """Publish the progress; return in a few words how far it is. Raises TidegateError: a store or the topic cannot go on."""
+        """Publish the progress; return it in a few words. Raises TidegateError: copying into a store cannot go on."""
         for copier in self._all:
             if copier.failure is not None:
                 raise copier.failure
@@ -175,7 +175,7 @@ class SinkJob:
         return f"{rows:,} results written{f', {refused:,} refused' if refused else ''}  {behind}".rstrip()
 
     def counts(self) -> dict[str, Counter[str]]:
-        """Return by store how many results it has got since the job began, in how many batches, and how many it has refused."""
+        """Return, by store, the numbers of results and batches written since the job began, of results refused, and of retries."""
         return {kind: sum((Counter(copier.counts) for copier in copiers), Counter()) for kind, copiers in self._copiers.items()}
 
     def summary(self) -> dict[str, Any]:
@@ -193,15 +193,15 @@ class SinkJob:
         for copiers in self._copiers.values():
             for partition, offset in (item for copier in copiers for item in copier.positions.items()):
                 positions[name, partition] = min(positions.get((name, partition), offset), offset)
-        # A copier that has not begun, since its store does not answer, stands where the job began.
+        # A copier whose store has not answered yet has the position 0: it counts from where the job began.
         return {place: max(offset, known[place]) for place, offset in positions.items()}
 
     def _waits_for(self) -> str:
-        since: dict[str, str] = {}
-        # Of several copiers that wait for the same the first says since when.
-        for started, awaited in sorted((copier.waits_since, copier.waits_for) for copier in self._all if copier.waits_for):
-            since.setdefault(awaited, started)
-        return "; ".join(f"waiting since {started}: {awaited}" for awaited, started in since.items())
+        # If several copiers wait for the same store, the longest wait counts.
+        since_by_reason: dict[str, str] = {}
+        for since, reason in sorted((copier.waits_since, copier.waits_for) for copier in self._all if copier.waits_for):
+            since_by_reason.setdefault(reason, since)
+        return "; ".join(f"waiting since {since}: {reason}" for reason, since in since_by_reason.items())
 
 
 def _make_copiers(kind: str, copy: CopyPlan, context: StoreContext) -> list[Copier]:

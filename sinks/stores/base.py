@@ -1,17 +1,17 @@
 """
-Stores: destinations that keep, beside the rows, how far they have come.
+Stores: destinations that keep their progress beside the rows.
 
-A *stream* is what is copied into a store: the results of one topic. In each of its partitions the rows have *positions* 0, 1, 2, ...,
-without gaps: the ``seq`` of the partition's channel. A row is known by (stream id, partition, position), for ever.
+A *stream* is the results of one topic, which are copied into a store. In each of its partitions the rows have *positions* 0, 1, 2, ...,
+without gaps: the ``seq`` of the partition's channel. So (stream id, partition, position) identifies a row for ever.
 
 Law, the contract of every store: *after any number of calls of* ``write`` *, in any order, with old or new bounds, cut off by a crash,
 with their answers lost, from several processes at once, each row below the store's progress stands once, the same each time, and no row
-at or above it is there to stay.* So rows and progress stand together. A store with transactions changes both in one; another one makes
-the rows idempotent, by a name that follows from the row or from the batch, and moves the progress after them. Either way progress is
-compared and set: a batch that does not begin at the store's progress changes nothing.
+at or above it stays.* So rows and progress agree. A store with transactions changes both in one transaction. Another one makes the rows
+idempotent, by a name that follows from the row or the batch, and moves the progress after them. Either way progress is moved by
+compare-and-set: a batch that does not begin at the store's progress changes nothing.
 
-A store that recognizes a repetition only if the batch has the same bounds notes the end of the batch (``Progress.end``) before its first
-row can stand; the next batch then ends exactly there.
+A store that recognizes a repeated batch only by its bounds notes the end of the batch (``Progress.end``) before it writes the first row; a
+repetition then has exactly this end.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tidegate.settings.tables.stores.base import StoreSettings
 
 class Stream(NamedTuple):
     """
-    What is copied: ``name`` and ``id`` of a topic. The id tells a topic that was made again under its name from the one before.
-    *partitions* is how many it has.
+    The results of one topic, by the topic's name and id, and the number of its partitions. A topic that is deleted and made again has
+    another id.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Stream(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class StoreContext:
     """
-    What a store gets when it is made: the output's name, the stream, name and type of each column of the query
-    (:mod:`sinks.parquet_columns`), and the project's Redis, for the progress of a store that cannot keep it itself.
+    The output of a store: its name, the stream, name and type of each column of the query (:mod:`sinks.parquet_columns`), and the
+    project's Redis, for a store that cannot keep its progress itself.
     """
 
     output: str
@@ -57,13 +57,14 @@ class StoreContext:
 
 class Progress(NamedTuple):
     """
-    How far one partition stands in a store.
+    The progress of one partition in a store.
 
     Args:
-        stream_id: The stream whose rows these are.
+        stream_id: The id of the stream whose rows the store has.
         position: The first position that is not in the store.
-        offset: The log offset at which a reader goes on to find that position; 0 is always right.
-        end: The batch beginning at *position* may stand in part and must be repeated with exactly this end; None: any end will do.
+        offset: A log offset at or before that of *position*; 0 is always right.
+        end: The batch that begins at *position* may be written in part and must be repeated with exactly this end; None: it may have any
+            end.
     """
 
     stream_id: str
@@ -103,7 +104,7 @@ class Rows:
 
     @staticmethod
     def concat(parts: Sequence[Rows]) -> Rows:
-        """Return at least one part as a whole."""
+        """Return the rows of all parts; there is at least one."""
         if len(parts) == 1:
             return parts[0]
         plain = (np.concatenate([getattr(part, name) for part in parts]) for name in ("position", "offset", "system_us"))
@@ -113,8 +114,8 @@ class Rows:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """
-    Rows to write at once: those with ``start <= position < end`` of a partition, without those that the store has refused.
-    *offset* is where a reader goes on after them.
+    Rows to write at once: those of a partition with ``start <= position < end``, without those that the store has refused. *offset* is the
+    log offset after the last of them.
     """
 
     stream_id: str
@@ -126,7 +127,7 @@ class Batch:
 
     @property
     def progress(self) -> Progress:
-        """The store's progress once the batch stands."""
+        """The store's progress once the batch is written."""
         return Progress(self.stream_id, self.end, self.offset)
 
     def without(self, positions: Collection[int]) -> Batch:
@@ -135,7 +136,7 @@ class Batch:
 
 
 class Refusal(NamedTuple):
-    """A row that a store does not take, and why, in the store's words."""
+    """A row that a store does not take, and the store's message."""
 
     position: int
     reason: str
@@ -143,8 +144,8 @@ class Refusal(NamedTuple):
 
 class RowsRefused(Exception):
     """
-    A store does not take some rows of a batch, whatever is tried: a constraint, a type. The batch does not stand; without these rows it
-    may be written. ``refusals`` need not be complete, but is never empty.
+    A store does not take some rows of a batch, for example because of a constraint or a type, and repeating does not help. Nothing of the
+    batch is written; without these rows it may be. ``refusals`` need not be complete, but is never empty.
     """
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
@@ -153,14 +154,14 @@ class RowsRefused(Exception):
 
 
 class StoreError(TidegateError):
-    """A store cannot be used as it is set up: nobody but its user can change that, so the job stops."""
+    """A store cannot be used as it is set up. Only the user can change that, so the job stops."""
 
     exit_code = 3
     default_code = "TG-STORE"
 
 
 class TryLater(UnreachableError):
-    """A store asks to be left alone for so long, seconds."""
+    """A store asks to be tried again after *wait_s* seconds."""
 
     def __init__(self, what: str, where: str, wait_s: float) -> None:
         super().__init__(what, code="TG-STORE-UNREACHABLE", where=where)
@@ -171,8 +172,8 @@ class Store(Protocol):
     """
     One destination of one output. It is used by one thread; several may be open at once, also for the same partitions.
 
-    Its methods raise UnreachableError if the store does not answer, or asks to try again: the call may be repeated, and is, after
-    :meth:`close`, for as long as it takes. StoreError: repeating does not help.
+    Its methods raise UnreachableError if the store does not answer or asks to try again: the copier closes the store and repeats the call
+    until it succeeds. They raise StoreError if repeating does not help.
     """
 
     @property
@@ -180,19 +181,21 @@ class Store(Protocol):
         """The store as messages call it, without secrets: ``postgres localhost/rides.public.rides``."""
 
     def check(self) -> None:
-        """Check columns, rights and settings against the store, without changing anything. Raises StoreError, also for what is missing and
-        will not be made."""
+        """
+        Check columns, rights and settings against the store, without changing anything. Raises StoreError, also if something is missing
+        that :meth:`prepare` would not make.
+        """
 
     def prepare(self) -> None:
         """Make what is missing, or change what may be changed, and check the rest."""
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
-        """Return the progress of partitions; those of which nothing has been written are left out."""
+        """Return the progress of partitions, without those of which nothing has been written."""
 
     def write(self, batch: Batch) -> Progress:
         """
-        Make a batch stand if it begins at the store's progress; return the store's progress after the call. If that is not the batch's,
-        somebody else has written meanwhile and nothing was changed. Raises RowsRefused: the store does not take some rows.
+        Write a batch if it begins at the store's progress; return the store's progress after the call. If it is not ``batch.progress``,
+        another writer was faster and this call has changed nothing. Raises RowsRefused: the store does not take some rows.
         """
 
     def close(self) -> None:
@@ -204,24 +207,25 @@ class InstalledStore(StoreSettings):
 
     @abstractmethod
     def make_store(self, context: StoreContext) -> Store:
-        """Return the store, not connected yet. What it needs is best imported here: settings are read by many commands."""
+        """Return the store, not connected yet. Import its client here: many commands read settings and need no store."""
 
 
 USERS_FIX = "give the user what it lacks, or correct the settings of this output"
 
 
-def store_error(party: str, words: str, where: str, *, is_users: bool) -> StoreError | UnreachableError:
-    """Return what the server or client *party* says as an error of the store *where*; *is_users*: only the user can mend it."""
+def store_error(party: str, message: str, where: str, *, is_users: bool) -> StoreError | UnreachableError:
+    """Return the error of the store *where* for a message of its server or client *party*; *is_users*: only the user can mend it."""
     if is_users:
-        return StoreError(f"{party} refuses: {words}", code="TG-STORE-REFUSED", where=where, fix=USERS_FIX)
-    return UnreachableError(f"{party} does not answer as it should: {words}", code="TG-STORE-UNREACHABLE", where=where)
+        return StoreError(f"{party} refuses: {message}", code="TG-STORE-REFUSED", where=where, fix=USERS_FIX)
+    return UnreachableError(f"{party} does not answer as it should: {message}", code="TG-STORE-UNREACHABLE", where=where)
 
 
 def find_refusals(rows: Rows, attempt: Callable[[Rows], str | None], limit: int = 1_000) -> list[Refusal]:
     """
-    Return the rows that *attempt* refuses, at most *limit*, by halving. ``attempt(rows)`` returns the store's words if it does not take
-    these rows beside those that it has taken before, and then leaves nothing of them; it returns None if it has taken them. All rows that
-    are not returned have been taken, in order.
+    Return the rows that *attempt* refuses, at most *limit*, by halving.
+
+    ``attempt(part)`` adds consecutive rows to those of earlier calls and returns None; or it adds none of them and returns the store's
+    message. Unless *limit* is reached, all rows that are not returned have been added, in order.
     """
     found: list[Refusal] = []
     pending = [rows]

@@ -1,4 +1,4 @@
-"""How results reach the stores of an output and whether these fit its query, asked before anything starts: ``tidegate lint``, ``plan``."""
+"""For ``tidegate lint`` and ``plan``: says how results reach the stores of an output, and checks whether these fit its query."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tidegate.settings.tables.outputs import OutputSettings
 
 def check_stores(output: OutputSettings, selected: Sequence[Column]) -> list[TidegateError]:
     """
-    Return what stands against copying results into the stores of *output*, if its script has *selected* these columns: a StoreError for
-    each store that does not fit, an UnreachableError for each that does not answer. Nothing is changed.
+    Return the errors of copying results into the stores of *output* if its script has *selected* these columns: a StoreError for each store
+    that does not fit, an UnreachableError for each that does not answer. Nothing is changed.
     """
     columns = output.columns_of(selected)
     if output.stores and not are_known(columns):
@@ -29,7 +29,7 @@ def check_stores(output: OutputSettings, selected: Sequence[Column]) -> list[Tid
             )
         ]
     context = StoreContext(output.name, Stream(output.topic or output.name, "", 1), columns)
-    found: list[TidegateError] = []
+    errors: list[TidegateError] = []
     for kind, settings in output.stores.items():
         try:
             store = make_store(kind, settings, context)
@@ -38,19 +38,19 @@ def check_stores(output: OutputSettings, selected: Sequence[Column]) -> list[Tid
             finally:
                 store.close()
         except (StoreError, UnreachableError) as error:
-            found.append(error)
-    return found
+            errors.append(error)
+    return errors
 
 
 def describe_copies(output: OutputSettings, selected: Sequence[Column]) -> list[str]:
-    """Return in words by way of which topic and by whom results reach the stores, and which columns come as JSON; empty: there is none."""
+    """Return lines that say how results reach the stores: through which topic, by which job, and which columns as JSON."""
     if not output.stores:
         return []
     kept = "for ever" if output.retention_us is None else f"for {format_duration(output.retention_us)}"
     job = "the query itself" if output.sink_in_job else f"tidegate sink {output.name}"
-    told = [f"{output.name}: topic {output.topic}, made if missing, keeps them {kept}; {job} copies them into {', '.join(output.stores)}"]
+    lines = [f"{output.name}: topic {output.topic}, made if missing, keeps them {kept}; {job} copies them into {', '.join(output.stores)}"]
     untyped = [name for name, kind in output.columns_of(selected) if kind == "any" and name != "*"]
     if untyped and output.stores.keys() - {"http", "redis"}:
         fix = "declare it in fields of the input, or write CAST"
-        told.append(f"{output.name}: stores get {', '.join(untyped)} as JSON, since nothing says its type: {fix}")
-    return told
+        lines.append(f"{output.name}: stores get {', '.join(untyped)} as JSON, since nothing says its type: {fix}")
+    return lines

@@ -1,7 +1,7 @@
 """
-The rows of a table of files whose format has a schema of its own.
+Reads tables in files whose format has a schema of its own.
 
-Law: they are those of one version of the table, which has their progress too.
+Law: rows and progress are those of one version of the table.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class LakeReader(ABC):
 
     @abstractmethod
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the version with these columns."""
+        """Yield the rows of the version, with these columns."""
 
     def _kept(self, rows: pa.Table) -> pa.Table:
-        """Return rows as the format gives them back, if it changes values."""
+        """Return rows as they are read back; a format that changes values overrides it."""
         return rows

@@ -1,8 +1,8 @@
 """
-Errors of clients that keep tables in files, on a disk or in an object store: which may be repeated, and which only the user can mend; and
-the repetition of commits that lost to another writer's.
+Errors of clients that keep tables in files, on a disk or in an object store: which may be repeated, and which only the user can mend. Also
+repeats commits that lost to those of another writer.
 
-Law: an error whose kind is not known is repeated: it may last, but nothing is lost by it.
+Law: after an unknown error the call is repeated. That may last, but nothing is lost by it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ordering.errors import UnreachableError
 from sinks.stores.base import StoreError, store_error
 from tidegate.secret_masking import scrub
 
-# What object stores, file systems and catalogs say if only the user can mend it; there are no codes.
+# Texts in errors of object stores, file systems and catalogs that only the user can mend; these errors have no codes.
 _USER_WORDS = (
     "access denied",
     "accessdenied",
@@ -45,21 +45,21 @@ T = TypeVar("T")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def words_of(error: BaseException) -> str:
-    """Return what the client said, on one line."""
+def message_of(error: BaseException) -> str:
+    """Return the client's message on one line."""
     return scrub(" ".join(_COLOURS.sub("", str(error)).split()))
 
 
 def translated(error: Exception, store: str, where: str, *, is_users: bool = False) -> StoreError | UnreachableError:
-    """Return an error of the client of *store* as ours; *is_users*: only the user can mend it."""
-    words = words_of(error) or type(error).__name__
-    return store_error(store, words, where, is_users=is_users or any(part in words.lower() for part in _USER_WORDS))
+    """Return the error of ours for one of the client of *store*; *is_users*: only the user can mend it."""
+    message = message_of(error) or type(error).__name__
+    return store_error(store, message, where, is_users=is_users or any(part in message.lower() for part in _USER_WORDS))
 
 
 def repeat_lost(attempt: Callable[[], T], lost: type[Exception], where: str, pause_s: float = 0) -> T:
     """
-    Return what *attempt* returns, called again while it raises *lost*: another writer's commit came first. Between calls it waits for a
-    random time, up to *pause_s* at first and twice as long each time. Raises UnreachableError: it lost ten times.
+    Return the result of *attempt*. Call it again while it raises *lost*, because another writer's commit came first, after a random wait of
+    up to *pause_s* at first and twice as long each time. Raises UnreachableError: it lost ten times.
     """
     calls = Retrying(
         retry=retry_if_exception_type(lost), stop=stop_after_attempt(_TRIES), wait=wait_random_exponential(multiplier=pause_s), reraise=True
@@ -67,5 +67,5 @@ def repeat_lost(attempt: Callable[[], T], lost: type[Exception], where: str, pau
     try:
         return calls(attempt)
     except lost as error:
-        what = f"other writers commit all the time: {words_of(error)}"
+        what = f"other writers commit all the time: {message_of(error)}"
         raise UnreachableError(what, code="TG-STORE-UNREACHABLE", where=where) from None

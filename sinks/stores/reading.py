@@ -1,8 +1,8 @@
 """
-What stands in a store, for whoever compares it with results: the rows as the store keeps them, and how far they go.
+Reads the rows and the progress of a store, to compare them with results.
 
-Law: rows and progress are those of one moment; a store that shows no such moment says between which two it was read. A result, as
-:meth:`StoreReader.keep` gives it, and the row that the store has made of it have the same values in the same columns. So a row with other
+Law: rows and progress are those of one moment; a store that cannot show one moment gives the progress before and after reading. A result as
+:meth:`StoreReader.keep` returns it and the row that the store has made of it have the same values in the same columns. So a row with other
 values was not made by a sink.
 """
 
@@ -23,14 +23,14 @@ Keeps = Literal["all", "first", "last"]
 @dataclass(frozen=True, slots=True)
 class Standing:
     """
-    How far a store stands.
+    The progress of a store when its rows were read.
 
     Args:
-        progress: By partition of the stream; without those of which nothing has been written.
-        is_shared: Whether results of other topics stand there too, which nothing tells from those of the stream.
-        certain: By partition, below which position all results have been read; those up to the progress may have been written meanwhile.
-            None: that is the progress.
-        expires: Whether rows disappear after a time, so that one which is missing says nothing.
+        progress: By partition of the stream, without those of which nothing has been written.
+        is_shared: Whether the store has results of other topics too, which cannot be told from those of the stream.
+        certain: By partition, the position below which all results have been read; those from there to the progress may have been written
+            while the store was read. None: it equals the progress.
+        expires: Whether rows disappear after a time, so that a missing row is no error.
     """
 
     progress: Mapping[int, Progress]
@@ -46,10 +46,10 @@ class StoreReader(Protocol):
     keeps: Keeps
 
     def read(self, accept: Callable[[pa.Table], None]) -> Standing:
-        """Hand all rows to *accept*, piece by piece, with their columns; a value that no result can have may be text."""
+        """Call *accept* with all rows, piece by piece; a value that no result can have may be text."""
 
     def keep(self, rows: Rows, partition: int) -> pa.Table:
-        """Return results of a partition as the store would keep them. Raises RowsRefused: it does not take some of them."""
+        """Return results of a partition as the store keeps them. Raises RowsRefused: it does not take some of them."""
 
 
 @runtime_checkable
@@ -57,4 +57,4 @@ class ReadableStore(Protocol):
     """A :class:`~sinks.stores.base.Store` whose rows can be read."""
 
     def reader(self) -> StoreReader:
-        """Return a reader of what stands; it is of use until the store is closed."""
+        """Return a reader of the rows; it works until the store is closed."""

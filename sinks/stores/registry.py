@@ -1,8 +1,8 @@
 """
-The stores of an output, by the names of their tables in ``[outputs.NAME]``: those below, and those that installed packages bring
+Makes the stores of an output, by the names of their tables in ``[outputs.NAME]``: the built-in kinds below, and those of installed packages
 (:class:`sinks.stores.base.InstalledStore`).
 
-A store's module is imported where an output has its table, and only there: the clients of stores are extras of the package.
+A store's module is imported only if an output has its table, because the clients of stores are extras of the package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from sinks.stores.base import InstalledStore, Store, StoreContext, StoreError
 from tidegate.settings.tables.stores.base import StoreSettings
 
-# The maker of each kind of store that is built in, as module:class, and the package that it needs.
+# By built-in kind of store: its class, as module:class, and the package that it needs.
 _STORES = {
     "clickhouse": ("sinks.stores.clickhouse.store:ClickHouseStore", "httpx2"),
     "delta": ("sinks.stores.delta.store:DeltaStore", "deltalake"),

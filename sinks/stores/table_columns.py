@@ -1,7 +1,7 @@
 """
 The columns of a table whose format has a schema of its own: whether they fit those of the query, and results with the table's columns.
 
-Law: a table that is there is only changed if ``schema_evolution`` says so, and then only by columns added at its end, all of them null.
+Law: an existing table is only changed if ``schema_evolution`` says so, and then only by columns added at its end, all of them null.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TableColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:
-    """A table as its settings (*name*) and as Spark's SQL (*sql_name*) name it. What does not fit is a StoreError (TG-STORE-COLUMN)."""
+    """A table by its name in settings (*name*) and in Spark's SQL (*sql_name*). Checks raise StoreError (TG-STORE-COLUMN)."""
 
     name: str
     sql_name: str
@@ -39,9 +39,9 @@ class TargetTable:
             if len([other for other in names if other.lower() == name.lower()]) > 1:
                 raise self.column_error(f"cannot have two columns {name.lower()}: case does not count", "give one of them another name")
 
-    def find_missing(self, there: Sequence[TableColumn], wanted: Sequence[TableColumn], *, may_add: bool) -> list[str]:
+    def find_missing(self, existing: Sequence[TableColumn], wanted: Sequence[TableColumn], *, may_add: bool) -> list[str]:
         """Return the names of the query's columns that the table lacks and that may be added."""
-        types = {column.name: column.type for column in there}
+        types = {column.name: column.type for column in existing}
         missing = [column for column in wanted if column.name not in types]
         for column in missing:
             self._check_addable(column, types, may_add)
@@ -50,17 +50,17 @@ class TargetTable:
                 what = f"has column {column.name} of type {types[column.name]}, and the query's is {column.type}"
                 raise self.column_error(what, f"make the column {column.type}, or CAST in the query")
         names = {column.name for column in wanted}
-        for column in there:
+        for column in existing:
             if not column.nullable and column.name not in names:
                 what = f"needs a value in column {column.name}, which the query does not have"
                 raise self.column_error(what, "select it in the query, or let the column be null")
         return [column.name for column in missing]
 
-    def check_partitions(self, there: Sequence[str], partition_by: Sequence[str]) -> None:
-        """Check that ``partition_by``, if it is set, is what the table has."""
-        if partition_by and list(partition_by) != list(there):
-            what = f"is partitioned by {', '.join(there) or 'no column'}, and partition_by says otherwise"
-            raise self.column_error(what, f"set partition_by = {list(there)}, or write another table")
+    def check_partitions(self, existing: Sequence[str], partition_by: Sequence[str]) -> None:
+        """Check that the table is partitioned by the columns of ``partition_by``, if that is set."""
+        if partition_by and list(partition_by) != list(existing):
+            what = f"is partitioned by {', '.join(existing) or 'no column'}, and partition_by says otherwise"
+            raise self.column_error(what, f"set partition_by = {list(existing)}, or write another table")
 
     def column_error(self, what: str, fix: str) -> StoreError:
         return StoreError(f"table {self.name} {what}", code="TG-STORE-COLUMN", where=self.name, fix=fix)
@@ -76,7 +76,7 @@ class TargetTable:
 
 
 def fit_rows(schema: pa.Schema, rows: Rows, typed: pa.Table) -> pa.Table:
-    """Return results with all columns of a table, in its order. Raises RowsRefused: a column that must have a value has none."""
+    """Return results with all columns of a table, in the table's order. Raises RowsRefused: a column that may not be null is null."""
     for field in schema:
         if not field.nullable:
             nulls = typed.column(field.name).is_null().to_pylist()

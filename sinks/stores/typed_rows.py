@@ -1,8 +1,8 @@
 """
 Results as a table with the query's columns and types.
 
-Law: the table is that of :func:`sinks.parquet_columns.make_table`, row for row; it is only made faster where every column has a type of
-its own. Rows that do not fit are refused, each with the reason, and no others.
+Law: the table equals that of :func:`sinks.parquet_columns.make_table`; it is only made faster if every column has a type of its own. The
+rows that do not fit are refused, each with the reason, and no others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sinks.stores.base import Rows, RowsRefused, find_refusals
 from tidegate.json_columns import json_fields
 from tidegate.json_columns.json_fields import Wanted
 
-# By kind of column that parsers of whole columns read as we do: what its values are in JSON. Of other kinds (any, record, array) the text
-# counts, which they do not keep.
+# The JSON kind of a column's values, by the types of columns that the fast parsers read exactly as we do. Columns of other types (any,
+# record, array) hold JSON text, which these parsers do not keep.
 _JSON_KINDS = {
     "bigint": json_fields.BIGINT,
     "float": json_fields.FLOAT,
@@ -33,10 +33,10 @@ _NEWLINE = pa.scalar(b"\n", pa.binary())
 
 
 def make_typed_table(rows: Rows, columns: Sequence[Column]) -> pa.Table:
-    """Return *rows* as a table. Raises RowsRefused: some have a value that is not of its column's type, or a column too many."""
+    """Return *rows* as a table. Raises RowsRefused: a value has not the type of its column, or a row has an unknown column."""
     if len(rows) and all(kind in _JSON_KINDS for _, kind in columns):
         for read in (_walk_json, _parse_json):
-            # The slow way says which rows are wrong, or reads them after all.
+            # After an error the slow way below reads the rows, or says which are wrong.
             with suppress(pa.ArrowException):
                 return read(rows.value, columns)
     try:
@@ -60,7 +60,7 @@ def _walk_json(values: pa.Array, columns: Sequence[Column]) -> pa.Table:
         raise pa.ArrowInvalid("a value is not plain JSON, or has members of other names")
     kinds = [_JSON_KINDS[kind] for _, kind in columns]
     schema = make_schema(columns)
-    arrays = [_as_typed(*each, len(values)) for each in zip(found.columns, kinds, schema.types, strict=True)]
+    arrays = [_as_typed(*column, len(values)) for column in zip(found.columns, kinds, schema.types, strict=True)]
     return pa.table(arrays, schema=schema)
 
 

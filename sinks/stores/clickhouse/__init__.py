@@ -1,4 +1,4 @@
 """
-ClickHouse as a store, by its HTTP interface: ``store`` writes, ``target`` knows the tables, ``statements`` are what is said to the server,
-``client`` sends them, ``reading`` reads what stands. ``sinks.stores.registry`` may enter.
+ClickHouse as a store, by its HTTP interface: ``store`` writes, ``reading`` reads, ``target`` checks and makes the tables, ``statements``
+has the SQL, ``client`` sends it. ``sinks.stores.registry`` may import it.
 """

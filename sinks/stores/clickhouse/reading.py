@@ -1,8 +1,8 @@
 """
-The rows of a ClickHouse table.
+Reads the rows of a ClickHouse table.
 
-Law: they are those of one moment, and their progress is read before and after it: results of a batch that was under way meanwhile may stand
-or not. Columns hold the values that were sent exactly, so they are compared as values.
+Law: the rows are those of one moment, and the progress is read before and after it: results of a batch that was under way may stand or not.
+Columns hold exactly the values that were sent, so rows are compared by values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sinks.stores.typed_rows import make_typed_table
 
 
 class ClickHouseReader:
-    """The rows of *target* but those of other topics."""
+    """Reads the rows of *target*, without those of other topics."""
 
     key: tuple[str, ...] = ()
     keeps: Keeps = "all"
@@ -52,7 +52,7 @@ class ClickHouseReader:
 
 
 def _as_sent(column: TableColumn) -> str:
-    """Return a column with the type of the values that were sent; what is none of them is NULL."""
+    """Return an expression for a column in the type of the values that were sent; other values are NULL."""
     name = quote(column.name)
     if column.type == column.sent_as:
         return name

@@ -1,9 +1,9 @@
 """
-What is said to the server about a batch: three inserts, each of which does nothing the second time.
+The statements that write a batch: three inserts, each of which does nothing the second time.
 
-Law: the server decides within each statement, not the client before it. A batch is noted only where the progress stands at its beginning;
-rows are added only while just this batch is noted, and only those that are not there; of inserts that run at the same time with one token
-the server keeps the first.
+Law: each statement itself decides whether it takes effect, so no time passes between check and effect. A batch is noted only if the
+progress is at its beginning. Rows are added only while this batch is noted, and only rows that the table lacks. Of inserts with the same
+token that run at the same time the server keeps the first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sinks.stores.base import Batch, Progress
 from sinks.stores.clickhouse.client import ClickHouseClient
 from sinks.stores.clickhouse.target import PARTITION, SEQ, TOPIC_ID, TableColumn, Target, literal, quote
 
-# Which row of the progress table counts: the one with the highest version. A batch under way comes after its beginning.
+# Of a partition's rows in the progress table the one with the highest version counts: 2 * position, plus 1 while a batch is noted there.
 _PROGRESS_COLUMNS = "topic, `partition`, topic_id, position, log_offset, batch_end, version"
 
 
@@ -29,7 +29,7 @@ class BatchStatements:
 
     @property
     def note(self) -> str:
-        """Notes where the batch ends, if the progress is where it begins and no other batch is noted."""
+        """Notes the end of the batch, if the progress is at its beginning and no batch is noted yet."""
         batch = self.batch
         values = (
             f"{self._place}, {literal(batch.stream_id)}, {batch.start}, argMax(log_offset, version), {batch.end}, {2 * batch.start + 1}"
@@ -39,29 +39,29 @@ class BatchStatements:
 
     @property
     def note_token(self) -> str:
-        """It has no end: of several batches that begin here one is noted."""
+        """The token does not contain the end, so that of several batches with this beginning only one is noted."""
         return self._token("note", self.batch.start)
 
     @property
     def rows(self) -> str:
-        """Adds the rows, if just this batch is noted."""
+        """Adds the rows that the table lacks, if this batch is noted."""
         batch = self.batch
-        noted = f"(SELECT max(version) FROM {self._progress_rows}) = {2 * batch.start + 1}"
-        there = f"SELECT {quote(SEQ)} FROM {self._rows_there}"
-        return f"{self.into(self.target.table)} WHERE seq NOT IN ({there}) AND {noted} FORMAT ArrowStream"
+        is_noted = f"(SELECT max(version) FROM {self._progress_rows}) = {2 * batch.start + 1}"
+        written = f"SELECT {quote(SEQ)} FROM {self._written_rows}"
+        return f"{self.into(self.target.table)} WHERE seq NOT IN ({written}) AND {is_noted} FORMAT ArrowStream"
 
     @property
     def rows_token(self) -> str:
         return self._token("rows", self.batch.start, self.batch.end)
 
     @property
-    def count_there(self) -> str:
-        """Asks how many rows of the batch stand."""
-        return f"SELECT count() FROM {self._rows_there}"
+    def count_written(self) -> str:
+        """Returns how many rows of the batch the table has."""
+        return f"SELECT count() FROM {self._written_rows}"
 
     @property
     def done(self) -> str:
-        """Moves the progress behind the batch."""
+        """Moves the progress to the end of the batch."""
         batch = self.batch
         values = f"{self._place}, {literal(batch.stream_id)}, {batch.end}, {batch.offset}, 0, {2 * batch.end}"
         return f"INSERT INTO {self.target.progress} ({_PROGRESS_COLUMNS}) SELECT {values}"
@@ -88,7 +88,7 @@ class BatchStatements:
         return f"{self.target.progress} WHERE topic = {literal(self.topic)} AND `partition` = {self.batch.partition}"
 
     @property
-    def _rows_there(self) -> str:
+    def _written_rows(self) -> str:
         batch = self.batch
         return (
             f"{self.target.table} WHERE {quote(TOPIC_ID)} = {literal(batch.stream_id)} "
@@ -100,19 +100,17 @@ class BatchStatements:
 
 
 def read_progress(client: ClickHouseClient, target: Target, topic: str, partitions: Sequence[int] | None = None) -> dict[int, Progress]:
-    """Return how far partitions are, None: all."""
+    """Return the progress of partitions, None: of all."""
+    chosen = "" if partitions is None else f" AND `partition` IN ({', '.join(map(str, partitions))})"
+    newest = ", ".join(f"argMax({column}, version)" for column in ("topic_id", "position", "log_offset", "batch_end"))
+    query = f"SELECT `partition`, {newest} FROM {target.progress} WHERE topic = {literal(topic)}{chosen} GROUP BY `partition`"
     progress = {}
-    for partition, topic_id, *numbers in client.ask(_ask_progress(target, topic, partitions)):
+    for partition, topic_id, *numbers in client.ask(query):
         position, offset, end = map(int, numbers)
         progress[int(partition)] = Progress(str(topic_id), position, offset, end or None)
     return progress
 
 
-def _ask_progress(target: Target, topic: str, partitions: Sequence[int] | None = None) -> str:
-    some = "" if partitions is None else f" AND `partition` IN ({', '.join(map(str, partitions))})"
-    last = ", ".join(f"argMax({column}, version)" for column in ("topic_id", "position", "log_offset", "batch_end"))
-    return f"SELECT `partition`, {last} FROM {target.progress} WHERE topic = {literal(topic)}{some} GROUP BY `partition`"
-
-
 def _as_kept(sent: str, column: TableColumn) -> str:
+    """Return an expression that converts a sent value to the type of the table's column, or fails."""
     return sent if column.type == column.sent_as else f"accurateCast({sent}, {literal(column.type)})"

@@ -1,11 +1,11 @@
 """
-Results as rows of a ClickHouse table, each once, without transactions.
+Writes results as rows of a ClickHouse table, each once, without transactions.
 
-Law: a row says which result it is, by topic id, partition and number. A batch is three inserts: its end is noted, in a table of progress
-beside the other one; its rows; the progress behind it. Of several batches that begin at one place the server notes one, so every writer
-writes the batch that is noted, or none. Rows are added only while it is, and only those that are not there; so whoever repeats it, after
-any time, completes it. Two that insert it at the same moment have one token, and the server keeps one of the two in each partition of the
-table. So its memory of tokens must last for the time of an insert only. How each statement does this: :mod:`.statements`.
+Law: a row says which result it is, by topic id, partition and number. A batch is written by three inserts (:mod:`.statements`): a note of
+its end in the table of progress, its rows, and the progress after it. Of several batches with one beginning the server notes one, so every
+writer writes the noted batch, or none. Rows are added only while their batch is noted, and only rows that the table lacks, so any later
+repetition completes the batch. Two inserts of one batch at the same moment have the same token, and the server keeps one of them in each
+partition of the table. So the server must remember tokens only for the time of an insert.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sinks.stores.typed_rows import make_typed_table
 from tidegate.fault_points import pause_at
 from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
 
-# What DateTime64 can show, in microseconds since 1970: the years 1900 to 2299.
+# The range of DateTime64, microseconds since 1970: the years 1900 to 2299.
 _TIME_MIN_US, _TIME_MAX_US = -2_208_988_800_000_000, 10_413_791_999_999_999
 
 
@@ -37,8 +37,8 @@ class ClickHouseStore:
         self._context, self._settings = context, settings
         self._client = ClickHouseClient(settings)
         self._target: Target | None = None
-        # Where the next batch of a partition begins, if it follows one of ours: it is not noted yet.
-        self._follows: dict[int, int] = {}
+        # By partition, the end of the last batch that was written over this connection. A batch that begins there is not noted yet.
+        self._written_to: dict[int, int] = {}
 
     @property
     def name(self) -> str:
@@ -53,31 +53,31 @@ class ClickHouseStore:
         self._target = self._find_target(may_change=True)
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
-        """Return what the table of progress has."""
+        """Return the progress in the table of progress."""
         return read_progress(self._client, self._ready, self._context.stream.name, partitions)
 
     def write(self, batch: Batch) -> Progress:
         """Note the batch, add its rows, and move the progress."""
         statements = BatchStatements(self._ready, self._context.stream.name, batch)
         table = typed_columns(batch.rows, self._context)
-        is_new = self._follows.get(batch.partition) == batch.start or self._progress_of(batch).end is None
+        is_new = self._written_to.get(batch.partition) == batch.start or self._progress_of(batch).end is None
         self._client.insert(statements.note, statements.note_token)
         before = self._progress_of(batch)
         if before[:2] != (batch.stream_id, batch.start) or before.end not in (None, batch.end):
             return before
         if before.end is None:
-            raise self._dropped("what notes the progress")
+            raise self._dropped_error("what notes the progress")
         if len(table):
             try:
                 self._client.insert(statements.rows, statements.rows_token, table)
             except ValuesRefused as error:
                 raise self._refusals(statements, table, str(error)) from None
-            if not is_new and int(self._client.ask(statements.count_there)[0][0]) < len(table):
-                raise self._dropped("rows of a batch that is repeated")
+            if not is_new and int(self._client.ask(statements.count_written)[0][0]) < len(table):
+                raise self._dropped_error("rows of a batch that is repeated")
         pause_at("rows sent")
         self._client.insert(statements.done, statements.done_token)
         pause_at("progress sent")
-        self._follows[batch.partition] = batch.end
+        self._written_to[batch.partition] = batch.end
         return batch.progress
 
     def reader(self) -> ClickHouseReader:
@@ -88,7 +88,7 @@ class ClickHouseStore:
         """Disconnect."""
         self._client.close()
         self._target = None
-        self._follows.clear()
+        self._written_to.clear()
 
     @property
     def _ready(self) -> Target:
@@ -103,15 +103,15 @@ class ClickHouseStore:
     def _progress_of(self, batch: Batch) -> Progress:
         return self.progress([batch.partition]).get(batch.partition, Progress(batch.stream_id, 0, 0))
 
-    def _dropped(self, what: str) -> UnreachableError:
-        """The other insert that the server takes for the same may not be seen yet; or what it added was deleted."""
+    def _dropped_error(self, what: str) -> UnreachableError:
+        """Return the error for a dropped insert without effect: an insert with its token is not visible yet, or its rows were deleted."""
         fix = f"if somebody has deleted them: DROP TABLE {self._ready.progress}"
         return UnreachableError(
             f"the server drops {what} as repeated, and does not have them; {fix}", code="TG-STORE-UNREACHABLE", where=self.name
         )
 
-    def _refusals(self, statements: BatchStatements, table: pa.Table, words: str) -> RowsRefused:
-        """Return which rows the server refuses: it is asked with a table like the other one that keeps nothing."""
+    def _refusals(self, statements: BatchStatements, table: pa.Table, message: str) -> RowsRefused:
+        """Find the rows that the server refuses, by inserting into a temporary table with the same columns that keeps nothing."""
         session = name = f"tidegate_check_{secrets.token_hex(8)}"
         rows = statements.batch.rows
 
@@ -125,25 +125,25 @@ class ClickHouseStore:
             return None
 
         self._client.execute(f"CREATE TEMPORARY TABLE {name} AS {statements.target.table} ENGINE = Null", session)
-        found = find_refusals(rows, attempt)
+        refusals = find_refusals(rows, attempt)
         self._client.execute(f"DROP TABLE {name}", session)
-        if not found:
+        if not refusals:
             fix = "look at what depends on the table, such as its materialized views"
-            raise self._client.error(f"refused together, but not one by one: {words}", fix)
-        return RowsRefused(found)
+            raise self._client.error(f"refused together, but not one by one: {message}", fix)
+        return RowsRefused(refusals)
 
 
 def typed_columns(rows: Rows, context: StoreContext) -> pa.Table:
-    """Return results as they are sent: their columns as c0, c1, ..., their numbers as seq. Raises RowsRefused."""
+    """Return results as they are sent: their columns as c0, c1, ..., their positions as seq. Raises RowsRefused."""
     typed = make_typed_table(rows, context.columns)
     for field in typed.schema:
         if pa.types.is_timestamp(field.type):
-            _refuse_unshown(rows, field.name, typed.column(field.name).cast(pa.int64()))
+            _refuse_out_of_range(rows, field.name, typed.column(field.name).cast(pa.int64()))
     return typed.rename_columns([f"c{number}" for number in range(typed.num_columns)]).append_column("seq", pa.array(rows.position))
 
 
-def _refuse_unshown(rows: Rows, name: str, us: pa.ChunkedArray) -> None:
-    outside = pc.fill_null(pc.or_(pc.less(us, _TIME_MIN_US), pc.greater(us, _TIME_MAX_US)), False)
-    if pc.any(outside).as_py():
-        places = rows.position[outside.to_numpy()].tolist()
-        raise RowsRefused([Refusal(place, f"column {name}: DateTime64 holds the years 1900 to 2299") for place in places])
+def _refuse_out_of_range(rows: Rows, name: str, us: pa.ChunkedArray) -> None:
+    is_outside = pc.fill_null(pc.or_(pc.less(us, _TIME_MIN_US), pc.greater(us, _TIME_MAX_US)), False)
+    if pc.any(is_outside).as_py():
+        positions = rows.position[is_outside.to_numpy()].tolist()
+        raise RowsRefused([Refusal(position, f"column {name}: DateTime64 holds the years 1900 to 2299") for position in positions])

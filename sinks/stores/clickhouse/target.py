@@ -1,8 +1,8 @@
 """
-The table that gets the results, and the one beside it that has their progress: names and columns, and whether they fit the query.
+The table for the results and the table of their progress: names and columns, and whether they fit the query.
 
-Law: a table that is there is only changed if ``schema_evolution`` says so, and then only by columns added at its end. A column's type holds
-each value of its kind exactly, or refuses it: no value is rounded.
+Law: an existing table is only changed if ``schema_evolution`` says so, and then only by columns added at its end. The type of a column
+holds each value of its kind exactly, or refuses it: no value is rounded.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
 # The columns that say which result a row is.
 TOPIC_ID, PARTITION, SEQ = "_topic_id", "_partition", "_seq"
 _PLACE = {TOPIC_ID: "LowCardinality(String)", PARTITION: "Int32", SEQ: "Int64"}
-# How many inserts the server must remember: so many there may be while one is under way.
+# How many inserts the server must remember: so many others may come while one is under way.
 _WINDOW = 10_000
 _PROGRESS_COMMENT = "tidegate "
-# The type of a column that is made, and of the values that are sent; records, arrays and what has no type of its own are JSON.
+# The types of the columns that a sink makes and of the values that it sends; any other kind (record, array, any) is sent as JSON text.
 MADE_AS = {"bit": "Bool", "bigint": "Int64", "float": "Float64", "datetime": "DateTime64(6, 'UTC')"}
 # The types that take values of a kind, without Nullable and LowCardinality.
 _TAKEN_BY = {
@@ -52,8 +52,9 @@ class TableColumn(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Target:
     """
-    The tables by their quoted names, and the columns of the query as the table has them. *epoch* is drawn when the table of progress is
-    made: whoever drops that table begins anew, also with tokens that the server has not seen.
+    The tables by their quoted names, and the query's columns with the types of the table. *epoch* is a random text, drawn when the table of
+    progress is made and part of every token: after that table is dropped, all results are copied again with tokens that the server has
+    not seen.
     """
 
     table: str
@@ -64,12 +65,12 @@ class Target:
 
 
 def quote(name: str) -> str:
-    """Return a name as a statement has it."""
+    """Return a name quoted for a statement."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def literal(text: str) -> str:
-    """Return a text as a statement has it."""
+    """Return a text as a literal of a statement."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -101,7 +102,6 @@ class _Finder:
             if self._progress_name in tables:
                 self._check_not_lost()
             if not may_change:
-                # Nothing to check: it will be made.
                 return Target(self._table, self._progress, self._as_made(), epoch, is_there=False)
             self._make_table()
             tables = self._read_tables()
@@ -116,7 +116,7 @@ class _Finder:
 
     def _make_progress(self) -> None:
         database = self._settings.database
-        # Looked for first: CREATE ... IF NOT EXISTS asks for the right to create all the same.
+        # Looked up first: CREATE ... IF NOT EXISTS needs the right to create even if the database exists.
         if not self._client.ask(f"SELECT 1 FROM system.databases WHERE name = {literal(database)}"):
             self._client.execute(f"CREATE DATABASE IF NOT EXISTS {quote(database)}")
         self._client.execute(
@@ -169,36 +169,36 @@ class _Finder:
             raise self._error(f"remembers {window} inserts, and must remember {_WINDOW:,}: else one may stand twice", fix)
 
     def _fit(self, *, may_change: bool) -> tuple[TableColumn, ...]:
-        there = self._read_columns()
+        existing = self._read_columns()
         wanted = {**{column.name: column.type for column in self._as_made()}, **_PLACE}
-        missing = [name for name in wanted if name not in there]
+        missing = [name for name in wanted if name not in existing]
         if missing:
             added = ", ".join(f"ADD COLUMN {quote(name)} {wanted[name]}" for name in missing)
             if self._settings.schema_evolution == "none":
                 fix = f'set schema_evolution = "add", or: ALTER TABLE {self._table} {added}'
                 raise self._error(f"has no column for {', '.join(missing)}", fix)
             if may_change:
-                # Another job may add it at the same time.
+                # Another job may add the same columns at the same time.
                 self._client.execute(f"ALTER TABLE {self._table} {added.replace('ADD COLUMN', 'ADD COLUMN IF NOT EXISTS')}")
-                there = self._read_columns()
+                existing = self._read_columns()
         for name, kind in [*self._columns, *((name, "") for name in _PLACE)]:
-            if name in there:
-                self._check_column(name, kind, *there[name])
-        return tuple(TableColumn(name, kind, there[name][0] if name in there else wanted[name]) for name, kind in self._columns)
+            if name in existing:
+                self._check_column(name, kind, *existing[name])
+        return tuple(TableColumn(name, kind, existing[name][0] if name in existing else wanted[name]) for name, kind in self._columns)
 
     def _read_columns(self) -> dict[str, tuple[str, str]]:
         place = f"database = {literal(self._settings.database)} AND table = {literal(self._name)}"
         found = self._client.ask(f"SELECT name, type, default_kind FROM system.columns WHERE {place}")
         return {name: (kind, default) for name, kind, default in found}
 
-    def _check_column(self, name: str, kind: str, there: str, default: str) -> None:
+    def _check_column(self, name: str, kind: str, existing: str, default: str) -> None:
         if default in ("MATERIALIZED", "ALIAS"):
             raise self._error(f"computes its column {name}, which is to be written", "give one of them another name")
-        taken, made, asked = _TAKEN_BY.get(kind, _TEXT), _made_type(kind), f"the query's is {kind}"
+        suitable, made, reason = _TAKEN_BY.get(kind, _TEXT), _made_type(kind), f"the query's is {kind}"
         if name in _PLACE:
-            taken, made, asked = plain_type(_PLACE[name]), _PLACE[name], "it says which result a row is"
-        if not re.fullmatch(taken, plain_type(there)):
-            raise self._error(f"has column {name} of type {there}, and {asked}", f"make the column {made}, or CAST in the query")
+            suitable, made, reason = plain_type(_PLACE[name]), _PLACE[name], "it says which result a row is"
+        if not re.fullmatch(suitable, plain_type(existing)):
+            raise self._error(f"has column {name} of type {existing}, and {reason}", f"make the column {made}, or CAST in the query")
 
     @property
     def _where(self) -> str:
@@ -209,7 +209,7 @@ class _Finder:
 
 
 def plain_type(kind: str) -> str:
-    """Return a type without what may be around it: whether it may be NULL, and how it is laid down."""
+    """Return a type without ``Nullable`` and ``LowCardinality`` around it."""
     while found := re.fullmatch(r"(?:Nullable|LowCardinality)\((.*)\)", kind):
         kind = found[1]
     return kind
@@ -220,5 +220,5 @@ def _made_type(kind: str) -> str:
 
 
 def _merge_tree_settings() -> str:
-    # What the server has acknowledged is on its disk.
+    # With fsync, acknowledged rows are on the server's disk.
     return f"non_replicated_deduplication_window = {_WINDOW}, fsync_after_insert = 1, fsync_part_directory = 1"

@@ -1,4 +1,4 @@
 """
-Delta Lake as a store: ``store`` writes, ``target`` knows the table's columns, ``failures`` tells what may be repeated.
-``sinks.stores.registry`` may enter; needs deltalake (``pip install 'tidegate[delta]'``).
+Delta Lake as a store: ``store`` writes, ``reading`` reads, ``target`` checks the table's columns, ``failures`` classifies errors.
+``sinks.stores.registry`` may import it; needs deltalake (``pip install 'tidegate[delta]'``).
 """

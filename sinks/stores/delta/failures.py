@@ -1,4 +1,4 @@
-"""Errors of delta-rs, told apart by :mod:`sinks.stores.object_store_errors`."""
+"""Errors of delta-rs, classified by :mod:`sinks.stores.object_store_errors`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sinks.stores.object_store_errors import translated
 
 @contextmanager
 def translate_errors(where: str) -> Iterator[None]:
-    """Raise errors of delta-rs as UnreachableError or StoreError; a commit that lost to another passes."""
+    """Raise errors of delta-rs as UnreachableError or StoreError, except that of a commit that lost to another one."""
     try:
         yield
     except CommitFailedError:

@@ -1,7 +1,7 @@
 """
-The rows of a Delta table.
+Reads the rows of a Delta table.
 
-Law: they are those of one version of the table, which has their progress too. An empty text in a column that parts the files reads as null.
+Law: rows and progress are those of one version of the table. In a column of ``partition_by`` an empty text is read as null.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DeltaReader(LakeReader):
         self._name, self._table = name, table
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        assert self._table is not None, "there is something to read"
+        assert self._table is not None, "only an existing table is read"
         with translate_errors(self._name):
             yield from (
                 self._table.to_pyarrow_dataset()

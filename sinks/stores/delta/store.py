@@ -1,11 +1,11 @@
 """
-Results as rows of a Delta Lake table, each once.
+Writes results as rows of a Delta Lake table, each once.
 
-Law: a batch and the progress of its partition are one commit. The commit carries the position behind the batch as the version of an
-application transaction, and the log offset as that of a second one. It is based on the version of the table in which the progress was read.
-delta-rs gives it up if a commit since then has moved the same transaction, or has changed the table's metadata; the table's log takes each
-version once. So of two writers one commits, and the other finds the batch done. The property ``tidegate.topic.NAME`` of the table holds
-the id of the stream; it is set once.
+Law: a batch and the progress of its partition are one commit. The commit has the position after the batch as the version of an application
+transaction, and the log offset as the version of a second one. It is based on the version of the table in which the progress was read.
+delta-rs gives it up if a commit since then has moved the same transactions or has changed the table's metadata, and the table's log takes
+each version once. So of two writers one commits, and the other finds the batch done. The property ``tidegate.topic.NAME`` of the table
+holds the id of the stream; it is set once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tidegate.fault_points import pause_at
 from tidegate.settings.kinds import reveal_properties
 from tidegate.settings.tables.stores.delta import DeltaSettings
 
-# Without retries a table that another writer has made meanwhile is never made a second time over it.
+# Without retries: a retry would make the table again over one that another writer has made meanwhile.
 _ONCE = CommitProperties(max_commit_retries=0)
-# The property of the table that holds the id of a topic begins with this.
+# The beginning of the table property that holds the id of a topic.
 _ID_PROPERTY = "tidegate.topic."
 
 
@@ -57,35 +57,32 @@ class DeltaStore:
                 find_missing(table, self._settings, self._context.columns)
 
     def prepare(self) -> None:
-        """Make the table, or what it lacks."""
+        """Make the table, or add what it lacks."""
         self._table = repeat_lost(self._prepare, CommitFailedError, self.name)
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
-        """Return the last transactions of the partitions."""
+        """Return the progress in the partitions' last transactions."""
         with translate_errors(self.name):
-            table = self._newest()
-            found = {partition: self._progress_in(table, partition) for partition in partitions}
-        return {partition: progress for partition, progress in found.items() if progress.position}
+            return self._progress_of(self._newest(), partitions)
 
     def write(self, batch: Batch) -> Progress:
         """Commit the rows with the progress."""
         return repeat_lost(partial(self._write, batch), CommitFailedError, self.name)
 
     def reader(self) -> DeltaReader:
-        """Return a reader of the table as it is now."""
+        """Return a reader of the newest version of the table."""
         with translate_errors(self.name):
             table = self._open()
             columns = self._context.columns
             if table is None:
                 return DeltaReader(self.name, None, columns, {}, is_shared=False)
             find_missing(table, self._settings, columns)
-            found = {partition: self._progress_in(table, partition) for partition in range(self._context.stream.partitions)}
+            progress = self._progress_of(table, range(self._context.stream.partitions))
             topics = [name for name in table.metadata().configuration if name.startswith(_ID_PROPERTY)]
-        progress = {partition: each for partition, each in found.items() if each.position}
         return DeltaReader(self.name, table, columns, progress, is_shared=len(topics) > 1)
 
     def close(self) -> None:
-        """Forget the table; the next call reads it anew."""
+        """Forget the table; the next call opens it again."""
         self._table = None
 
     def _open(self) -> DeltaTable | None:
@@ -117,13 +114,13 @@ class DeltaStore:
                 commit_properties=_ONCE,
             )
         except (DeltaError, OSError):
-            made = self._open()
-            if made is None:
+            made_by_other = self._open()
+            if made_by_other is None:
                 raise
-            return made
+            return made_by_other
 
     def _newest(self) -> DeltaTable:
-        """Return the table as it is now."""
+        """Return the table in its newest version."""
         if self._table is None:
             self.prepare()
         else:
@@ -132,12 +129,17 @@ class DeltaStore:
         return self._table
 
     def _app_ids(self, partition: int) -> tuple[str, str]:
+        """Return the names of the application transactions that hold a partition's position and log offset."""
         name = f"tidegate {self._context.stream.name} {partition}"
         return name, f"{name} offset"
 
     def _progress_in(self, table: DeltaTable, partition: int) -> Progress:
         position, offset = (table.transaction_version(name) or 0 for name in self._app_ids(partition))
         return Progress(table.metadata().configuration.get(self._id_property) or self._context.stream.id, position, offset)
+
+    def _progress_of(self, table: DeltaTable, partitions: Sequence[int]) -> dict[int, Progress]:
+        progress = {partition: self._progress_in(table, partition) for partition in partitions}
+        return {partition: reached for partition, reached in progress.items() if reached.position}
 
     def _write(self, batch: Batch) -> Progress:
         with translate_errors(self.name):

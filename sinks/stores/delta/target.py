@@ -1,4 +1,4 @@
-"""The columns of a Delta table, judged by :mod:`sinks.stores.table_columns`."""
+"""Checks the columns of a Delta table by :mod:`sinks.stores.table_columns`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sinks.stores.base import StoreError
 from sinks.stores.table_columns import TableColumn, TargetTable
 from tidegate.settings.tables.stores.delta import DeltaSettings
 
-# With it a table forgets transactions, and so how far it has come.
+# With this property a table forgets old transactions, and with them the progress.
 _FORGETS = "delta.setTransactionRetentionDuration"
 
 
@@ -29,8 +29,8 @@ def find_missing(table: DeltaTable, settings: DeltaSettings, columns: Sequence[C
         what = f"table {settings.path} forgets transactions ({_FORGETS}), and with them which results it has"
         raise StoreError(what, code="TG-STORE-REFUSED", where=settings.path, fix=fix)
     wanted = Schema.from_arrow(make_schema(columns)).fields
-    there = [_column_of(field) for field in table.schema().fields]
-    missing = target.find_missing(there, [_column_of(field) for field in wanted], may_add=settings.schema_evolution == "add")
+    existing = [_column_of(field) for field in table.schema().fields]
+    missing = target.find_missing(existing, [_column_of(field) for field in wanted], may_add=settings.schema_evolution == "add")
     return [field for field in wanted if field.name in missing]
 
 

@@ -1,4 +1,4 @@
 """
-An HTTP receiver as a store, by Standard Webhooks: ``store`` sends, ``request`` signs and judges, ``progress`` notes in Redis how far
-the receiver is. ``sinks.stores.registry`` may enter.
+An HTTP receiver as a store, by Standard Webhooks: ``store`` sends batches, ``request`` signs and sends one request, ``progress`` keeps the
+progress in Redis. ``sinks.stores.registry`` may import it.
 """

@@ -1,8 +1,8 @@
 """
-How far an HTTP receiver is: it cannot say so itself, so the project's Redis does.
+The progress of an HTTP receiver, kept in the project's Redis because the receiver cannot keep it.
 
-Law: a :class:`Standing` is replaced by compare-and-set only, so of two writers one finds what the other has noted. If Redis loses what it
-has acknowledged, results are sent again, never left out: a reader goes on from an older position.
+Law: a :class:`Standing` is replaced by compare-and-set only, so of two writers one finds the note of the other. If Redis loses acknowledged
+writes, results are sent again and none is left out: the copier continues from an older position.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sinks.stores.base import Progress, Stream
 from tidegate.redis_client import connect, translate_errors
 from tidegate.settings.tables.redis import RedisSettings
 
-# Replaces field ARGV[1] if it is ARGV[2] (empty: missing) by ARGV[3]; returns what stands there then.
+# Replaces field ARGV[1] by ARGV[3] if its value is ARGV[2] (empty: no field); returns the value after that.
 _SWAP = """
 local old = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if old ~= ARGV[2] then return old end
@@ -29,11 +29,11 @@ return ARGV[3]
 
 class Standing(NamedTuple):
     """
-    A partition's progress, and how the batch that begins there is sent: whole, or, once the receiver has refused it whole, row by row.
+    A partition's progress, and how the batch that begins there is sent: whole or, after the receiver has refused it, row by row.
 
     Args:
-        end: Where the batch ends that may have been sent; None: nothing was sent from here on.
-        is_split: Whether its rows go one by one; noted before the first does, and kept until all have.
+        end: The end of the batch that may have been sent; None: no later row was sent.
+        is_split: Whether the rows of the batch are sent one by one; noted before the first of them is sent.
     """
 
     stream_id: str
@@ -52,7 +52,7 @@ class Standings:
 
     def __init__(self, settings: RedisSettings, output: str, url: str, stream: Stream) -> None:
         self._settings, self._stream = settings, stream
-        # The URL may hold a token: its digest tells receivers apart as well.
+        # A digest, because the URL may hold a token.
         receiver = hashlib.sha256(url.encode()).hexdigest()[:16]
         self.key = f"tidegate:{{{stream.name}}}:http:{output}:{receiver}"
         self._client: redis.Redis | None = None
@@ -67,19 +67,19 @@ class Standings:
         """Return the standings of partitions, without those of which nothing has been sent."""
         client = self.connect()
         with translate_errors(self._settings.address):
-            found: Any = client.hmget(self.key, [str(partition) for partition in partitions])
-        return {partition: _parse(text) for partition, text in zip(partitions, found, strict=True) if text}
+            texts: Any = client.hmget(self.key, [str(partition) for partition in partitions])
+        return {partition: _parse(text) for partition, text in zip(partitions, texts, strict=True) if text}
 
     def swap(self, partition: int, old: Standing | None, new: Standing) -> Standing:
-        """Replace *old* (None: nothing yet) by *new*; return what stands then, *new* or what somebody else has noted."""
+        """Replace *old* (None: none yet) by *new*; return the standing after that: *new*, or that of another writer."""
         client = self.connect()
         texts = ["" if old is None else json.dumps(old), json.dumps(new)]
         with translate_errors(self._settings.address):
-            found: Any = client.eval(_SWAP, 1, self.key, str(partition), *texts)
-        return _parse(found)
+            stored: Any = client.eval(_SWAP, 1, self.key, str(partition), *texts)
+        return _parse(stored)
 
     def close(self) -> None:
-        """Disconnect; the next call connects anew."""
+        """Disconnect; the next call connects again."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -1,7 +1,7 @@
 """
 One request by Standard Webhooks.
 
-Law: the id of a request follows from what it holds, so it is equal in every retry, and two requests with the same id hold the same rows.
+Law: the id of a request follows from its rows: it is the same in every retry, and requests with the same id have the same rows.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from sinks.stores.http_line import HttpLine, read_answer
+from sinks.stores.http_connection import HttpConnection, read_answer
 from tidegate.settings.tables.stores.http import HttpSettings
 
 
 class BodyRefused(Exception):
-    """The receiver does not take the rows of a request; the text has its words."""
+    """The receiver does not take the rows of a request; the text is its message."""
 
 
 def request_id(stream_id: str, partition: int, start: int, end: int) -> str:
@@ -39,21 +39,21 @@ def sign(secret: str, message_id: str, at_s: int, body: bytes) -> Mapping[str, s
 
 
 class Receiver:
-    """The line to one receiver; ``name`` is its address without what may be secret."""
+    """One receiver; ``name`` is its address without the parts that may be secret."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._secret = settings.secret.get_secret_value()
-        self._line = HttpLine(settings, "http", "the receiver")
-        self.name, self.connect, self.close = self._line.name, self._line.connect, self._line.close
+        self._connection = HttpConnection(settings, "http", "the receiver")
+        self.name, self.connect, self.close = self._connection.name, self._connection.connect, self._connection.close
 
     def send(self, message_id: str, at_s: int, body: bytes) -> None:
         """
-        Send one request; return once the receiver has taken it. Raises BodyRefused: it does not take these rows; StoreError: it takes
-        nothing from us; UnreachableError (TryLater): it did not answer, or not for good.
+        Send one request; return once the receiver has taken it. Raises BodyRefused: it does not take these rows; StoreError: it takes no
+        request with these settings; UnreachableError: it did not answer; TryLater: it asks to try again.
         """
         headers = {"content-type": "application/json", **sign(self._secret, message_id, at_s, body)}
-        with self._line.post(body, headers) as response:
+        with self._connection.post(body, headers) as response:
             answer = read_answer(response)
-        self._line.judge(answer, at_s)
+        self._connection.judge(answer, at_s)
         if answer.status >= 300:
-            raise BodyRefused(answer.words)
+            raise BodyRefused(answer.message)

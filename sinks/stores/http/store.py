@@ -1,10 +1,10 @@
 """
-Results as signed requests to an HTTP receiver, by Standard Webhooks.
+Sends results as signed requests to an HTTP receiver, by Standard Webhooks.
 
-Law: each result is sent at least once, and requests with one webhook-id hold the same rows; so a receiver that remembers webhook-ids has
-each result once. The end of a batch is noted in Redis before it is sent, and a batch that may have been sent is repeated with just these
-bounds, thus with the same id. A batch that the receiver refuses goes row by row, which is noted as well before the first of them is sent:
-from then on it never goes whole.
+Law: each result is sent at least once, and requests with one webhook-id have the same rows; so a receiver that remembers webhook-ids has
+each result once. The end of a batch is noted in Redis before the batch is sent, and a batch that may have been sent is repeated with
+exactly these bounds, thus with the same id. A batch that the receiver refuses is sent row by row. That is noted too, before the first row
+is sent; from then on the batch is never sent whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class HttpStore:
         self._settings, self._stream = settings, context.stream
         self._receiver = Receiver(settings)
         self._standings = Standings(context.redis, context.output, settings.url.get_secret_value(), context.stream)
-        # (partition, position) of the rows of a split batch that the receiver has taken on this line: they need not go again.
+        # (partition, position) of the rows of a split batch that the receiver has taken: the next attempt leaves them out.
         self._taken: set[tuple[int, int]] = set()
 
     @property
@@ -34,7 +34,7 @@ class HttpStore:
         return self._receiver.name
 
     def check(self) -> None:
-        """Check the certificate files: nobody can ask a receiver what it would take."""
+        """Check the certificate files. A receiver cannot be asked what it would take."""
         self._receiver.connect()
 
     def prepare(self) -> None:
@@ -43,7 +43,7 @@ class HttpStore:
         self._standings.connect()
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
-        """Return what Redis knows."""
+        """Return the progress in Redis."""
         return {partition: standing.progress for partition, standing in self._standings.read(partitions).items()}
 
     def write(self, batch: Batch) -> Progress:
@@ -72,7 +72,7 @@ class HttpStore:
         self._taken.clear()
 
     def _send(self, batch: Batch, standing: Standing) -> Standing:
-        """Send the rows, whole or one by one; return the standing after it. Raises RowsRefused."""
+        """Send the rows, whole or one by one; return the standing after that. Raises RowsRefused."""
         if not standing.is_split:
             try:
                 if len(batch.rows):
@@ -82,7 +82,7 @@ class HttpStore:
                 if batch.end - batch.start == 1:
                     raise RowsRefused([Refusal(batch.start, str(refused))]) from None
             standing = self._standings.swap(batch.partition, standing, standing._replace(is_split=True))
-        # Somebody else may have got the batch through meanwhile.
+        # If it is not split, another writer has moved the standing, and write() returns that one's progress.
         if standing.is_split:
             self._send_one_by_one(batch)
         return standing

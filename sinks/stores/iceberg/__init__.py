@@ -1,5 +1,5 @@
 """
-Iceberg as a store: ``store`` writes, ``reading`` reads what stands, ``target`` knows the table's columns, ``progress`` finds how far the
-table is, ``failures`` tells what may be repeated, ``rest_line`` how long a REST catalog may take. ``sinks.stores.registry`` may enter;
-needs pyiceberg (``pip install 'tidegate[iceberg]'``).
+Iceberg as a store: ``store`` writes, ``reading`` reads, ``target`` checks the table's columns, ``progress`` finds the table's progress,
+``failures`` classifies errors, ``rest_timeouts`` limits the time of REST catalogs. ``sinks.stores.registry`` may import it; needs pyiceberg
+(``pip install 'tidegate[iceberg]'``).
 """

@@ -1,4 +1,4 @@
-"""Errors of pyiceberg and its catalogs, told apart by :mod:`sinks.stores.object_store_errors`."""
+"""Errors of pyiceberg and its catalogs, classified by :mod:`sinks.stores.object_store_errors`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
 from sinks.stores.object_store_errors import translated
 
-# Only the user can mend them. An ImportError is a client that the catalog or the object store needs.
+# Errors that only the user can mend. ImportError: the catalog or the object store needs a client that is not installed.
 _USERS = (
     BadRequestError,
     ForbiddenError,
@@ -38,7 +38,7 @@ _USERS = (
     UnauthorizedError,
     ValidationError,
 )
-# They may pass: the table or its namespace is just being made, or taken away.
+# Errors that may pass, for example because the table or its namespace is just being made or dropped.
 _OTHERS = (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
@@ -50,8 +50,8 @@ _OTHERS = (
     ValidationException,
     ValueError,
 )
-# What a ValueError says if the settings of the catalog are to blame.
-_SETTINGS_WORDS = (
+# Texts of a ValueError that is about the settings of the catalog.
+_SETTINGS_TEXTS = (
     "URI missing",
     "is not a valid CatalogType",
     "Could not infer the catalog type",
@@ -62,11 +62,11 @@ _SETTINGS_WORDS = (
 
 @contextmanager
 def translate_errors(where: str) -> Iterator[None]:
-    """Raise errors of pyiceberg as UnreachableError or StoreError; a commit that lost to another (CommitFailedException) passes."""
+    """Raise errors of pyiceberg as UnreachableError or StoreError, except CommitFailedException: a commit that lost to another one."""
     try:
         yield
     except CommitFailedException:
         raise
     except (*_USERS, *_OTHERS) as error:
-        is_users = isinstance(error, _USERS) or any(words in str(error) for words in _SETTINGS_WORDS)
+        is_users = isinstance(error, _USERS) or any(text in str(error) for text in _SETTINGS_TEXTS)
         raise translated(error, "Iceberg", where, is_users=is_users) from None

@@ -1,9 +1,9 @@
 """
-How far an Iceberg table is: each snapshot that a sink makes names, in its summary, the topic, its id, and the progress of all partitions.
+The progress of an Iceberg table. Each snapshot of a sink has it in its summary: the topic, its id, and the progress of all partitions.
 
-Law: the progress is that of the newest snapshot, among the current one and those before it, that names the topic. So a rollback takes rows
-and progress back together, and snapshots of other programs do not matter. A property of the table, set by the same commit, holds it too:
-it counts if no snapshot of ours is left, because they have expired.
+Law: of the current snapshot and its ancestors the newest one that names the topic has the progress. So a rollback takes rows and progress
+back together, and snapshots of other programs do not matter. The same commit writes the progress into a property of the table, which counts
+if all snapshots that name the topic have expired.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEY = "tidegate.topic."
 
 
 class TableProgress(NamedTuple):
-    """The id of the stream whose results stand, and for each partition the position and the log offset behind them."""
+    """The id of the stream, and for each partition the position and the log offset after its results."""
 
     stream_id: str
     partitions: Mapping[int, tuple[int, int]]
@@ -29,11 +29,11 @@ class TableProgress(NamedTuple):
         return Progress(self.stream_id, *self.partitions.get(partition, (0, 0)))
 
     def after(self, batch: Batch) -> TableProgress:
-        """Return the progress once *batch* stands."""
+        """Return the progress after *batch*."""
         return TableProgress(self.stream_id, {**self.partitions, batch.partition: (batch.end, batch.offset)})
 
     def as_property(self, stream: Stream) -> dict[str, str]:
-        """Return it as a snapshot's summary and the table's properties have it."""
+        """Return the entry for a snapshot's summary and the table's properties."""
         return {f"{_KEY}{stream.name}": json.dumps({"id": self.stream_id, "partitions": self.partitions})}
 
 
@@ -43,19 +43,19 @@ def read_progress(table: Table, stream: Stream) -> TableProgress:
     texts = {snapshot.snapshot_id: snapshot.summary.additional_properties.get(key) for snapshot in table.snapshots() if snapshot.summary}
     parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in table.snapshots()}
     current = table.current_snapshot()
-    number = None if current is None else current.snapshot_id
-    while number is not None:
-        if text := texts.get(number):
+    snapshot_id = None if current is None else current.snapshot_id
+    while snapshot_id is not None:
+        if text := texts.get(snapshot_id):
             return _parse(text)
-        number = parents.get(number)
-    # Without any of ours left they have expired. Else the table was emptied, by a replacement that keeps older snapshots.
+        snapshot_id = parents.get(snapshot_id)
+    # If other snapshots still name the topic, the table was replaced by an empty one, so it has no results.
     if not any(texts.values()) and (text := table.properties.get(key)):
         return _parse(text)
     return TableProgress(stream.id, {})
 
 
 def is_shared(table: Table, stream: Stream) -> bool:
-    """Return whether results of another topic stand in the table too, by its properties and snapshots."""
+    """Return whether the table has results of another topic too, by its properties and snapshots."""
     summaries = (snapshot.summary.additional_properties for snapshot in table.snapshots() if snapshot.summary)
     names = [*table.properties, *(name for summary in summaries for name in summary)]
     return any(name.startswith(_KEY) and name != f"{_KEY}{stream.name}" for name in names)

@@ -1,4 +1,4 @@
-"""The rows of an Iceberg table: those of one snapshot, which has their progress too."""
+"""Reads the rows of an Iceberg table: those of one snapshot, which also has their progress."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class IcebergReader(LakeReader):
         if table is None:
             super().__init__(context.columns, None, Standing({}))
             return
-        stands = read_progress(table, context.stream)
-        progress = {partition: stands.of(partition) for partition in stands.partitions}
+        table_progress = read_progress(table, context.stream)
+        progress = {partition: table_progress.of(partition) for partition in table_progress.partitions}
         super().__init__(context.columns, table.schema().as_arrow(), Standing(progress, is_shared(table, context.stream)))
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        assert self._table is not None, "there is something to read"
+        assert self._table is not None, "only an existing table is read"
         with translate_errors(self._name):
             scan = self._table.scan(selected_fields=tuple(names))
             reading = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
-            # One file at a time: asked for all, the client reads on ahead, as much as there is.
+            # One file at a time: for all files together the client would read ahead without a limit.
             for file in scan.plan_files():
                 yield from reading.to_record_batches([file])

@@ -1,9 +1,9 @@
 """
-Results as rows of an Iceberg table, each once.
+Writes results as rows of an Iceberg table, each once.
 
-Law: a batch and the progress of its partition are one commit, based on the snapshot in which the progress was read: the catalog refuses it
-if the table has another current snapshot by then. So of two writers one commits, and the other looks again and finds the batch done. A
-commit whose answer is lost is never sent again: its progress is looked for first.
+Law: a batch and the progress of its partition are one commit, based on the snapshot in which the progress was read. The catalog refuses the
+commit if the table has another current snapshot by then. So of two writers one commits; the other reads the progress again and finds the
+batch done. A commit whose answer is lost is not sent again before its progress was looked up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sinks.stores.base import Batch, Progress, StoreContext
 from sinks.stores.iceberg.failures import translate_errors
 from sinks.stores.iceberg.progress import TableProgress, read_progress
 from sinks.stores.iceberg.reading import IcebergReader
-from sinks.stores.iceberg.rest_line import give_up_waiting
+from sinks.stores.iceberg.rest_timeouts import limit_rest_requests
 from sinks.stores.iceberg.target import check_new, find_missing, make_layout
 from sinks.stores.object_store_errors import repeat_lost
 from sinks.stores.table_columns import fit_rows
@@ -29,7 +29,7 @@ from tidegate.fault_points import pause_at
 from tidegate.settings.kinds import reveal_properties
 from tidegate.settings.tables.stores.iceberg import IcebergSettings
 
-# A commit that lost to another one waits up to so long at first.
+# How long a commit that lost to another one waits at most before its first repetition, seconds.
 _PAUSE_S = 0.05
 
 
@@ -47,27 +47,27 @@ class IcebergStore:
 
     def check(self) -> None:
         """Compare the table's columns with the query's; nothing is changed."""
-        if self._look() is None:
+        if self._find_without_making() is None:
             check_new(self._settings, self._context.columns)
 
     def prepare(self) -> None:
-        """Make the table, or what it lacks."""
+        """Make the table, or add what it lacks."""
         repeat_lost(self._prepare, CommitFailedException, self.name)
         self._is_ready = True
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
-        """Return what the current snapshot says of the partitions."""
+        """Return the progress in the current snapshot."""
         with translate_errors(self.name):
-            stands = read_progress(self._newest(), self._context.stream)
-        return {partition: stands.of(partition) for partition in partitions if partition in stands.partitions}
+            progress = read_progress(self._newest(), self._context.stream)
+        return {partition: progress.of(partition) for partition in partitions if partition in progress.partitions}
 
     def write(self, batch: Batch) -> Progress:
         """Commit the rows with the progress."""
         return repeat_lost(partial(self._write, batch), CommitFailedException, self.name, _PAUSE_S)
 
     def reader(self) -> IcebergReader:
-        """Return a reader of the table as it is now."""
-        return IcebergReader(self.name, self._look(), self._context)
+        """Return a reader of the current snapshot."""
+        return IcebergReader(self.name, self._find_without_making(), self._context)
 
     def close(self) -> None:
         """Disconnect from the catalog; the next call connects anew."""
@@ -76,7 +76,7 @@ class IcebergStore:
             self._catalog, self._is_ready = None, False
 
     def _load_catalog(self, **more: str) -> Catalog:
-        give_up_waiting()
+        limit_rest_requests()
         return load_catalog(self._settings.catalog_name, **{**reveal_properties(self._settings.catalog), **more})
 
     def _connect(self) -> Catalog:
@@ -84,16 +84,16 @@ class IcebergStore:
             self._catalog = self._load_catalog()
         return self._catalog
 
-    def _look(self) -> Table | None:
-        """Return the table if it is there and fits, without making anything."""
+    def _find_without_making(self) -> Table | None:
+        """Return the table, None if there is none, without making anything. Raises StoreError: the table does not fit the query."""
         with translate_errors(self.name):
-            # Else the client makes the tables of an SQL catalog at once.
+            # Without this property the client makes the tables of an SQL catalog at once.
             catalog = self._load_catalog(init_catalog_tables="false")
             try:
                 table = self._find(catalog)
             except (OperationalError, ProgrammingError) as error:
-                # The catalog has no tables yet; whatever else it is is found when the job prepares the table.
-                if not any(word in str(error) for word in ("no such table", "UndefinedTable")):
+                # An SQL catalog without tables is empty.
+                if not any(text in str(error) for text in ("no such table", "UndefinedTable")):
                     raise
                 table = None
             finally:
@@ -130,7 +130,7 @@ class IcebergStore:
             return catalog.load_table(self._settings.table)
 
     def _newest(self) -> Table:
-        """Return the table as it is now."""
+        """Return the table with its current snapshot."""
         if not self._is_ready:
             self.prepare()
         return self._connect().load_table(self._settings.table)
@@ -138,23 +138,23 @@ class IcebergStore:
     def _write(self, batch: Batch) -> Progress:
         with translate_errors(self.name):
             table = self._newest()
-            stands = read_progress(table, self._context.stream)
-            before = stands.of(batch.partition)
+            progress = read_progress(table, self._context.stream)
+            before = progress.of(batch.partition)
             if before[:2] != (batch.stream_id, batch.start):
                 return before
-            self._commit(table, batch, stands.after(batch))
+            self._commit(table, batch, progress.after(batch))
         return batch.progress
 
     def _commit(self, table: Table, batch: Batch, progress: TableProgress) -> None:
         schema = table.schema().as_arrow()
         rows = fit_rows(schema, batch.rows, make_typed_table(batch.rows, self._context.columns)).cast(schema)
-        stands = progress.as_property(self._context.stream)
-        # The client would repeat a commit that another one has overtaken, on the new snapshot, and so double the rows. It asks the copy
-        # of the metadata that it holds whether it may; the table itself keeps its properties.
-        once = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
-        table.metadata = table.metadata.model_copy(update={"properties": once})
+        entry = progress.as_property(self._context.stream)
+        # The client would repeat a commit that lost to another one on the new snapshot, and so double the rows. It takes the number of
+        # retries from its copy of the metadata, which is changed here; the table keeps its properties.
+        without_retries = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+        table.metadata = table.metadata.model_copy(update={"properties": without_retries})
         with table.transaction() as commit:
-            commit.append(rows, snapshot_properties=stands)
-            commit.set_properties(stands)
+            commit.append(rows, snapshot_properties=entry)
+            commit.set_properties(entry)
             pause_at("rows sent")
         pause_at("progress sent")

@@ -1,4 +1,4 @@
-"""The columns of an Iceberg table, judged by :mod:`sinks.stores.table_columns`."""
+"""Checks the columns of an Iceberg table by :mod:`sinks.stores.table_columns`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES: Mapping[pa.DataType, PrimitiveType] = {
     pa.timestamp("us", tz="UTC"): TimestamptzType(),
     pa.string(): StringType(),
 }
-# Numbers of partition fields begin here, by the format.
+# The format numbers partition fields from here.
 _PARTITION_ID = 1_000
 
 
@@ -43,9 +43,9 @@ def find_missing(table: Table, settings: IcebergSettings, columns: Sequence[Colu
     ]
     target.check_partitions(parted, settings.partition_by)
     wanted = types_of(columns)
-    there = [TableColumn(field.name, str(field.field_type), not field.required) for field in schema.fields]
+    existing = [TableColumn(field.name, str(field.field_type), not field.required) for field in schema.fields]
     query = [TableColumn(name, str(kind)) for name, kind in wanted.items()]
-    missing = target.find_missing(there, query, may_add=settings.schema_evolution == "add")
+    missing = target.find_missing(existing, query, may_add=settings.schema_evolution == "add")
     return {name: wanted[name] for name in missing}
 
 
@@ -55,7 +55,7 @@ def check_new(settings: IcebergSettings, columns: Sequence[Column]) -> None:
 
 
 def make_layout(settings: IcebergSettings, columns: Sequence[Column]) -> tuple[Schema, PartitionSpec]:
-    """Return schema and partitions of a table that is made."""
+    """Return schema and partitioning of a new table."""
     numbers = {name: number for number, (name, _) in enumerate(columns, start=1)}
     fields = [NestedField(numbers[name], name, kind, required=False) for name, kind in types_of(columns).items()]
     parts = [

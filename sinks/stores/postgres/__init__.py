@@ -1,4 +1,4 @@
 """
-PostgreSQL as a store: ``store`` writes, ``target`` knows the table, ``failures`` tells what may be repeated. ``sinks.stores.registry``
-may enter; needs psycopg (``pip install 'tidegate[postgres]'``).
+PostgreSQL as a store: ``store`` writes, ``reading`` reads, ``target`` checks and makes the table, ``failures`` classifies errors.
+``sinks.stores.registry`` may import it; needs psycopg (``pip install 'tidegate[postgres]'``).
 """

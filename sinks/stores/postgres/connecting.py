@@ -1,8 +1,8 @@
 """
 Connections to a PostgreSQL server by its settings.
 
-Law: a server that went away without a word is missed after about 30 s; a session that was stopped in a transaction holds others up for a
-minute at most.
+Law: the loss of a server that goes silent is noticed after about 30 s. A session that stops within a transaction blocks others for a minute
+at most.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-from sinks.stores.postgres.failures import translate_errors, words_of
+from sinks.stores.postgres.failures import message_of, translate_errors
 from tidegate.settings.tables.postgres_server import PostgresServer
 
 _CONNECTION = {
@@ -27,15 +27,15 @@ _SESSION = "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = 
 
 
 def place_of(server: PostgresServer) -> str:
-    """Return host, port and database, as messages name them."""
+    """Return host, port and database for messages."""
     url = urlsplit(server.url.get_secret_value())
     return f"{url.hostname or ''}{f':{url.port}' if url.port else ''}{url.path}"
 
 
 def connect(server: PostgresServer, program: str, where: str) -> psycopg.Connection[Any]:
     """
-    Return a connection with autocommit; the server shows it as that of *program*. UnreachableError or StoreError, with *where*: there is
-    none.
+    Return a connection with autocommit; the server shows *program* as its name. Raises UnreachableError or StoreError with *where*: it
+    cannot be made.
     """
     files = {"sslrootcert": server.ca_file, "sslcert": server.certificate_file, "sslkey": server.key_file}
     options: dict[str, Any] = {**_CONNECTION, **{name: path for name, path in files.items() if path}, "application_name": program[:63]}
@@ -50,15 +50,15 @@ def connect(server: PostgresServer, program: str, where: str) -> psycopg.Connect
 
 
 class QueryRefused(Exception):
-    """The server does not take a query, in its words."""
+    """The server refuses a query; the text is its message."""
 
 
 def read_validity(
     connection: psycopg.Connection[Any], query: str, valid_from: str, valid_until: str | None, where: str
 ) -> list[tuple[int, int | None, str]]:
     """
-    Return the rows of a query, each as JSON, with the seconds since 1970, rounded up, from which on and until which it is valid (None: for
-    ever); always in the same order. Raises QueryRefused; UnreachableError: the server does not answer.
+    Return the rows of a query, always in the same order: each as the seconds since 1970, rounded up, from which on and until which the row
+    is valid (None: for ever), and the row as JSON. Raises QueryRefused; UnreachableError: the server does not answer.
     """
     instants = [
         sql.SQL("CASE WHEN isfinite(found.{0}) THEN ceil(extract(epoch FROM found.{0}))::bigint END").format(sql.Identifier(column))
@@ -78,4 +78,4 @@ def read_validity(
         if error.sqlstate is None or error.sqlstate[:2] in ("08", "57", "53", "40"):
             with translate_errors(where):
                 raise
-        raise QueryRefused(words_of(error)) from None
+        raise QueryRefused(message_of(error)) from None

@@ -1,8 +1,9 @@
 """
-The rows of a PostgreSQL table, and results as that table keeps them.
+Reads the rows of a PostgreSQL table, and converts results to the form in which the table keeps them.
 
-Law: rows and progress are those of one snapshot. A column of the type that would be made for the query's is compared by its values. Of any
-other type the server's text counts: it reads what a sink would have sent as that type, in a query that writes nothing.
+Law: rows and progress are those of one snapshot. A column of the type that a sink would make for the query's column is compared by its
+values. A column of any other type is compared by the server's text: the server converts the values of the results to that type, in a query
+that writes nothing.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from psycopg import sql
 
 from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import Progress, Rows, RowsRefused, StoreError, Stream, find_refusals
-from sinks.stores.postgres.failures import is_about_rows, translate_errors, words_of
+from sinks.stores.postgres.failures import is_about_rows, message_of, translate_errors
 from sinks.stores.postgres.target import MADE_AS, PROGRESS_TABLE, Target
 from sinks.stores.reading import Keeps, Standing
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 
 _PIECE_BYTES = 4 * 2**20
-# As which type a number or a text may be kept without changing it, beside the type that is made.
+# Further column types that keep a number or a text unchanged, beside the type that a sink makes.
 _SAME_AS = {"bigint": {"integer", "smallint"}, "nvarchar(max)": {"character varying"}}
-# Rows and results must be told in the same words, whatever the settings of server and role.
-_WORDS = (
+# Rows and results must become text in the same format, whatever the settings of server and role.
+_TEXT_FORMATS = (
     "SET LOCAL TIME ZONE 'UTC'; SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL extra_float_digits = 1; SET LOCAL intervalstyle = 'postgres'"
 )
 _TYPES = (
@@ -51,7 +52,7 @@ class PostgresReader:
     ) -> None:
         self._connection, self._target, self._columns, self._stream, self._where = connection, target, columns, stream, where
         self.keeps: Keeps = "all" if settings.mode == "append" else "first" if settings.mode == "insert" else "last"
-        names = {there: name for (name, _), there in zip(columns, target.columns, strict=True)}
+        names = {target_column: name for (name, _), target_column in zip(columns, target.columns, strict=True)}
         self.key = tuple(names.get(column, column) for column in target.primary_key)
         if set(self.key) - {name for name, _ in columns}:
             what = "the query does not have all columns of primary_key, so nothing tells which results became which rows"
@@ -59,14 +60,14 @@ class PostgresReader:
         with translate_errors(where):
             self._is_there = self._has_relation(target.name.identifier)
             types = dict(connection.execute(_TYPES, [self._text(target.name.identifier)]).fetchall()) if self._is_there else {}
-        # By column of the query: the type of the table's column, where the server's text counts.
-        self._told = {
-            name: types[there]
-            for (name, kind), there in zip(columns, target.columns, strict=True)
-            if there in types and types[there] not in {MADE_AS.get(kind), *_SAME_AS.get(kind, ())}
+        # The columns of the query that are compared by the server's text, with the types of the table's columns.
+        self._text_types = {
+            name: types[target_column]
+            for (name, kind), target_column in zip(columns, target.columns, strict=True)
+            if target_column in types and types[target_column] not in {MADE_AS.get(kind), *_SAME_AS.get(kind, ())}
         }
         self._schema = pa.schema(
-            [pa.field(field.name, pa.string()) if field.name in self._told else field for field in make_schema(columns)]
+            [pa.field(field.name, pa.string()) if field.name in self._text_types else field for field in make_schema(columns)]
         )
 
     def read(self, accept: Callable[[pa.Table], None]) -> Standing:
@@ -75,7 +76,7 @@ class PostgresReader:
             return Standing({})
         with translate_errors(self._where), self._connection.transaction():
             self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            self._connection.execute(_WORDS)
+            self._connection.execute(_TEXT_FORMATS)
             standing = self._read_standing()
             for piece in self._read_pieces():
                 for table in self._parse(piece):
@@ -85,11 +86,11 @@ class PostgresReader:
     def keep(self, rows: Rows, partition: int) -> pa.Table:
         """See :meth:`sinks.stores.reading.StoreReader.keep`."""
         typed = make_typed_table(rows, self._columns)
-        for name, kind in self._told.items():
+        for name, kind in self._text_types.items():
             sent = typed.column(name).cast(pa.string()).to_pylist()
             try:
                 with translate_errors(self._where):
-                    kept = self._retell(sent, kind)
+                    kept = self._convert_texts(sent, kind)
             except psycopg.Error:
                 raise RowsRefused(find_refusals(rows, partial(self._why_wrong, name, kind))) from None
             typed = typed.set_column(typed.column_names.index(name), name, pa.array(kept, pa.string()))
@@ -100,15 +101,15 @@ class PostgresReader:
         if not self._has_relation(table):
             return Standing({})
         query = sql.SQL("SELECT topic, partition, topic_id, position, log_offset FROM {} WHERE table_name = %s").format(table)
-        found = self._connection.execute(query, [self._target.name.table]).fetchall()
-        progress = {partition: Progress(*rest) for topic, partition, *rest in found if topic == self._stream.name}
-        return Standing(progress, is_shared=any(topic != self._stream.name for topic, *_ in found))
+        stored = self._connection.execute(query, [self._target.name.table]).fetchall()
+        progress = {partition: Progress(*rest) for topic, partition, *rest in stored if topic == self._stream.name}
+        return Standing(progress, is_shared=any(topic != self._stream.name for topic, *_ in stored))
 
     def _read_pieces(self) -> Iterator[bytes]:
         """Yield the rows as CSV, whole rows each time."""
         chosen = [
-            sql.SQL("{}::text" if name in self._told else "{}").format(sql.Identifier(there))
-            for (name, _), there in zip(self._columns, self._target.columns, strict=True)
+            sql.SQL("{}::text" if name in self._text_types else "{}").format(sql.Identifier(target_column))
+            for (name, _), target_column in zip(self._columns, self._target.columns, strict=True)
         ]
         statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)")
         lines, size = [], 0
@@ -130,14 +131,14 @@ class PostgresReader:
         try:
             yield self._read_csv(piece, self._schema)
         except pa.ArrowException:
-            # A value that no result can have, such as the time 'infinity': the row is told as text.
+            # A value that no result can have, such as the time 'infinity': its row stays text.
             texts = self._read_csv(piece, pa.schema([pa.field(name, pa.string()) for name in self._schema.names]))
             for row in range(len(texts)):
-                one = texts.slice(row, 1)
+                single = texts.slice(row, 1)
                 try:
-                    yield pa.table([_typed(one.column(field.name), field.type) for field in self._schema], schema=self._schema)
+                    yield pa.table([_typed(single.column(field.name), field.type) for field in self._schema], schema=self._schema)
                 except pa.ArrowException:
-                    yield one
+                    yield single
 
     def _read_csv(self, piece: bytes, schema: pa.Schema) -> pa.Table:
         return pa.csv.read_csv(
@@ -154,20 +155,20 @@ class PostgresReader:
             ),
         )
 
-    def _retell(self, sent: Sequence[str | None], kind: str) -> list[str | None]:
-        """Return values as the server keeps them in a column of a type; psycopg.Error if it does not read one of them."""
+    def _convert_texts(self, sent: Sequence[str | None], kind: str) -> list[str | None]:
+        """Return the server's text for values in a column of a type. Raises psycopg.Error: one is no value of that type."""
         query = sql.SQL("SELECT value::{}::text FROM unnest(%s::text[]) WITH ORDINALITY AS sent (value, place) ORDER BY place")
         with self._connection.transaction():
-            self._connection.execute(_WORDS)
+            self._connection.execute(_TEXT_FORMATS)
             return [text for (text,) in self._connection.execute(query.format(sql.SQL(kind)), [list(sent)])]
 
     def _why_wrong(self, name: str, kind: str, rows: Rows) -> str | None:
         try:
-            self._retell(make_typed_table(rows, self._columns).column(name).cast(pa.string()).to_pylist(), kind)
+            self._convert_texts(make_typed_table(rows, self._columns).column(name).cast(pa.string()).to_pylist(), kind)
         except psycopg.Error as error:
             if not is_about_rows(error):
                 raise
-            return words_of(error)
+            return message_of(error)
         return None
 
     def _has_relation(self, name: sql.Identifier) -> bool:

@@ -1,10 +1,10 @@
 """
-Results as rows of a PostgreSQL table, each once.
+Writes results as rows of a PostgreSQL table, each once.
 
-Law: rows and progress change in one transaction, which begins by locking the progress row of the partition and ends without effect if the
-batch does not begin there. So of two writers one waits for the other, and then finds the batch done. To append, rows are copied into the
-table itself: the progress tells them from a repetition, no index is needed. With a primary key they are copied into a temporary table and
-inserted from there; of several results with one key in a batch, upsert keeps the last.
+Law: rows and progress change in one transaction. It begins by locking the progress row of the partition, and ends without effect if the
+batch does not begin at that progress. So of two writers one waits for the other, and then finds the batch done. In mode append rows are
+copied into the table itself: the progress rules out a repetition, so no index is needed. In the other modes they are copied into a
+temporary table and inserted from it; of several results with one key in a batch, upsert keeps the last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from psycopg import sql
 
 from sinks.stores.base import Batch, Progress, Rows, RowsRefused, StoreContext, StoreError, find_refusals
 from sinks.stores.postgres.connecting import connect, place_of
-from sinks.stores.postgres.failures import is_about_rows, translate_errors, words_of
+from sinks.stores.postgres.failures import is_about_rows, message_of, translate_errors
 from sinks.stores.postgres.reading import PostgresReader
 from sinks.stores.postgres.target import PROGRESS_TABLE, Target, find_target
 from sinks.stores.typed_rows import make_typed_table
@@ -46,7 +46,7 @@ class PostgresStore:
         return self._where
 
     def check(self) -> None:
-        """Compare the table's columns with the query's, and look what the user may do; nothing is changed."""
+        """Check the table's columns and the user's rights; nothing is changed."""
         self._find_target("check")
 
     def prepare(self) -> None:
@@ -62,8 +62,8 @@ class PostgresStore:
             "SELECT partition, topic_id, position, log_offset FROM {} WHERE table_name = %s AND topic = %s AND partition = ANY (%s)"
         ).format(self._progress_table)
         with translate_errors(self._where), self._connect().transaction():
-            found = self._connect().execute(query, [self._ready.name.table, self._context.stream.name, list(partitions)]).fetchall()
-        return {partition: Progress(*progress) for partition, *progress in found}
+            stored = self._connect().execute(query, [self._ready.name.table, self._context.stream.name, list(partitions)]).fetchall()
+        return {partition: Progress(*progress) for partition, *progress in stored}
 
     def write(self, batch: Batch) -> Progress:
         """Copy the rows and move the progress, in one transaction."""
@@ -77,7 +77,7 @@ class PostgresStore:
                 self._move_progress(batch)
                 pause_at("progress sent")
         except psycopg.Error as error:
-            raise self._refusals(batch.rows, words_of(error)) from None
+            raise self._refusals(batch.rows, message_of(error)) from None
         return batch.progress
 
     def reader(self) -> PostgresReader:
@@ -114,7 +114,7 @@ class PostgresStore:
             return find_target(connection, self._settings, self._context.output, self._context.columns, access)
 
     def _make_staging(self, target: Target) -> None:
-        """Make the temporary table: the columns of the query as the table has them, and the order of the rows."""
+        """Make the temporary table: the query's columns with the types of the table, and the position of the row."""
         made = sql.SQL(
             "DROP TABLE IF EXISTS {staging}; CREATE TEMPORARY TABLE tidegate_batch ON COMMIT DELETE ROWS AS "
             "SELECT {columns}, 0::bigint AS {ordinal} FROM {table} WITH NO DATA"
@@ -123,7 +123,7 @@ class PostgresStore:
         self._connect().execute(made.format(**parts))
 
     def _lock_progress(self, batch: Batch) -> Progress:
-        """Return the progress of the partition, which nobody else can move until the transaction ends."""
+        """Return the progress of the partition; no other session can move it until the transaction ends."""
         table, key = self._progress_table, [self._ready.name.table, self._context.stream.name, batch.partition]
         query = sql.SQL(
             "SELECT topic_id, position, log_offset FROM {} WHERE table_name = %s AND topic = %s AND partition = %s FOR UPDATE"
@@ -152,11 +152,11 @@ class PostgresStore:
         else:
             self._copy(rows, _STAGING, target.column_list((*target.columns, "tidegate_row")))
             self._connect().execute(self._insert_statement(target))
-        # Constraints that would wait for the commit speak now, while the batch can still be told row by row.
+        # Deferred constraints are checked now instead of at the commit, while the refused rows can still be found.
         self._connect().execute("SET CONSTRAINTS ALL IMMEDIATE")
 
     def _copy(self, rows: Rows, into: sql.Identifier, columns: sql.Composed) -> None:
-        """Copy rows piece by piece: the server reads one while the next is made."""
+        """Copy rows piece by piece, so that the server reads one piece while the next is made."""
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(into, columns)
         with self._connect().cursor() as cursor, cursor.copy(statement) as copy:
             for start in range(0, len(rows), _COPY_ROWS):
@@ -181,8 +181,8 @@ class PostgresStore:
         selected = rows.format(columns=target.column_list(), staging=_STAGING, ordinal=_ORDINAL, key=key)
         return sql.SQL("INSERT INTO {} ({}) {} {}").format(target.name.identifier, target.column_list(), selected, conflict)
 
-    def _refusals(self, rows: Rows, words: str) -> RowsRefused:
-        """Return which rows the server refuses, in a transaction that has no effect."""
+    def _refusals(self, rows: Rows, message: str) -> RowsRefused:
+        """Find the rows that the server refuses, in a transaction that is rolled back."""
         connection = self._connect()
 
         def attempt(part: Rows) -> str | None:
@@ -194,21 +194,21 @@ class PostgresStore:
             except psycopg.Error as error:
                 if not is_about_rows(error):
                     raise
-                return words_of(error)
+                return message_of(error)
             return None
 
         with translate_errors(self._where), connection.transaction(force_rollback=True):
-            found = find_refusals(rows, attempt)
-        if not found:
+            refusals = find_refusals(rows, attempt)
+        if not refusals:
             fix = "look at the triggers and constraints of the table"
-            raise StoreError(f"refused together, but not one by one: {words}", code="TG-STORE-REFUSED", where=self._where, fix=fix)
-        return RowsRefused(found)
+            raise StoreError(f"refused together, but not one by one: {message}", code="TG-STORE-REFUSED", where=self._where, fix=fix)
+        return RowsRefused(refusals)
 
 
 def _as_csv(table: pa.Table) -> memoryview:
     for place, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
-            # Arrow looks up the zone for each value that it formats: a microsecond a row, more than all else.
+            # With a time zone, Arrow looks up the zone for each value: a microsecond a row, more than everything else together.
             text = table.column(place).cast(pa.timestamp("us")).cast(pa.string())
             table = table.set_column(place, field.name, pc.binary_join_element_wise(text, "Z", ""))
     lines = pa.BufferOutputStream()

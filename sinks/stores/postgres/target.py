@@ -1,7 +1,7 @@
 """
-The table that gets the results: its name, its columns, and whether they fit those of the query.
+The table for the results: its name, its columns, and whether they fit those of the query.
 
-Law: a table that is there is only changed if ``schema_evolution`` says so, and then only by columns added at its end, all of them null.
+Law: an existing table is only changed if ``schema_evolution`` says so, and then only by columns added at its end, all of them null.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sinks.stores.base import StoreError
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 
 PROGRESS_TABLE = "tidegate_progress"
-# The type of a column that is made; records, arrays and what has no type of its own are JSON.
+# The types of the columns that a sink makes; columns of any other kind (record, array, any) are JSON.
 MADE_AS = {
     "bit": "boolean",
     "bigint": "bigint",
@@ -28,7 +28,7 @@ MADE_AS = {
     "nvarchar(max)": "text",
 }
 _TEXTS = {"text", "character varying", "character", "json", "jsonb"}
-# The types of columns that take values of a kind; text becomes whatever reads it.
+# The types of existing columns that take values of a kind; a column of any type takes text, if it can read it.
 _TAKEN_BY = {
     "bit": {"boolean"},
     "bigint": {"bigint", "integer", "smallint", "numeric", "double precision", "real"},
@@ -39,13 +39,13 @@ _COLUMNS = """
 SELECT attname, format_type(atttypid, NULL), attnotnull, atthasdef OR attidentity <> '', attgenerated <> '' OR attidentity = 'a'
 FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
-# Unique indexes without condition or expression, with the names of their key columns; whether NULLs count as equal.
+# Unique indexes without condition or expression: the names of their key columns, and whether NULLs count as equal.
 _UNIQUE = """
 SELECT (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey[0:indnkeyatts - 1])),
        to_jsonb(pg_index)->>'indnullsnotdistinct' = 'true'
 FROM pg_index WHERE indrelid = %s AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
 """
-# The first right that the user lacks: on a table that is there, of one column at least; else to make it.
+# The first right that the user lacks: on an existing table, the right to use at least one column; on a missing one, the right to make it.
 _LACKING = """
 WITH wanted (name, rights) AS (VALUES (%(table)s::text, %(rights)s::text[]), (%(progress)s, %(all)s::text[])),
      there AS (SELECT wanted.name, rights, pg_class.oid FROM wanted LEFT JOIN pg_class
@@ -63,12 +63,12 @@ SELECT current_user, lacking."right", lacking."on" FROM (
     WHERE %(key)s AND NOT has_database_privilege(current_database(), 'TEMPORARY')
 ) AS lacking (step, "right", "on") ORDER BY step LIMIT 1
 """
-# All who make or check the same table at the same time do it one after the other.
+# An advisory lock: sessions that make or change tables do it one after the other.
 _LOCK = 0x7D6_A7E
 
 
 class TableName(NamedTuple):
-    """A table by schema and name, as PostgreSQL has them, without quotes."""
+    """A table by schema and name, both without quotes."""
 
     schema: str
     table: str
@@ -86,7 +86,7 @@ class TableName(NamedTuple):
 
 
 def parse_name(text: str, schema: str) -> TableName:
-    """Return the table that a setting names, in *schema* unless it names one; without quotes a name is in lower case, as in SQL."""
+    """Return the table that a setting names; *schema* counts if it names none. Names without quotes become lower case, as in SQL."""
     parts = [part[1:-1].replace('""', '"') if part.startswith('"') else part.lower() for part in re.findall(r'"(?:[^"]|"")+"|[^.]+', text)]
     return TableName(*parts) if len(parts) == 2 else TableName(schema, parts[0])
 
@@ -101,7 +101,7 @@ class _TableColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table as it is: its name, and the names of its columns for those of the query, in the order of the query."""
+    """The table: its name, and the names of its columns for the query's columns, in the order of the query."""
 
     name: TableName
     columns: tuple[str, ...]
@@ -119,8 +119,9 @@ def find_target(
     access: Literal["read", "check", "make"],
 ) -> Target:
     """
-    Return the table of an output within the transaction of *connection*: to read it, to check it and the rights to write it, or with what
-    is missing made. Raises StoreError: it does not fit the query, a right is lacking, or it is gone though results have been written.
+    Return the table of an output, within the transaction of *connection*. *access* "check" also checks the rights to write it, "make" also
+    makes missing tables and columns. Raises StoreError: the table does not fit the query, a right is lacking, or the table is gone though
+    results have been written.
     """
     may_change = access == "make"
     schema = connection.execute("SELECT coalesce(current_schema(), 'public')").fetchone()[0]  # type: ignore[index]
@@ -130,36 +131,35 @@ def find_target(
     if may_change:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         _make_missing(connection, name, settings, columns)
-    there = _read_columns(connection, name)
-    if not there:
-        # It will be made.
+    existing = _read_columns(connection, name)
+    if not existing:
         if access == "check" and _relation(connection, TableName(name.schema, PROGRESS_TABLE)) is not None:
             _check_not_lost(connection, name)
         _check_key_columns(name, settings.primary_key, [column for column, _ in columns])
         return Target(name, tuple(column for column, _ in columns), settings.primary_key)
-    missing = [(column, kind) for column, kind in columns if _find(there, column) is None]
+    missing = [(column, kind) for column, kind in columns if _find(existing, column) is None]
     if missing and settings.schema_evolution == "none":
         raise _column_error(
             name, f"has no column for {', '.join(column for column, _ in missing)}", _add_statement(connection, name, missing)
         )
     if missing and may_change:
         connection.execute(_add_columns(name, missing))
-        there = _read_columns(connection, name)
-    _check_columns(name, there, [column for column in columns if column not in missing or may_change], columns)
+        existing = _read_columns(connection, name)
+    _check_columns(name, existing, [column for column in columns if column not in missing or may_change], columns)
     target = Target(
         name,
         *(
-            tuple(found.name if (found := _find(there, column)) else column for column in wanted)
+            tuple(found.name if (found := _find(existing, column)) else column for column in wanted)
             for wanted in ([column for column, _ in columns], settings.primary_key)
         ),
     )
     if settings.primary_key:
-        _check_key(connection, target, there)
+        _check_key(connection, target, existing)
     return target
 
 
 def _check_rights(connection: psycopg.Connection[Any], name: TableName, settings: PostgresSettings) -> None:
-    """Raise StoreError, with the statement that mends it, if the user lacks a right on the tables, or the one to make them."""
+    """Raise StoreError, with the GRANT to run, if the user lacks a right on the tables, or the right to make them."""
     place = {"schema": name.schema, "key": bool(settings.primary_key), "progress": PROGRESS_TABLE, "table": name.table}
     rights = {"append": ["INSERT"], "insert": ["SELECT", "INSERT"], "upsert": ["SELECT", "INSERT", "UPDATE"]}[settings.mode]
     lacking = connection.execute(_LACKING, {**place, "rights": rights, "all": ["SELECT", "INSERT", "UPDATE"]}).fetchone()
@@ -176,7 +176,7 @@ def _check_rights(connection: psycopg.Connection[Any], name: TableName, settings
 def _make_missing(connection: psycopg.Connection[Any], name: TableName, settings: PostgresSettings, columns: Sequence[Column]) -> None:
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [name.schema]).fetchone() == (None,):
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name.schema)))
-    # Looked for first: CREATE ... IF NOT EXISTS asks for the right to create all the same.
+    # Looked up first: CREATE ... IF NOT EXISTS needs the right to create even if the table exists.
     if _relation(connection, TableName(name.schema, PROGRESS_TABLE)) is None:
         connection.execute(
             sql.SQL(
@@ -212,10 +212,10 @@ def _read_columns(connection: psycopg.Connection[Any], name: TableName) -> list[
     return [] if relation is None else [_TableColumn(*row) for row in connection.execute(_COLUMNS, [relation])]
 
 
-def _find(there: Sequence[_TableColumn], name: str) -> _TableColumn | None:
-    """Return the column of that name; else the only one whose name differs in case alone: SQL writes unquoted names in lower case."""
-    exact = [column for column in there if column.name == name]
-    found = exact or [column for column in there if column.name.lower() == name.lower()]
+def _find(existing: Sequence[_TableColumn], name: str) -> _TableColumn | None:
+    """Return the column of that name, else the only one whose name differs only in case: SQL writes unquoted names in lower case."""
+    exact = [column for column in existing if column.name == name]
+    found = exact or [column for column in existing if column.name.lower() == name.lower()]
     return found[0] if len(found) == 1 else None
 
 
@@ -232,21 +232,20 @@ def _add_statement(connection: psycopg.Connection[Any], name: TableName, columns
     return f'set schema_evolution = "add", or: {_add_columns(name, columns).as_string(connection)}'
 
 
-def _check_columns(name: TableName, there: Sequence[_TableColumn], present: Sequence[Column], columns: Sequence[Column]) -> None:
+def _check_columns(name: TableName, existing: Sequence[_TableColumn], present: Sequence[Column], columns: Sequence[Column]) -> None:
     for column, kind in present:
-        found = _find(there, column)
+        found = _find(existing, column)
         if found is None:
             continue
         if found.is_computed:
             raise _column_error(name, f"computes its column {found.name}, which the query has too", "give one of them another name")
-        taken = kind == "nvarchar(max)" or found.kind in _TAKEN_BY.get(kind, _TEXTS)
-        if not taken:
+        if kind != "nvarchar(max)" and found.kind not in _TAKEN_BY.get(kind, _TEXTS):
             fix = f"make the column {_type_of(kind)}, or CAST in the query"
             raise _column_error(name, f"has column {found.name} of type {found.kind}, and the query's is {kind}", fix)
-    wanted = {found.name for column, _ in columns if (found := _find(there, column))}
-    for column_there in there:
-        if column_there.is_required and not column_there.has_default and column_there.name not in wanted:
-            what = f"needs a value in column {column_there.name}, which the query does not have"
+    wanted = {found.name for column, _ in columns if (found := _find(existing, column))}
+    for existing_column in existing:
+        if existing_column.is_required and not existing_column.has_default and existing_column.name not in wanted:
+            what = f"needs a value in column {existing_column.name}, which the query does not have"
             raise _column_error(name, what, "select it in the query, or give the column a default")
 
 
@@ -256,16 +255,17 @@ def _check_key_columns(name: TableName, primary_key: Sequence[str], columns: Seq
         raise _column_error(name, f"has no column {unknown[0]}, which primary_key names", f"name columns of it: {', '.join(columns)}")
 
 
-def _check_key(connection: psycopg.Connection[Any], target: Target, there: Sequence[_TableColumn]) -> None:
-    _check_key_columns(target.name, target.primary_key, [column.name for column in there])
+def _check_key(connection: psycopg.Connection[Any], target: Target, existing: Sequence[_TableColumn]) -> None:
+    _check_key_columns(target.name, target.primary_key, [column.name for column in existing])
     unique = connection.execute(_UNIQUE, [_relation(connection, target.name)]).fetchall()
-    equals = [nulls for columns, nulls in unique if set(columns) == set(target.primary_key)]
+    # For each index on just the key columns: whether NULLs count as equal.
+    nulls_are_equal = [nulls for columns, nulls in unique if set(columns) == set(target.primary_key)]
     names = ", ".join(target.primary_key)
-    if not equals:
+    if not nulls_are_equal:
         fix = f"CREATE UNIQUE INDEX ON {target.name} ({names})"
         raise _column_error(target.name, f"has no unique index on just the columns of primary_key ({names})", fix)
-    nullable = [column.name for column in there if column.name in target.primary_key and not column.is_required]
-    if nullable and not any(equals):
+    nullable = [column.name for column in existing if column.name in target.primary_key and not column.is_required]
+    if nullable and not any(nulls_are_equal):
         fix = f"ALTER TABLE {target.name} ALTER COLUMN {nullable[0]} SET NOT NULL"
         raise _column_error(target.name, f"takes any number of rows whose {nullable[0]}, of primary_key, is NULL", fix)
 

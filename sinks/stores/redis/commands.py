@@ -1,8 +1,8 @@
 """
-Results as what one script writes: keys, and for each key the arguments of a command.
+Turns results into the commands of one script: keys, and for each key the arguments of a command.
 
-Law: rows of one key are written as its last row alone, so the newest of a partition stands. Two keys are equal only if all columns of
-``primary_key`` are: of several columns, ``:`` and ``%`` within a value are written ``%3A`` and ``%25``.
+Law: of several rows with one key only the last is written. Two keys are equal only if all columns of ``primary_key`` are: if these are
+several, ``:`` and ``%`` within a value are written ``%3A`` and ``%25``.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from sinks.parquet_columns import members
 from sinks.stores.base import Progress, Refusal, Rows, RowsRefused
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
-# The command of a kind, and what TYPE calls the key.
+# By kind: the command, and the type that the command TYPE returns for the key.
 COMMANDS = {"hash": ("HSET", "hash"), "string": ("SET", "string"), "stream": ("XADD", "stream"), "sorted_set": ("ZADD", "zset")}
 
-# A field of the progress that no partition has.
+# A field of the progress hash that belongs to no partition.
 DISK_FIELD = "disk"
 
-# What stands in a key, or is a member of a sorted set: its arguments and the positions of all rows that gave it.
 Argument = str | bytes
 
 
 @dataclass(slots=True)
 class Write:
-    """One command: its key, its arguments after the key, and the positions of the rows that it stands for."""
+    """One command: its key, its arguments after the key, and the positions of all rows with this key."""
 
     key: str
     arguments: list[Argument]
@@ -44,7 +43,7 @@ def progress_field(topic: str, partition: int) -> str:
 
 
 def parse_progress(text: str) -> Progress:
-    """Return what such a field says."""
+    """Return the progress in the text of such a field."""
     position, offset, stream_id = text.split(" ", 2)
     return Progress(stream_id, int(position), int(offset))
 
@@ -59,12 +58,12 @@ def make_writes(rows: Rows, partition: int, settings: RedisStoreSettings, prefix
 
 
 def find_places(rows: Rows, partition: int, settings: RedisStoreSettings, prefix: str) -> list[tuple[object, Write]]:
-    """Return for each row what identifies it, and the command for it alone. Raises as :func:`make_writes`."""
+    """Return for each row its identity among the keys or members, and the command for it alone. Raises as :func:`make_writes`."""
     refusals: list[Refusal] = []
     places: list[tuple[object, Write]] = []
     for position, value in zip(rows.position.tolist(), rows.value.to_pylist(), strict=True):
         try:
-            name, key, arguments = _one(value, position, partition, settings, prefix)
+            name, key, arguments = _make_command(value, position, partition, settings, prefix)
         except _NoPlace as error:
             refusals.append(Refusal(position, str(error)))
             continue
@@ -75,11 +74,13 @@ def find_places(rows: Rows, partition: int, settings: RedisStoreSettings, prefix
 
 
 class _NoPlace(Exception):
-    """A row cannot be written."""
+    """A row cannot be written; the text says why."""
 
 
-def _one(value: bytes, position: int, partition: int, settings: RedisStoreSettings, prefix: str) -> tuple[object, str, list[Argument]]:
-    """Return what identifies the row, its key, and the arguments."""
+def _make_command(
+    value: bytes, position: int, partition: int, settings: RedisStoreSettings, prefix: str
+) -> tuple[object, str, list[Argument]]:
+    """Return the identity of a row, its key, and the arguments of its command."""
     fields = dict(_fields(value))
     if settings.kind == "stream":
         if not fields:
@@ -99,7 +100,7 @@ def _one(value: bytes, position: int, partition: int, settings: RedisStoreSettin
 
 
 def _fields(value: bytes) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the columns that are not NULL; what is no text is as JSON writes it."""
+    """Yield name and text of the columns that are not NULL; a value that is no text is written as JSON."""
     for name, member, text in members(value.decode("utf-8")):
         if member is not None:
             yield name, member if isinstance(member, str) else text

@@ -1,7 +1,7 @@
 """
-Errors of Redis: which may be repeated, and which only the user can mend.
+Errors of Redis: after which the call may be repeated, and which only the user can mend.
 
-Law: an error whose kind is not known is repeated: it may last, but nothing is lost by it.
+Law: after an unknown error the call is repeated. That may last, but nothing is lost by it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sinks.stores.base import USERS_FIX, StoreError, store_error
 from tidegate.redis_client import is_denial
 from tidegate.secret_masking import scrub
 
-# What the client reports for a wrong password or certificate.
+# The codes of a wrong password or certificate.
 _USER_CODES = ("TG-REDIS-AUTH", "TG-REDIS-TLS")
 _USER_ERRORS = (redis.AuthenticationError, redis.exceptions.MovedError, redis.exceptions.ClusterCrossSlotError)
 _USER_WORDS = ("WRONGTYPE", "unknown command")
@@ -34,6 +34,6 @@ def translate_errors(where: str) -> Iterator[None]:
     except (RefusedError, SettingError) as error:
         raise StoreError(error.what, code="TG-STORE-REFUSED", where=where, fix=USERS_FIX) from None
     except (redis.RedisError, OSError) as error:
-        words = scrub(" ".join(str(error).rpartition("of pipeline caused error: ")[2].split()))
+        message = scrub(" ".join(str(error).rpartition("of pipeline caused error: ")[2].split()))
         is_users = isinstance(error, _USER_ERRORS) or (isinstance(error, redis.RedisError) and is_denial(error))
-        raise store_error("Redis", words, where, is_users=is_users or any(word in words for word in _USER_WORDS)) from None
+        raise store_error("Redis", message, where, is_users=is_users or any(word in message for word in _USER_WORDS)) from None

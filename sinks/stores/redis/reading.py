@@ -1,9 +1,9 @@
 """
-What stands in the keys of an output, and results as they would stand there.
+Reads the keys of an output, and converts results to the form that they have in keys.
 
-Law: a key that stands from the first look at the progress to the last is read once. Redis shows no moment of many keys, so results whose
-positions were passed in between may stand or not. Fields and members are compared as text, values of strings byte by byte. A row names its
-key: a row under the key of another one is not that result.
+Law: a key that exists from the first to the last reading of the progress is read once. Redis cannot show many keys at one moment, so
+results that were written in between may stand or not. Fields and members are compared as text, values of strings byte by byte. The key
+belongs to the row: a row under the key of another one is not that result.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from sinks.stores.redis.failures import translate_errors
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
-# How many keys, entries or members are asked for at once.
+# How many keys, entries or members are read at once.
 _PIECE = 1_000
-# Columns beside those of the query: the key, and within it the id of an entry or the member; in place of columns, what is no result.
+# Columns beside those of the query: the key; the id of an entry or the member within it; and the text of a value that is no result.
 _KEY, _WITHIN, _OTHER = "redis key", "redis member", "redis value"
 # A row: these columns and those of the query, as text.
 Row = Mapping[str, str]
 
 
 class RedisReader:
-    """The rows under *prefix*."""
+    """Reads the rows under *prefix*."""
 
     def __init__(
         self,
@@ -80,7 +80,6 @@ class RedisReader:
                 return (self._row(key, [number, *_flat(fields)]) for key in keys for number, fields in self._entries(key))
             case "sorted_set":
                 key = f"{self._prefix}by_{self._settings.score}"
-                # A member may be met twice while others come and go.
                 return (self._row(key, [repr(score), member]) for member, score in _once(self._client.zscan_iter(key, count=_PIECE)))
             case _:
                 return self._values()
@@ -104,11 +103,11 @@ class RedisReader:
             for key, found in zip(piece, pipe.execute(raise_on_error=False), strict=True):
                 if isinstance(found, redis.ResponseError):
                     yield {_KEY: key, _OTHER: str(found)}
-                elif found:  # else it is gone again
+                elif found:  # a key that was deleted meanwhile has no value
                     yield self._row(key, _flat(found) if is_hash else [found])
 
     def _row(self, key: str, arguments: Sequence[str]) -> Row:
-        """Return the row of a command's arguments, or of what such a command leaves."""
+        """Return the row for the arguments of a command, or for the same values read back from its key."""
         match self._settings.kind:
             case "hash":
                 return self._with_fields({_KEY: key}, arguments)
@@ -121,15 +120,15 @@ class RedisReader:
 
     def _with_fields(self, row: dict[str, str], arguments: Sequence[str]) -> Row:
         fields = dict(zip(arguments[::2], arguments[1::2], strict=True))
-        strange = {name: text for name, text in fields.items() if name not in self._columns}
-        return {**row, **({_OTHER: str(strange)} if strange else {}), **{name: fields[name] for name in fields.keys() - strange.keys()}}
+        unknown = {name: text for name, text in fields.items() if name not in self._columns}
+        return {**row, **({_OTHER: str(unknown)} if unknown else {}), **{name: fields[name] for name in fields.keys() - unknown.keys()}}
 
     def _table(self, rows: Sequence[Row]) -> pa.Table:
         return pa.table({name: pa.array([row.get(name) for row in rows], pa.string()) for name in self._columns})
 
 
 def _once(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield what was found, each name once: while others come and go, Redis may give one twice."""
+    """Yield each name once: a scan of Redis may return one twice while others are added or deleted."""
     seen: set[int] = set()
     for name, value in found:
         if hash(name) not in seen:
@@ -146,10 +145,10 @@ def _text(argument: str | bytes) -> str:
 
 
 def _members(text: str, columns: Sequence[str]) -> Row:
-    """Return the members of a JSON object as JSON; a text that these do not make up byte by byte is no result."""
+    """Return the members of a JSON object as JSON texts; a text that is not exactly the object of its members is no result."""
     try:
-        found = {name: value for name, _, value in members(text)}
+        values = {name: value for name, _, value in members(text)}
     except (ValueError, IndexError, RecursionError, AssertionError):
-        found = {}
-    is_result = text == "{" + ",".join(f"{encode_basestring(name)}:{value}" for name, value in found.items()) + "}"
-    return found if is_result and found.keys() <= {*columns} else {_OTHER: text}
+        values = {}
+    is_result = text == "{" + ",".join(f"{encode_basestring(name)}:{value}" for name, value in values.items()) + "}"
+    return values if is_result and values.keys() <= {*columns} else {_OTHER: text}

@@ -1,10 +1,10 @@
 """
-Results as keys of Redis or Valkey, each once.
+Writes results as keys of Redis or Valkey, each once.
 
-Law: one script compares the progress of the partition, looks at every key that it is to write, and only then writes rows and progress.
-The server runs it alone, keeps it whole in its append-only file, and sends it whole to replicas. So rows and progress stand together. A
-crash or failover that takes writes back takes both back, and the job goes on from there. A transaction (MULTI) would not do: Redis does not
-undo its commands if one of them fails, and each key would have to be watched.
+Law: one script compares the progress of the partition, checks every key that it will write, and only then writes rows and progress. The
+server runs the script alone, writes it as a whole to its append-only file, and sends it as a whole to replicas. So rows and progress
+agree. A crash or failover that loses writes loses both, and the job continues from the older progress. A transaction (MULTI) would not do:
+Redis does not undo its commands if one of them fails, and each key would have to be watched.
 
 In a stream the id of an entry is the position of its result plus one.
 """
@@ -28,8 +28,9 @@ from tidegate.fault_points import pause_at
 from tidegate.redis_client import answer_timeout_us, connect
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 
-# KEYS: the progress, then each key to write. ARGV: field of the progress, stream id, start, progress afterwards, command, type, ttl in
-# milliseconds or 0, then for each write the number of its key, of its arguments, and these. Progress is "position offset stream-id".
+# KEYS: the progress, then each key to write. ARGV: field of the progress, stream id, start, new progress, command, type, ttl in
+# milliseconds or 0; then for each write the number of its key, the number of its arguments, and the arguments. Progress is
+# "position offset stream-id".
 _SCRIPT = """
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 local position, id = string.match(known or '0 0 ' .. ARGV[2], '^(%d+) %d+ (.*)$')
@@ -81,7 +82,7 @@ class RedisStore:
         return self._where
 
     def check(self) -> None:
-        """Compare ``primary_key`` and ``score`` with the query's columns, and look whether the server keeps what it gets."""
+        """Check ``primary_key`` and ``score`` against the query's columns, and that the server's settings do not lose rows."""
         kinds = dict(self._context.columns)
         named = [*self._settings.primary_key, *([self._settings.score] if self._settings.score else [])]
         for column in named:
@@ -98,24 +99,24 @@ class RedisStore:
         self.check()
         if self._settings.durability == "disk":
             with translate_errors(self._where):
-                # WAITAOF waits for what this connection has written: a write of its own stands behind all earlier ones.
+                # WAITAOF waits for the writes of this connection, so one is made: all earlier writes come before it.
                 self._execute("HSET", self._progress_key, DISK_FIELD, "")
         self._is_ready = True
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
-        """Return the fields of the hash that has the progress."""
+        """Return the progress in the hash of progress."""
         client = self._ready()
         with translate_errors(self._where):
-            found: Any = client.hmget(self._progress_key, [self._field(partition) for partition in partitions])
-        return {partition: parse_progress(text) for partition, text in zip(partitions, found, strict=True) if text is not None}
+            texts: Any = client.hmget(self._progress_key, [self._field(partition) for partition in partitions])
+        return {partition: parse_progress(text) for partition, text in zip(partitions, texts, strict=True) if text is not None}
 
     def write(self, batch: Batch) -> Progress:
         """Run the script: it writes rows and progress, or nothing."""
-        # Types are judged here: Redis has none.
+        # Redis has no column types, so they are checked here.
         make_typed_table(batch.rows, self._context.columns)
         writes = make_writes(batch.rows, batch.partition, self._settings, self._prefix)
         self._ready()
-        # Rows and progress are one message: before it and after it are all the points there are.
+        # Rows and progress are sent in one message, so a job can be killed only before or after both.
         pause_at("rows sent")
         with translate_errors(self._where):
             answer = self._run_script(batch, writes)
@@ -131,7 +132,7 @@ class RedisStore:
     def reader(self) -> RedisReader:
         """Return a reader of the keys."""
         with translate_errors(self._where):
-            # A text that was changed need not be UTF-8 any more.
+            # Somebody may have changed a text to bytes that are not UTF-8.
             self._client = connect(self._settings, retries=0, encoding_errors="backslashreplace")
         return RedisReader(self._client, self._settings, self._prefix, self._context, self._where)
 
@@ -168,18 +169,18 @@ class RedisStore:
     def _run_script(self, batch: Batch, writes: Sequence[Write]) -> list[str]:
         command, kind = COMMANDS[self._settings.kind]
         numbers = {key: number for number, key in enumerate(dict.fromkeys(write.key for write in writes), start=2)}
-        afterwards = f"{batch.end} {batch.offset} {batch.stream_id}"
+        new_progress = f"{batch.end} {batch.offset} {batch.stream_id}"
         ttl_ms = (self._settings.ttl_us or 0) // MILLISECOND_US
-        arguments: list[Any] = [self._field(batch.partition), batch.stream_id, batch.start, afterwards, command, kind, ttl_ms]
+        arguments: list[Any] = [self._field(batch.partition), batch.stream_id, batch.start, new_progress, command, kind, ttl_ms]
         for write in writes:
             arguments += [numbers[write.key], len(write.arguments), *write.arguments]
         answer: Any = self._execute("EVAL", _SCRIPT, 1 + len(numbers), self._progress_key, *numbers, *arguments)
         if answer[0] == "refused":
-            there = {int(number): str(kind_there) for number, kind_there in zip(answer[1::2], answer[2::2], strict=True)}
+            kinds = {int(number): str(existing_kind) for number, existing_kind in zip(answer[1::2], answer[2::2], strict=True)}
             reasons = {
-                position: f"WRONGTYPE the key {write.key} holds a {there[numbers[write.key]]}"
+                position: f"WRONGTYPE the key {write.key} holds a {kinds[numbers[write.key]]}"
                 for write in writes
-                if numbers[write.key] in there
+                if numbers[write.key] in kinds
                 for position in write.positions
             }
             raise RowsRefused([Refusal(position, reasons[position]) for position in sorted(reasons)])
@@ -187,7 +188,7 @@ class RedisStore:
 
     def _execute(self, *command: Any) -> Any:
         """Return the answer to one command that writes; with ``durability = "disk"`` once it is on the server's disk."""
-        # Over one connection, and never again over another: WAITAOF would then wait for nothing.
+        # Both commands over one connection: on another one WAITAOF would wait for nothing.
         with self._connect().pipeline(transaction=False) as pipe:
             pipe.execute_command(*command)  # type: ignore[no-untyped-call]
             if self._settings.durability == "disk":

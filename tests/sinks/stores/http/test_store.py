@@ -23,7 +23,7 @@ from support.valkey_server import Server
 from ordering.errors import UnreachableError
 from sinks.stores.base import RowsRefused, Store, StoreContext, StoreError, TryLater
 from sinks.stores.http.request import sign
-from sinks.stores.http_line import pause_s
+from sinks.stores.http_connection import pause_s
 from sinks.stores.registry import make_store
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.stores.http import HttpSettings

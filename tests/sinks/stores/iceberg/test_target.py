@@ -20,7 +20,7 @@ from support.stores.writers import batch, pause_with, refusal_of, write_at_once
 
 from ordering.errors import UnreachableError
 from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, StoreError, Stream
-from sinks.stores.iceberg import rest_line
+from sinks.stores.iceberg import rest_timeouts
 from sinks.stores.iceberg import store as module
 from sinks.stores.registry import make_store
 from tidegate.settings.load import load
@@ -233,7 +233,7 @@ def test_a_table_that_was_replaced_is_filled_again(tmp_path: Path) -> None:
 
 def test_a_rest_catalog_that_falls_silent_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes the connection and says nothing: an error that the job repeats, and tells."""
-    monkeypatch.setattr(rest_line, "ANSWER_S", 0.2)
+    monkeypatch.setattr(rest_timeouts, "ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         catalog = {"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         with pytest.raises(UnreachableError, match="timed out"):

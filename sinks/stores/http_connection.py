@@ -1,7 +1,7 @@
 """
-A line to one server over HTTP, and what an answer means that is not about the rows.
+A connection to one HTTP server, and the answers that are not about rows.
 
-Law: an answer that is not known to be about the rows or about the settings is one to try again.
+Law: after an answer that is known to be neither about the rows nor about the settings, the request is repeated.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from sinks.stores.base import StoreError, TryLater
 from tidegate.secret_masking import scrub
 from tidegate.settings.tables.http_server import HttpServer
 
-# Statuses about the request as such, whatever its rows are: who asks, where, and how.
+# Statuses about the credentials, the URL or the method, whatever the rows are.
 _USER_STATUSES = {401, 403, 404, 405, 407, 410}
 # Statuses with which a server asks to try again, beside all from 500 on.
 _LATER_STATUSES = {408, 425, 429}
-# So much of an answer that is not wanted whole is read, and told.
+# So much is read of the body of an answer, and so much of its text is shown.
 _ANSWER_BYTES, _WORDS_LENGTH = 4_096, 300
 _PAUSE_MAX_S = 3_600.0
 
 
 class Answer(NamedTuple):
-    """What came back: status, headers, and the words to tell of it, with the reason and the beginning of the body."""
+    """The answer to a request: status, headers, and a message made of status, reason and the beginning of the body."""
 
     status: int
     headers: Mapping[str, str]
-    words: str
+    message: str
 
 
-class HttpLine:
-    """The line to a server; ``place`` is its host and port, *name* its store and *party* its kind as messages call them."""
+class HttpConnection:
+    """The connection to a server; ``name`` is *kind*, host and port, *party* is the server in messages."""
 
     def __init__(self, settings: HttpServer, kind: str, party: str) -> None:
         self._settings, self._party = settings, party
@@ -54,7 +54,7 @@ class HttpLine:
     @contextlib.contextmanager
     def post(self, body: bytes, headers: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> Iterator[httpx2.Response]:
         """
-        Send a request; give its answer, whose body is yet to be read. Raises StoreError: the server's certificate is not trusted;
+        Send a request; yield the response, whose body is not read yet. Raises StoreError: the server's certificate is not trusted;
         UnreachableError: it did not answer.
         """
         client, url = self.connect(), httpx2.URL(self.url).copy_merge_params(parameters or {})
@@ -69,16 +69,16 @@ class HttpLine:
 
     def judge(self, answer: Answer, at_s: float) -> None:
         """
-        Return if an answer that came at *at_s*, seconds since 1970, is success or about the rows. Raises StoreError: it is about the
-        settings; TryLater.
+        Return if an answer that came at *at_s*, seconds since 1970, is a success or about the rows. Raises StoreError: it is about the
+        settings; TryLater: in all other cases.
         """
         if 300 <= answer.status < 400:
-            raise self.error(f"it redirects, which is not followed: {answer.words}", "set url to where it leads")
+            raise self.error(f"it redirects, which is not followed: {answer.message}", "set url to where it leads")
         if answer.status in _USER_STATUSES:
-            raise self.error(answer.words, "correct url or the secret that is sent, or what the server expects")
+            raise self.error(answer.message, "correct url or the secret that is sent, or what the server expects")
         if answer.status in _LATER_STATUSES or answer.status >= 500:
             wait_s = pause_s(answer.headers.get("retry-after", ""), at_s)
-            raise TryLater(f"{self._party} asks to try again: {answer.words}", self.name, wait_s)
+            raise TryLater(f"{self._party} asks to try again: {answer.message}", self.name, wait_s)
 
     def connect(self) -> httpx2.Client:
         """Return the client; nothing is sent yet. Raises StoreError: a certificate file cannot be used."""
@@ -100,23 +100,23 @@ class HttpLine:
             self._client.close()
             self._client = None
 
-    def error(self, words: str, fix: str) -> StoreError:
-        return StoreError(f"{self._party} cannot be used: {scrub(words)}", code="TG-STORE-REFUSED", where=self.name, fix=fix)
+    def error(self, message: str, fix: str) -> StoreError:
+        return StoreError(f"{self._party} cannot be used: {scrub(message)}", code="TG-STORE-REFUSED", where=self.name, fix=fix)
 
 
 def read_answer(response: httpx2.Response) -> Answer:
-    """Return an answer with the beginning of its body."""
-    found = b""
+    """Read the beginning of a response's body; return the answer."""
+    body = b""
     for piece in response.iter_bytes():
-        found += piece
-        if len(found) >= _ANSWER_BYTES:
+        body += piece
+        if len(body) >= _ANSWER_BYTES:
             break
-    text = f"{response.status_code} {response.reason_phrase} {found[:_ANSWER_BYTES].decode('utf-8', 'replace')}"
+    text = f"{response.status_code} {response.reason_phrase} {body[:_ANSWER_BYTES].decode('utf-8', 'replace')}"
     return Answer(response.status_code, response.headers, scrub(" ".join(text.split())[:_WORDS_LENGTH]))
 
 
 def pause_s(retry_after: str, at_s: float) -> float:
-    """Return how long a ``Retry-After`` asks to wait from *at_s* on, seconds: it gives seconds or a date; what is neither is 0."""
+    """Return how long a ``Retry-After``, in seconds or as a date, asks to wait from *at_s* on, seconds; 0 if it is neither."""
     wait_s = 0.0
     if re.fullmatch(r"\d{1,9}", retry_after.strip()):
         wait_s = float(retry_after)
