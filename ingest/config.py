@@ -1,5 +1,5 @@
 """
-The plan of an ingest job, settled before the job starts. It is pickled into the job, never passed in Spark's options: those appear in query
+The plan of an ingest job, made before the job starts. It is pickled into the job, never passed in Spark's options: options appear in query
 plans, and the plan holds secrets.
 """
 
@@ -53,14 +53,14 @@ class IngestPlan:
     # Output start time of the ordered topic: events below it are left out.
     start_us: int = NEVER
     ordered_topic_id: str = ""
-    # What the journal keeps of how the ordered topic was begun.
+    # The ordered topic's fingerprint in the journal (:mod:`ingest.journal.topic_fingerprint`).
     fingerprint: str = ""
     # Which of the partitions joined after the ordered topic was begun, and when.
     joins: Mapping[Partition, Join] = field(default_factory=dict)
     # Offsets that are not read, and places where they were read again after a skip was undone.
     skips: tuple[Skip, ...] = ()
-    # By partition: from the first skip not yet passed (inclusive) up to where earlier attempts may have come (exclusive). What they wrote
-    # there is compared.
+    # By partition: the offsets [start, end) whose events are compared with those of earlier attempts, from the first skip that is not yet
+    # passed up to the last offset that these may have judged.
     compared: Mapping[Partition, tuple[int, int]] = field(default_factory=dict)
     # Topics that Tidegate writes: they never belong to the input, even if its pattern matches them.
     excluded: frozenset[str] = frozenset()
@@ -133,7 +133,7 @@ class IngestPlan:
 
     def first_state(self, model: Model) -> State:
         number = model.number
-        # A partition that joined later has no event below the output start.
+        # A partition joins at or after the output start, and has no event below its join.
         if number not in self.promises and (self.start_us == NEVER or model.joined_us > NEVER):
             return model.new_state()
         next_offset = self.starts[self.partitions[number]].next_offset

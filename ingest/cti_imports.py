@@ -1,7 +1,7 @@
 """
 The frontier of another input, followed by the CTIs of its ordered topic, for an input that imports them.
-Law: the imported frontier only rises, and every channel of the other input has promised it. Final CTIs do not count: when the other input
-ends, its imported time stands still.
+Law: the imported frontier only rises, and every channel of the other input has promised it. Final CTIs do not count: after the end of the
+other input the imported frontier no longer rises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import ctis_of
 from tidegate.kafka.ranges import RangeReader
 
-# The first read starts this many records before the end; so does one that is more than LEAP_RECORDS behind.
+# The first read begins this many records before the end; so does a later one that would begin more than LEAP_RECORDS before it.
 TAIL_RECORDS = 50_000
 LEAP_RECORDS = 500_000
 _LOOK_S = 0.5

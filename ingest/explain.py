@@ -23,8 +23,8 @@ CHUNK_RECORDS = 2_000
 
 class ExplainingWalk(ReplayingWalk):
     """
-    Explains what a replay decides. *facts* are the journal's, imports included; *offsets* are the records to explain. ``unusable_offsets``
-    gives the reason for each of them that is not an event, by offset.
+    A replay that explains its decisions. *facts* are the journal's, imports included; *offsets* are the records to explain.
+    ``unusable_offsets`` has the reason for each of them that is no event.
     """
 
     def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], offsets: frozenset[int]) -> None:
@@ -36,7 +36,10 @@ class ExplainingWalk(ReplayingWalk):
         self.unusable_offsets: dict[int, str] = {}
 
     def explanations(self, start: int, end: int, on_records: Callable[[int], None]) -> Iterator[Explanation]:
-        """Walk until *end* or until all is explained; yield explanations, of held events too. *on_records* gets each piece's length."""
+        """
+        Walk until *end*, or until all records are explained; yield the explanations, also of events that are still held. *on_records* is
+        called with the number of records of each piece.
+        """
         open_offsets = set(self._offsets)
         self._state.next_offset = start
         with self._open_reader() as reader:

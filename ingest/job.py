@@ -57,10 +57,10 @@ def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:
 
 def prepare(settings: Settings, name: str, until_end: bool, start: Start | None = None) -> tuple[IngestPlan, Recovery]:
     """
-    Survey topics, journal and checkpoint, decide how the input *name* continues, and apply that; return the plan and where it continues.
-    SettingError: a schema file or the event time's expression cannot be used. UnreachableError: Kafka or Redis does not answer.
-    RefusedError: a topic is missing or wrong, the checkpoint belongs to other settings, topics or another start, or needed records are
-    gone.
+    Survey topics, journal and checkpoint, decide how the input *name* continues, and apply the decision; return the plan and the point
+    where the job continues. Raises SettingError: a schema file or the event time's expression cannot be used; UnreachableError: Kafka or
+    Redis does not answer; RefusedError: a topic is missing or wrong, the checkpoint belongs to other settings, topics or another start, or
+    needed records are gone.
     """
     admin = Admin.connect(settings.kafka)
     journal = RedisJournal.open(settings.redis)
@@ -83,10 +83,10 @@ def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports:
 
 
 def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
-    """Return the data source of the job's ranges; inputs share a session, so its name has the input's."""
+    """Return the data source of the job's ranges. Inputs share a session, so its name contains the input's."""
     return make_source(Deferred("ingest.planner.planner:Planner", plan), RANGE_SCHEMA, trigger_us, f"{SOURCE_NAME}_{plan.settings.name}")
 
 
 def make_end_lookup(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
-    """Return a function that asks the brokers for ends of partitions, and refuses a topic that is not the one the job began with."""
+    """Return a function that asks the brokers for ends of partitions, and refuses a topic that was replaced since the job began."""
     return partial(TopicIdentity(plan).find_ends, Admin(plan.kafka, ANSWER_S))

@@ -36,7 +36,7 @@ class PlannedPosition:
     # Planning times (first position, microseconds): when the records from there on were first planned. If ingest stamps records this is
     # their arrival; else it serves to recognize implausible timestamps.
     spans: Marks = ()
-    # Whether the journal did not know, when that range was planned, that it is judged.
+    # Whether that range was planned without the journal, which does not know yet that its records are judged.
     is_unclosed: bool = False
     # The base of a partition without records (the frontier it starts from), if it was settled here; 0 for none.
     base_us: int = 0

@@ -10,7 +10,7 @@ from tidegate.spark.range_rows import Label, Pairs, schema_of
 
 @dataclass(frozen=True, slots=True)
 class IngestRange:
-    """Half-open offsets to read, and everything that a replay of the batch must repeat."""
+    """Offsets to read, half-open, and everything that a replay of the batch must repeat."""
 
     # Spark's key of the task that walks the range.
     label: Label
@@ -36,7 +36,7 @@ class IngestRange:
     clamped: int = 0
     # Offsets that are not read: (first, first read again).
     skips: Pairs = ()
-    # What earlier attempts wrote up to this offset is compared, because of the skip at *compare_from*; 0: nothing is.
+    # Because of a skip at *compare_from*, events up to this offset are compared with those of earlier attempts; 0: none are.
     compare_until: int = 0
     compare_from: int = 0
 

@@ -1,4 +1,4 @@
-"""What an ingest job shows while it runs, and its summary at the end."""
+"""The progress line of a running ingest job, and its summary at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN_COUNTS = ("events_in", "released", "late_adjusted", "out_of_order_adjusted
 
 
 class IngestProgress:
-    """Collects the reports of all input partitions; *total*: events up to the present end, 0 if the job has none."""
+    """Collects the reports of all input partitions; *total*: events up to the present end, 0 if the job does not stop there."""
 
     def __init__(self, total: int) -> None:
         self.total = total or None

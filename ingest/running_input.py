@@ -1,4 +1,4 @@
-"""One input of a running ingest process, in the driver: collects its reports, measures how far it is behind, and publishes both."""
+"""One input of a running ingest process, in the driver: collects its reports, measures how far behind it is, and publishes both."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ from tidegate.observe.recovery_watch import AskEnds, RecoveryWatch
 
 class RunningInput:
     """
-    One input of the process, as a context manager. *look* asks the brokers for ends and refuses replaced topics; *at_fault*, shared by all
-    inputs, holds the names of those that made the process fail. *workers* says that the process waits for Spark's workers.
+    One input of the process, as a context manager.
+
+    Args:
+        ask_ends: Asks the brokers for ends, and refuses replaced topics.
+        at_fault: The names of the inputs that made the process fail; all inputs share this set.
+        wait_for_spark: Returns a text while the process waits for Spark's workers, else an empty one.
     """
 
-    def __init__(self, plan: IngestPlan, recovery: Recovery, look: AskEnds, at_fault: set[str], workers: Callable[[], str]) -> None:
+    def __init__(
+        self, plan: IngestPlan, recovery: Recovery, ask_ends: AskEnds, at_fault: set[str], wait_for_spark: Callable[[], str]
+    ) -> None:
         self.plan, self.name, self._at_fault = plan, plan.settings.name, at_fault
         behind = sum(end - plan.starts[partition].next_offset for partition, end in recovery.ends.items())
         self.progress = IngestProgress(behind if plan.until_end else 0)
@@ -34,7 +40,7 @@ class RunningInput:
         log = get_logger("ingest", input=self.name)
         self._stage_progress, self._batch_costs = StageProgressWriter(folder), BatchCostWriter(folder, plan.tasks)
         self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name, stands_still=stands_still_because(plan))
-        self._watch = RecoveryWatch(recovery, look, self._publisher, log, {"Spark": workers})
+        self._watch = RecoveryWatch(recovery, ask_ends, self._publisher, log, {"Spark": wait_for_spark})
         self._log = log
         self._jump: dict[str, Any] | None = None
         self._breaks = PolicyBreakWarning(plan.settings)
@@ -61,11 +67,11 @@ class RunningInput:
         if self.failure is not None:
             return
         self._watch.__exit__(*error)
-        # If no input in particular made the process fail, all have failed.
+        # An error that is no input's fault ends all of them; otherwise the others stop without an error.
         self._publisher.__exit__(*((None, None, None) if self._at_fault else error))
 
     def fail(self, failure: TidegateError) -> None:
-        """End this input because of *failure*, and publish it; others of the process may go on."""
+        """End this input with *failure*, and publish that; other inputs of the process may go on."""
         self.failure = failure
         self._at_fault.add(self.name)
         self._log.error("this input has failed", error=failure)
@@ -75,7 +81,7 @@ class RunningInput:
     def read_last_reports(self) -> list[dict[str, Any]]:
         """
         Return the last reports before this start, if the job continues from its checkpoint. A partition that was never read has an empty
-        one: it has metrics too, and an alert can tell that it is silent.
+        report, so that it has metrics too and an alert can show its silence.
         """
         reports: dict[tuple[str, int], dict[str, Any]] = {}
         if self.catching_up.recovery.kind is RecoveryKind.CHECKPOINT:
@@ -109,12 +115,12 @@ class RunningInput:
         return self.summary()
 
     def check(self) -> None:
-        """Use what the brokers answered; RefusedError if a topic was replaced. Called about once a second."""
+        """Use the newest ends from the brokers. Called about once a second. Raises RefusedError: a topic was replaced."""
         self._watch.poll()
 
     @property
     def state(self) -> tuple[str, str]:
-        """The state, and what the input waits for or why it failed, in words."""
+        """The state, and the text of what the input waits for, or the code of its failure."""
         return (self._watch.state, self._watch.waits_for) if self.failure is None else ("failed", self.failure.code)
 
     def line(self) -> str:
@@ -126,7 +132,7 @@ class RunningInput:
 
     @property
     def policy_breaks(self) -> str:
-        """Which policies more than a tenth of the recent events break, and by how much, in words; empty if it is not so."""
+        """A text that says which policies more than a tenth of the recent events break, and by how much; empty if none is so broken."""
         return self._breaks.finding["in_words"] if self._breaks.finding is not None else ""
 
     def summary(self) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """
-Skips: offsets of an input partition that are not read, because a user said so (``tidegate skip``) or because Kafka has lost them.
+Skips: offsets of an input partition that are not read, because a user has skipped them (``tidegate skip``) or Kafka has lost them.
 
 Law (level 1): a skipped record is as if it had never been in the log: no event, no dead letter, no arrival. A skip takes effect at a start
 of the job, and only if nothing at or after its first offset has been judged for good; from then on it is a fact of the journal, carried in
@@ -25,11 +25,11 @@ class Skip:
     partition: int
     start: int
     end: int
-    # Who asked for it, when (ISO-8601) and why; empty if the journal had to be rebuilt: CTIs carry only the offsets.
+    # Why the user asked for it, who that was, and when (ISO-8601); empty after the journal was rebuilt, as CTIs carry only the offsets.
     why: str = ""
     by: str = ""
     at: str = ""
-    # Events may have been written under a skip that was undone: a replay of its range compares.
+    # Events may have been written while the skip was in force: a replay of its range compares them.
     is_undone: bool = False
 
     @property
@@ -50,7 +50,7 @@ class Skip:
         return self.start, self.start if self.is_undone else self.end
 
     def describe(self) -> str:
-        """Return what is skipped, by whom, when and why, in words."""
+        """Return a text that says what is skipped, by whom, when and why."""
         more = f" and {self.end - self.start - 1:,} more" if self.end - self.start > 1 else ""
         whose = ", ".join(text for text in (self.by, self.at) if text)
         return f"{self.place}{more}: {self.why or 'why is not known'}{f' ({whose})' if whose else ''}"

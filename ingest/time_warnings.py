@@ -1,7 +1,7 @@
 """
-Warnings that an input's time does not move as its user expects: events that break a policy, and silence that moves nothing.
+Warnings that the time of an input does not advance as its user expects: events break a policy, or silence advances no time.
 
-Law: warnings change no event. They are the driver's own: another run of the job over the same log may warn at other places.
+Law: warnings change no event. They depend on the driver's run: another run over the same log may warn at other places.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.settings.tables.inputs import InputSettings
 
 POLICIES = ("early", "late", "out_of_order")
 SHARE_MAX = 0.1
-# Events on which a share is based: fewer say nothing, older ones are forgotten.
+# The number of events on which a share is based: at least so many, and about so many of the newest.
 EVENTS_MIN, EVENTS_RECENT = 100, 10_000
 
 _DISTANCES = {
@@ -36,14 +36,14 @@ _CREATE_TIME_STANDS_STILL = f"silence moves no time here, since the topic's time
 
 
 def least_broken(counts: Mapping[str, int]) -> int:
-    """Return how many events broke a policy at least: a late event that was lifted may be out of order too, and counts in both."""
+    """Return the least number of events that broke a policy: a late event that was adjusted may also count as out of order."""
     return counts["early"] + max(counts["late"], counts["out_of_order"])
 
 
 def stands_still_because(plan: IngestPlan) -> str:
-    """Return why silence moves no time in some topic of an input, and what to do, in words; empty if silence moves time in all."""
+    """Return a text that says why silence advances no time in some topic of an input, and what to do; empty if it does in all."""
     settings = plan.settings
-    # The end of the input releases what is held.
+    # The end of the input releases the held events.
     if plan.until_end:
         return ""
     if settings.policies().late_us is None:
@@ -56,7 +56,7 @@ def stands_still_because(plan: IngestPlan) -> str:
 
 
 def start_warnings(plan: IngestPlan, *, uses_log_append_time: bool) -> Iterator[str]:
-    """Yield what makes the time of an input weak, one warning for each cause."""
+    """Yield a warning for each setting that makes the time of an input unreliable."""
     settings, stands_still = plan.settings, stands_still_because(plan)
     if settings.arrival == "broker" and not uses_log_append_time:
         clocks = "arrival times are the producers' clocks, since the raw topic is set to CreateTime"
@@ -71,7 +71,7 @@ def start_warnings(plan: IngestPlan, *, uses_log_append_time: bool) -> Iterator[
 
 
 class PolicyBreakWarning:
-    """Watches the share of recent events that break a policy of an input; ``finding`` says so as long as it is above a tenth."""
+    """Watches the share of recent events that break a policy of an input; ``finding`` describes it while it is above a tenth."""
 
     def __init__(self, settings: InputSettings) -> None:
         self._tolerances = {
@@ -84,7 +84,7 @@ class PolicyBreakWarning:
         self.finding: dict[str, Any] | None = None
 
     def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> bool:
-        """Take a batch's reports into account; return whether the finding has come or gone."""
+        """Add a batch's reports; return whether the finding has appeared or gone."""
         for report in reports:
             breaks = dict(report.get("breaks", {}))
             self._median_us |= breaks.pop("median_us", {})
@@ -98,7 +98,7 @@ class PolicyBreakWarning:
     def _find(self) -> dict[str, Any] | None:
         events = self._recent["events"]
         broken = least_broken(self._recent)
-        # Once reported it stays until half of that is reached: a share that wavers is reported once.
+        # A finding stays until the share has fallen to half the bound, so that a share that wavers is reported once.
         bound = SHARE_MAX if self.finding is None else SHARE_MAX / 2
         if events < EVENTS_MIN or broken <= bound * events:
             return None

@@ -22,10 +22,17 @@ Ticks = Ints
 @dataclass(slots=True)
 class Fields:
     """
-    What was read of a column of payloads. ``well_formed``: the payload is valid in its format; ``timed``: its event time is valid;
-    ``readable``: all times that the event's shape needs are valid. ``substream`` holds key bytes (None without OVER), ``end_us`` the ends
-    of intervals. ``start_us`` is, for an end edge, the time of its start edge, and ``NEVER`` for a start edge; the event time of an end
-    edge is its end. ``reasons``: by row, why it is not well formed; by default "malformed".
+    The fields of a column of payloads.
+
+    Attributes:
+        event_time_us: Event times; for an end edge its end.
+        readable: Whether all times that the event's shape needs are valid.
+        well_formed: Whether the payload is valid in its format.
+        timed: Whether its event time is valid.
+        substream: Key bytes; None without OVER.
+        end_us: The ends of intervals.
+        start_us: For an end edge the time of its start edge, for a start edge ``NEVER``.
+        reasons: By row, why it is not well formed; default: "malformed".
     """
 
     event_time_us: Ticks
@@ -51,7 +58,7 @@ class Fields:
 
 
 def drop_long_keys(substream: pa.DictionaryArray, bytes_max: int) -> tuple[pa.DictionaryArray, Mask]:
-    """Return substream keys with zero bytes in place of longer ones than *bytes_max*, and which rows had such."""
+    """Return substream keys with zero bytes in place of those longer than *bytes_max*, and which rows had longer ones."""
     keys, indices = substream.dictionary, substream.indices
     too_long = pc.greater(pc.binary_length(keys), bytes_max)
     if not pc.any(too_long).as_py():
@@ -78,7 +85,7 @@ class Column(Protocol):
 
 @dataclass(slots=True)
 class ExtractedFields:
-    """What a format's reader extracted from a column of payloads."""
+    """The fields that a format's reader has extracted from a column of payloads."""
 
     well_formed: Mask
     # The requested ones of ``time``, ``end`` and the names of keys (:func:`over_name`).
@@ -99,7 +106,7 @@ def over_name(place: int) -> str:
 
 
 def substream_keys(columns: Mapping[str, Column]) -> pa.DictionaryArray | None:
-    """Return the substream key bytes of each row: of one key its bytes, of several a JSON array of these as texts; None without OVER."""
+    """Return the substream key bytes of each row: those of a single key, or a JSON array of several keys as texts; None without OVER."""
     parts = [columns[name].keys() for name in map(over_name, range(len(columns))) if name in columns]
     if len(parts) < 2:
         return parts[0] if parts else None

@@ -1,6 +1,6 @@
 """
-Fields of JSON payloads, each read on its own by DuckDB's parser: paths of names that match exactly; of members with equal names the first
-counts; NaN and Infinity count as null. What is JSON says :mod:`tidegate.expressions.json_texts`.
+Fields of JSON payloads, each read on its own by DuckDB's parser. Names in paths match exactly, of members with equal names the first
+counts, NaN and Infinity count as null. :mod:`tidegate.expressions.json_texts` defines which texts are JSON.
 """
 
 from __future__ import annotations

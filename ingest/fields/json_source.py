@@ -1,6 +1,7 @@
 """
-Fields of JSON payloads: paths of exact names, and expressions in which names are matched ignoring case. Law: a payload is walked once for
-all of them; one that C leaves is read by :mod:`ingest.fields.json_paths` and by the parser of queries, with the same results.
+Fields of JSON payloads: paths of exact names, and expressions in which names are matched ignoring case.
+Law: the C code walks a payload once for all fields. Payloads that it leaves are read by :mod:`ingest.fields.json_paths` and by the parser
+of queries, with the same results.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ class JsonSource:
         if len(rows := walked.other_rows):
             others, other_leaves = self._parse(payloads.take(pa.array(rows)))
             ok[rows] = others.well_formed
-            columns = {name: _Mended(column, rows, others.columns[name]) for name, column in columns.items()}
+            columns = {name: _MergedColumn(column, rows, others.columns[name]) for name, column in columns.items()}
             leaves = {field: walked.merge(column, other_leaves[field]) for field, column in leaves.items()}
         return ExtractedFields(ok, columns), leaves
 
 
 @dataclass(frozen=True, slots=True)
-class _Mended:
-    """A column in which *rows* have the values of another."""
+class _MergedColumn:
+    """A column whose *rows* have the values of column *others*."""
 
     column: Column
     rows: Ints

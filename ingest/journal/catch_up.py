@@ -1,7 +1,7 @@
 """
-Catching up: as soon as the journal answers, the planner tells it which records were judged meanwhile, and gives back the facts it lost.
-Law: no other call is made before the journal knows all that this planner knows. If another job journaled facts for records that
-were judged without them, this is reported and counted; it cannot be repaired.
+Catching up: as soon as the journal answers again, the planner closes the positions that were judged meanwhile and gives back lost facts.
+Law: no other call is made before the journal has all facts that this planner knows. If another job journaled facts for records that were
+judged without them, this is reported and counted; it cannot be repaired.
 """
 
 from __future__ import annotations
@@ -50,14 +50,17 @@ class CatchUp:
         self._compared.clear()
 
     def compare_new(self, journal: RedisJournal) -> None:
-        """Compare the partitions not compared since the connection was opened: give back what the journal lacks, remember what it holds."""
+        """
+        Compare the partitions that were not compared since the connection was opened: give back the facts that the journal lacks, and
+        remember those that it has.
+        """
         known = self._known
         new = [partition for partition in known.positions if partition not in self._compared]
         if not new:
             return
         journaled, has_forgotten = self._read(journal, new)
         behind = [p for p in new if journaled[p].closed < known.positions[p].next_offset and not known.is_fresh(p)]
-        # Look for conflicts before giving facts back: afterwards our own could not be distinguished from those of others.
+        # Conflicts are looked for before facts are given back: afterwards our own facts could not be told from those of others.
         for partition in behind:
             self._find_conflicts(journal, partition, journaled[partition].closed)
         self._report_loss(behind, journaled)
@@ -73,7 +76,7 @@ class CatchUp:
         known.uncertain -= set(new)
 
     def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
-        """Give all that is known here to a journal that has lost facts; *keys* are those of the calls that follow."""
+        """Give all known facts to a journal that has lost some; *keys* are those of the calls that follow."""
         self._give_back(journal, self._known.positions)
         self._give_back_own(journal, keys)
 
@@ -98,7 +101,7 @@ class CatchUp:
         return {partition: JournaledFacts(*part) for partition, part in zip(partitions, parts, strict=True)}, has_forgotten
 
     def _find_conflicts(self, journal: RedisJournal, partition: Partition, closed: int) -> None:
-        """Count facts of records that were judged without them: another job, or a driver that should be gone, journaled them."""
+        """Count facts that another job, or a driver that should be gone, journaled for records that were judged without them."""
         known = self._known
         unclosed_from = known.unclosed.get(partition)
         # A driver that knows only Spark's offset does not know the facts at its predecessor's position, so it begins after that.
@@ -125,7 +128,7 @@ class CatchUp:
 
     def _report_loss(self, behind: Sequence[Partition], journaled: Mapping[Partition, JournaledFacts]) -> None:
         known = self._known
-        # What the journal closed at least, by what it said or by Spark's offset.
+        # Up to here the journal must have closed positions, by its own answers or by Spark's offset.
         by_offset = {p: 0 if known.positions[p].is_unclosed else known.positions[p].next_offset for p in behind}
         lost = [p for p in behind if journaled[p].closed < known.closed.get(p, by_offset[p])]
         if lost:

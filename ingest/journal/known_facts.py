@@ -1,7 +1,7 @@
 """
-What one planner knows without asking the journal: Spark's offset, and the facts that it received or made.
+The facts that one planner knows without asking the journal: those in Spark's offset, and those that it received or made.
 Law: without the journal a partition may be planned only from a position that nobody has closed, and only if no answer about it was lost.
-Only then is every fact in force known here.
+Only then does the planner know every fact in force.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class KnownFacts:
         self._memory: dict[Partition, FactMemory] = {}
 
     def move_to(self, positions: Positions) -> None:
-        """Take over the job's positions; of a partition seen for the first time also the facts in its position."""
+        """Set the job's positions; remember the facts in the position of a partition that is new here."""
         self.positions = positions
         for partition, position in positions.items():
             if partition not in self._memory:
@@ -59,14 +59,14 @@ class KnownFacts:
         return self._memory.setdefault(partition, FactMemory(self.planning_kind))
 
     def is_fresh(self, partition: Partition) -> bool:
-        """Return whether nothing of a partition has been judged: then nothing below its start needs to be closed."""
+        """Return whether no record of a partition has been judged, so that no position needs to be closed."""
         position = self.positions[partition]
         if partition in self._plan.starts:
             return position.next_offset == self._plan.starts[partition].next_offset
         return not position.planned_ms and not position.frontier_us
 
     def is_complete(self, partition: Partition, next_offset: int) -> bool:
-        """Return whether every fact in force from an offset on is known here."""
+        """Return whether the planner knows every fact in force from an offset on."""
         return next_offset >= self.closed.get(partition, INFINITY) and partition not in self.uncertain
 
     def range_end(self, partition: Partition, start: int, end: int, *, is_unclosed: bool = False, clamped: int = 0) -> PlannedPosition:

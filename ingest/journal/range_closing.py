@@ -15,7 +15,7 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Call, Close, PlanningTime, Read
 
-# A clock reading stays in force for this part of ``arrival_max_ahead`` (1/10), so most ranges need no new one.
+# A clock reading stays in force for a tenth of ``arrival_max_ahead``, so most ranges need no new one.
 _CLOCK_SHARE = 10
 
 

@@ -23,7 +23,7 @@ from tidegate.kafka.channel_promises import ctis_of
 from tidegate.kafka.ranges import RangeReader, Records
 from tidegate.observe.logs import get_logger
 
-# Of these the largest value at a position counts.
+# The kinds of which the largest value at a position counts.
 _RAISED = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.SKIP)
 
 _log = get_logger("ingest.journal")
@@ -142,7 +142,7 @@ def check_complete(plan: IngestPlan, facts_by_number: Mapping[int, TopicFacts], 
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What a rebuild gave back, or would give back."""
+    """The facts that a rebuild gave back, or would give back, counted."""
 
     # How many facts of each kind the journal lacked, by input partition.
     missing: dict[Partition, Counter[str]] = field(default_factory=dict)

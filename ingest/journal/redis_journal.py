@@ -1,11 +1,11 @@
 """
 The journal in Redis or Valkey: each call is one atomic script in one round trip, for any number of partitions.
 
-Law: it behaves as the model in ``tests/support/journals.py``, also under several processes. What a call returned is on the server's disk,
-so a crash of the server loses none of it. Every script writes, even one that only reads: the server confirms its disk only for what *this*
-connection wrote, and all that was written before it.
+Law: it behaves as the model in ``tests/support/journals.py``, also under several processes. Facts that a call returned are on the server's
+disk, so a crash of the server loses none of them. Every script writes, even one that only reads, because the server confirms its disk only
+for writes of *this* connection, and all writes before them.
 
-If the server has lost what it confirmed (it was emptied, or restored from an older copy), the next call notices: the facts of a partition
+If the server has lost confirmed facts (it was emptied, or restored from an older copy), the next call notices: the facts of a partition
 carry an *era*, a random word of their first writer, and a count of writes.
 
 Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION``, a hash (closed, base, join, silence, era, writes), and below it, for each kind that has
@@ -87,9 +87,12 @@ class _ScriptCall(NamedTuple):
 
 class RedisJournal(Journal):
     """
-    The :class:`~ordering.protocol.journal.Journal` of ingest jobs. Not picklable: open one in each process that needs it. *disk_timeout_us*
-    is how long the server may take to confirm that a call is on its disk; 0: do not ask. *seen_writes*, kept up to date, is how others of
-    this process last saw the server, so that a loss in between is noticed.
+    The :class:`~ordering.protocol.journal.Journal` of ingest jobs. Not picklable: open one in each process that needs it.
+
+    Args:
+        disk_timeout_us: How long the server may take to confirm that a call is on its disk; 0: do not ask.
+        seen_writes: The eras and counts that earlier connections of this process have seen, so that a loss in between is noticed; kept up
+            to date.
     """
 
     def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int, seen_writes: SeenWrites | None = None) -> None:
@@ -111,20 +114,20 @@ class RedisJournal(Journal):
 
     def execute(self, calls: Sequence[Call]) -> list[Any]:
         """See :meth:`ordering.protocol.journal.Journal.execute`. A long ``Forget`` runs several scripts."""
-        calls_asked = [_script_calls(call) for call in calls]
-        answers = iter(self._run_calls([ask for asks in calls_asked for ask in asks]))
-        answered = [[next(answers) for _ in asks] for asks in calls_asked]
-        for call, answer in zip(calls, answered, strict=True):
-            while isinstance(call, Forget) and max(answer[-len(KINDS_BY_POSITION) :]) == _AT_ONCE:
-                answer += self._run_calls(_script_calls(call))
-        return [sum(answer) if isinstance(call, Forget) else answer[0] for call, answer in zip(calls, answered, strict=True)]
+        script_calls = [_script_calls(call) for call in calls]
+        answers = iter(self._run_calls([script_call for of_call in script_calls for script_call in of_call]))
+        answers_by_call = [[next(answers) for _ in of_call] for of_call in script_calls]
+        for call, answered in zip(calls, answers_by_call, strict=True):
+            while isinstance(call, Forget) and max(answered[-len(KINDS_BY_POSITION) :]) == _AT_ONCE:
+                answered += self._run_calls(_script_calls(call))
+        return [sum(answered) if isinstance(call, Forget) else answered[0] for call, answered in zip(calls, answers_by_call, strict=True)]
 
     def restore(self, key: JournalKey, facts: Sequence[Fact]) -> int:
         closing = max((fact.position for fact in facts if fact.kind == FactKind.CLOSED), default=0)
-        asks = [_restore_call(key, fact) for fact in facts if fact.kind != FactKind.CLOSED]
-        restored = sum(sum(self._run_calls(asks[first : first + _AT_ONCE], is_restore=True)) for first in range(0, len(asks), _AT_ONCE))
+        calls = [_restore_call(key, fact) for fact in facts if fact.kind != FactKind.CLOSED]
+        restored = sum(sum(self._run_calls(calls[first : first + _AT_ONCE], is_restore=True)) for first in range(0, len(calls), _AT_ONCE))
         self._run_calls(_script_calls(Close(key, closing)), is_restore=True)
-        return len(asks) - restored
+        return len(calls) - restored
 
     def dump(self, key: JournalKey) -> list[Fact]:
         closed, *answers = self.execute([ReadClosed(key), *(Read(kind, key, 0, _LAST) for kind in _NAMES)])
@@ -159,7 +162,7 @@ class RedisJournal(Journal):
         return None if known is None else str(known)
 
     def withdraw(self, key: JournalKey, fact: Fact) -> None:
-        """Remove a fact that no run has used; closed positions are not asked."""
+        """Remove a fact that no run has used, even below a closed position."""
         self._run_calls([_ScriptCall("withdraw", key, (_NAMES[FactKind(fact.kind)], _digits(fact.position)), int)])
 
     def read_notes(self, topic: str, topic_id: str) -> str:
@@ -168,28 +171,28 @@ class RedisJournal(Journal):
             return str(self._client.hget(_notes_key(topic, topic_id), "notes") or "")
 
     def replace_notes(self, topic: str, topic_id: str, known: str, notes: str) -> bool:
-        """Replace the text, if it still is the *known* one; return whether it was."""
+        """Replace the text if it still is the *known* one; return whether it was replaced."""
         return bool(self._run_script(_NOTES_SCRIPT, [_notes_key(topic, topic_id)], [known, notes]))
 
     def close_connection(self) -> None:
         self._client.close()
 
     def _run_calls(self, script_calls: Sequence[_ScriptCall], is_restore: bool = False) -> list[Any]:
-        keys = list(dict.fromkeys(ask.key for ask in script_calls))
+        keys = list(dict.fromkeys(call.key for call in script_calls))
         if not keys:
             return []
         seen_writes = [self._seen_writes.get(key, ("", 0)) for key in keys]
         arguments = [uuid.uuid4().hex, "1" if is_restore else "0"]
         arguments += [text for era, writes in seen_writes for text in (era, str(writes))]
-        for ask in script_calls:
-            arguments += [ask.name, str(keys.index(ask.key) + 1), *ask.arguments]
+        for call in script_calls:
+            arguments += [call.name, str(keys.index(call.key) + 1), *call.arguments]
         verdict, details, answers = self._run_script(SCRIPT, [_redis_key(key) for key in keys], arguments)
         if verdict == "lost":
-            raise self._forgetful_error([keys[int(number) - 1] for number in details])
+            raise self._wiped_error([keys[int(number) - 1] for number in details])
         self._seen_writes.update({key: (str(era), int(writes)) for key, (era, writes) in zip(keys, details, strict=True)})
-        return [ask.read(answer) for ask, answer in zip(script_calls, answers, strict=True)]
+        return [call.read(answer) for call, answer in zip(script_calls, answers, strict=True)]
 
-    def _forgetful_error(self, keys: Sequence[JournalKey]) -> JournalWipedError:
+    def _wiped_error(self, keys: Sequence[JournalKey]) -> JournalWipedError:
         names = ", ".join(f"{key.job}-{key.partition}" for key in keys)
         what = f"the journal at {self._address} has lost what it had confirmed about {names}"
         fix = "nothing, while the job runs: it gives back what it knows; keep others from emptying this Redis"
@@ -309,7 +312,7 @@ def _refuse_eviction(client: redis.Redis, address: str) -> None:
 
 
 def _must_confirm_disk(client: redis.Redis, settings: RedisSettings) -> bool:
-    """Return whether to wait for the disk after each call; refuse or warn if the server can lose what it answered."""
+    """Return whether to wait for the disk after each call; refuse or warn if the server can lose confirmed facts."""
     if settings.journal_durability == "memory":
         log = get_logger("ingest.journal")
         log.warning("a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory")

@@ -1,7 +1,7 @@
 """
-Skips as the journal keeps them: facts of those that have taken effect, and beside them who asked for which skip, and why.
-Law: a request becomes a fact at a start of the job, only if nothing at or after its first offset has been judged for good. An ordered
-topic's skips are its own: other jobs over the same raw topic read on.
+The skips in the journal: a fact for each skip that has taken effect, and notes that say who asked for which skip, and why.
+Law: a request becomes a fact at a start of the job, only if no offset at or after its first one has been judged for good. Skips belong to
+one ordered topic: other jobs over the same raw topic read the records.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tidegate.kafka.channel_promises import last_promises
 class KnownSkips:
     """The skips of one ordered topic."""
 
-    # Every replay repeats these.
+    # Skips that every replay repeats.
     in_force: tuple[Skip, ...] = ()
-    # These wait for the next start.
+    # Skips that wait for the next start.
     asked: tuple[Skip, ...] = ()
     undone: tuple[Skip, ...] = ()
 
@@ -64,7 +64,7 @@ class SkipBook:
         )
 
     def write(self, skip: Skip) -> None:
-        """Write a request, or what became of it; the latest one at a place counts."""
+        """Write the note of a request, or of its undoing; it replaces an earlier note at the same place."""
         while True:
             known = self._journal.read_notes(*self._topic)
             notes = {**_parse(known), skip.place: skip}
@@ -82,8 +82,8 @@ class SkipBook:
 
 def passed_positions(plan: IngestPlan, admin: Admin, judged: Mapping[Partition, int]) -> dict[Partition, int]:
     """
-    Return up to where each partition has been judged for good: by the checkpoint (*judged*), or by a CTI of the ordered topic.
-    Raises RefusedError if the ordered topic has ended, or has lost its last CTIs.
+    Return the offset up to which each partition has been judged for good: by the checkpoint (*judged*), or by a CTI of the ordered topic.
+    Raises RefusedError: the ordered topic has ended, or has lost its last CTIs.
     """
     topic = plan.settings.ordered_topic
     outputs = [(topic, number) for number in range(plan.output_partitions)]
@@ -95,7 +95,7 @@ def passed_positions(plan: IngestPlan, admin: Admin, judged: Mapping[Partition, 
 
 
 def passed_error(skip: Skip, passed: int, name: str) -> RefusedError:
-    """Return the error for a skip of what the input *name* has judged for good."""
+    """Return the error for a skip of offsets that the input *name* has judged for good."""
     return RefusedError(
         f"{skip.place} has been judged: the ordered topic stands at offset {passed}, and readers may have seen what came of it",
         code="TG-SKIP-PASSED",

@@ -1,5 +1,5 @@
 """
-The topics that a job reads and writes, by id: a topic deleted and made again under its name is another one.
+The topics that a job reads and writes, by id: a topic that was deleted and made again under its name is another topic.
 Law: positions, numbers and journal of one topic are never applied to another. A start compares the ids with those that the checkpoint is
 bound to. While a job runs, the planner compares them before it plans a range, and the driver every few seconds.
 """
@@ -16,7 +16,7 @@ WAYS_OUT = (
 
 
 class TopicIdentity(KnownTopics):
-    """The topics of *plan*: those it reads when it starts, and the one it writes."""
+    """The topics of *plan*: those that it reads when it starts, and the one that it writes."""
 
     def __init__(self, plan: IngestPlan) -> None:
         written = {plan.settings.ordered_topic: plan.ordered_topic_id} if plan.ordered_topic_id else {}

@@ -1,5 +1,5 @@
 """
-When the records of a range were first planned: their arrival if ingest stamps them, else a measure for implausible timestamps.
+The planning times of a range: they are the records' arrival if ingest stamps them; else implausible timestamps are recognized by them.
 Law: a record's planning time is the journal's last one at or before its offset, so all jobs and all replays use the same.
 """
 
@@ -27,7 +27,7 @@ class PlanningTimes:
 
     @property
     def judges_stamps(self) -> bool:
-        """Whether the planning times are clock readings, against which Kafka's timestamps are judged."""
+        """Whether Kafka's timestamps are judged against the planning times, which are then clock readings."""
         return not self._stamps
 
     def times_at(self, offset: Ints) -> Ints:

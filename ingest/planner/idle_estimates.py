@@ -2,16 +2,16 @@
 Raises the arrival frontier of silent partitions; :mod:`ingest.planner.silences` measures silences and computes the estimates.
 
 Law (spec section 3): an estimate is journaled before it is used, at a position below which everything has been read, and only if no record
-stands above it, also none of an open transaction. The clock is read before the end is asked for.
+exists at or above that position, not even one of an open transaction. The clock is read before the end is asked for.
 
 The last arrival is A in the stage's report after everything below the end was judged; implausible stamps do not move it. If that report was
 lost (the driver died before writing it), an estimate too low to change anything makes the stage report again. A partition without any
-record follows the slowest of the others: what arrives there later arrives later than what has arrived elsewhere. So does a partition whose
-silence began before the job, if no producer stamps.
+record follows the slowest of the others: a record that comes there later arrives later than those that have arrived elsewhere. So does a
+partition whose silence began before the job, if no producer stamps.
 
-Estimates that change nothing are not made: none with late off, and none below what the channels have promised. If no event is held and the
-whole input is silent, they become less frequent. But one is due as soon as it can carry every channel past the last event, and a window
-that waits in a query gets its estimate at most half the late tolerance later.
+Estimates that change nothing are not made: none with late off, and none below the promises of the channels. If no event is held and the
+whole input is silent, estimates become less frequent. But one is due as soon as it can carry every channel past the last event, and a
+window that waits in a query gets its estimate at most half the late tolerance later.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tidegate.kafka.admin import Admin
 
 
 class _Stages:
-    """How far the stages have come: their last *reports*, those *current* at their partition's position, and the slowest arrival."""
+    """The progress of the stages: their last *reports*, those *current* at their partition's position, and the slowest arrival."""
 
     def __init__(self, positions: Positions, reports: Mapping[Partition, StageProgress]) -> None:
         self.positions, self.reports = positions, reports
@@ -67,12 +67,12 @@ class IdleEstimates:
         self._silences.observe_ends(ends, seen_us)
 
     def observe_planned(self, until: Mapping[Partition, int], now_us: int) -> None:
-        """Note up to where records have been planned by *now_us* (clock for durations, read afterwards): ingest may have stamped them."""
+        """Note that the records below *until* have been planned by *now_us* (clock for durations, read afterwards), perhaps with stamps."""
         if self._plan.settings.arrival == "ingest":
             self._silences.observe_stamped(until, now_us)
 
     def raise_silent(self, positions: Positions, asked_us: int) -> dict[Partition, PlannedPosition]:
-        """Return the silent partitions at raised, journaled frontiers; *asked_us*: clock for durations, read before anything was asked."""
+        """Return the silent partitions with raised, journaled frontiers; *asked_us*: clock for durations, read before all questions."""
         due = self._select_due(positions, asked_us)
         if not due:
             return {}
@@ -82,7 +82,7 @@ class IdleEstimates:
         silent = {partition: positions[partition] for partition in due if ends[partition] == positions[partition].next_offset}
         self._observe_arrivals(stages)
         unreported = self._set_last_arrivals(silent, stages, asked_us)
-        # Below every time there is: such an estimate only makes the stage report.
+        # Below every valid time: such an estimate only makes the stage report.
         wanted = {partition: silent[partition].frontier_us + 1 for partition in unreported}
         wanted |= {partition: us for partition in silent if (us := self._estimate(partition, stages, asked_us)) is not None}
         self._schedule_next(stages, wanted, asked_us, is_all_silent=len(silent) == len(positions))
@@ -134,7 +134,7 @@ class IdleEstimates:
         return max(promised_us, max(stages.positions[partition].frontier_us, raised_us) - self._late_us)
 
     def _estimate(self, partition: Partition, stages: _Stages, asked_us: int) -> int | None:
-        """Return the estimate of a silent partition; None if it is unknown or would change nothing."""
+        """Return the estimate for a silent partition; None if it is unknown or would change nothing."""
         assert self._late_us is not None, "without late no estimate counts"
         estimates_us = [self._silences.estimate(partition, asked_us)]
         if stages.slowest_us is not None and stages.is_empty_so_far(partition):
@@ -147,7 +147,7 @@ class IdleEstimates:
         return None if is_promised or raised_us <= stages.positions[partition].frontier_us else raised_us
 
     def _set_last_arrivals(self, silent: Positions, stages: _Stages, asked_us: int) -> Collection[Partition]:
-        """Set the arrivals from which silences count; return the partitions whose report was lost and not yet asked for again."""
+        """Set the arrivals from which silences count. Return the partitions whose report was lost and must be asked for again."""
         counted, unreported = [], []
         for partition, position in silent.items():
             if not self._silences.needs_last_arrival(partition):
@@ -176,10 +176,10 @@ class IdleEstimates:
         self._silences.count_from(partition, base_us, asked_us)
         return True
 
-    def _share_silences(self, learned: list[Partition], silent: Positions) -> None:
-        """Journal since when partitions are silent, and continue what an earlier driver of this boot measured."""
+    def _share_silences(self, counted: list[Partition], silent: Positions) -> None:
+        """Journal since when the *counted* partitions are silent, and continue silences that an earlier driver of this boot measured."""
         measured = {}
-        for partition in learned:
+        for partition in counted:
             position, since_us = self._silences.silent_since(partition)
             measured[partition] = Silence(position, boot_id(), since_us, self._silences.known_arrival(partition))
         for partition, known in self._journal.share_silences(measured).items():

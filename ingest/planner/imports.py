@@ -1,7 +1,7 @@
 """
 Raises partitions to another input's time, for an input that imports its CTIs.
 Law: an import counts like an estimate. It is journaled before it is used, at a position below which everything had been read when the
-imported time was seen; so earlier records are judged without it.
+imported time was read. So earlier records are judged without it.
 """
 
 from __future__ import annotations

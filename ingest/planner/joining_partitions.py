@@ -3,9 +3,9 @@ Input partitions added while the ordered topic is being written: more partitions
 
 Law (spec section 4, roster): a partition joins at a time J that no channel has passed: the largest c of all channels, by the ordered
 topic's CTIs while no batch runs. The join is a batch of its own: its CTI c = J is acknowledged in every output partition it writes to
-before anything else is planned. Spark's offset, logged before that batch, makes it final; the journal learns it afterwards. So a job that
-starts from an older checkpoint finds J in the journal, and lets the partition join there again. If the job died before the journal learnt
-of it, a job without a checkpoint finds J in the ordered topic (:mod:`ingest.start.resume`).
+before anything else is planned. Spark's offset, logged before that batch, makes J final; it is journaled afterwards. So a job that starts
+from an older checkpoint finds J in the journal, and lets the partition join there again. If the job died before J was journaled, a job
+without a checkpoint finds J in the ordered topic (:mod:`ingest.start.resume`).
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class PartitionJoins:
 
     def join_new(self, offset: Offset, now_us: int, candidates: Iterable[Partition] | None = None) -> Offset | None:
         """
-        Return the offset with new partitions (of *candidates*, if given) joined; None if there are none, or no look for them is due at
-        *now_us*, a monotonic clock. No batch may run meanwhile.
+        Return the offset with new partitions joined (of *candidates*, if given); None if there are none, or if a search for them is not due
+        at *now_us*, a monotonic clock. No batch may run meanwhile.
         """
         self._journal_joins(offset)
         if now_us < self._due_us:
@@ -95,7 +95,7 @@ class PartitionJoins:
         return self._plan_joins(offset, sorted(new)) if new else None
 
     def check_topics(self, now_us: int) -> None:
-        """Raise RefusedError (TG-TOPIC-RECREATED) if a topic made while the job runs was replaced or deleted; *now_us*: monotonic clock."""
+        """Raise RefusedError (TG-TOPIC-RECREATED) if a topic that joined while the job runs is replaced or gone; *now_us*: monotonic."""
         expected_ids = {topic: topic_id for topic, topic_id in self._topic_ids.items() if topic_id and topic not in self._plan.topic_ids}
         present_ids = self._admin.topic_ids(expected_ids) if expected_ids else {}
         if all(present_ids.values()):
@@ -146,7 +146,7 @@ class PartitionJoins:
         return dict(ordered_joins)
 
     def _join_first_time(self, offset: Offset, new: list[Partition]) -> dict[Partition, Join] | None:
-        """Return joins at J, the largest time that any channel has promised; None if it is not known yet."""
+        """Return joins at J, the largest c that any channel has promised; None if the promises cannot be read yet."""
         promises = self._read_promises(new)
         if promises is None:
             return None
@@ -185,7 +185,7 @@ class PartitionJoins:
 
 
 def read_joins(plan: IngestPlan, journal: Journal, founders: Collection[Partition]) -> dict[Partition, Join]:
-    """Return which partitions joined after the ordered topic was begun from *founders*, by the journal: for a lost checkpoint."""
+    """Return the partitions that joined after the ordered topic was begun from *founders*, by the journal."""
     joins: dict[Partition, Join] = {}
     for partition in plan.partitions:
         facts = journal.dump(plan.own_key(partition, plan.topic_ids[partition[0]])) if partition not in founders else []

@@ -1,11 +1,11 @@
 """
-How much the next batch may read: at most so many events and bytes, and about as much as the target batch time allows.
+Limits how much the next batch reads: a maximum of events and bytes, and about as much as the target batch time allows.
 
-Law: a limit changes when results come, never what they are; some record is always allowed, so a job never stands still. The driver writes
-each batch's cost into the checkpoint's folder, and the planner adapts. While no cost is known, batches begin small and grow.
+Law: limits change when results come, never what they are. At least one record is always allowed, so a job never stands still. The driver
+writes each batch's cost into the checkpoint's folder, and the planner adapts. While no cost is known, batches begin small and grow.
 
-A job that is far behind takes longer batches: nobody waits for one of them, since CTIs follow within them, and each has a fixed cost. With
-many partitions it then reads some at a time, in turns, since each range has a fixed cost too.
+A job that is far behind takes longer batches, because each has a fixed cost. Readers need not wait for their ends, since CTIs are written
+within them. With many partitions the job then reads some at a time, in turns, because each range has a fixed cost too.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tidegate.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
 
 _FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-# A job more than _FAR_BEHIND batches behind, which it waits for anyway, reads up to _LONGER times as much in a batch.
+# A job that is more than _FAR_BEHIND batches behind reads up to _LONGER times as much in a batch.
 _FAR_BEHIND = 4
 _LONGER = 10
-# Events that are worth a range of their own; a range has fewer only if no more exist, or to keep all tasks busy.
+# So many events are worth a range of their own. A range has fewer only if no more exist, or to keep all tasks busy.
 _RANGE_EVENTS = 40_000
 
 
 class Limits:
-    """The limits of one job: most events and bytes of payload of a batch over all partitions, and how long a batch should take."""
+    """The limits of one job: the most events and payload bytes of a batch over all partitions, and its target time."""
 
     def __init__(self, events_max: int, bytes_max: int, target_us: int, tasks: int, folder: Path) -> None:
         self._events_max, self._bytes_max, self._target_us = events_max, bytes_max, target_us
@@ -58,18 +58,18 @@ class Limits:
         is_first, self._last_number = self._last_number < 0, cost.number
         self._record_bytes = cost.record_bytes
         if is_first:
-            # Its cost includes the start of workers, or it was another driver's batch.
+            # The first cost includes the start of workers, or is that of another driver's batch.
             return
         fitting = int(cost.events * self._target_us / max(cost.work_us, 1))
         if self._shared >= self._allowed and fitting > self._allowed:
             self._allowed = min(fitting, 2 * self._allowed, self._events_max)
         elif fitting < self._allowed and cost.events >= self._allowed // 2:
-            # A batch of few events that took long had another reason: a cold start, a broker that was away.
+            # A small batch that took long had another reason, such as a cold start or a broker that did not answer.
             self._allowed = max(fitting, self._allowed // 2, min(_LEAST_EVENTS, self._events_max))
 
 
 def choose_turn(behind: Mapping[Partition, int], allowed: int, last: Partition, tasks: int) -> list[Partition]:
-    """Return the partitions whose turn comes after *last*: as few as use *allowed* well, but at least one for each task."""
+    """Return the partitions whose turn comes after *last*: as few as use *allowed* offsets well, but at least one for each task."""
     ordered = sorted(behind, key=lambda partition: (partition <= last, partition))
     chosen, used = list[Partition](), 0
     for partition in ordered:

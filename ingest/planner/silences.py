@@ -1,17 +1,17 @@
 """
-Silences: since when each input partition is silent, and how far time has certainly advanced there.
+Silences: measures since when each input partition is silent, and how far time has certainly advanced there.
 
 Law (spec section 3): an estimate at position p is at most the arrival of any record appended at p or later, if the broker's stamps follow
 real time. It is the last arrival, plus the time since the partition's end was first *seen* at p, minus a margin. The clock that measures
 this is read before the end is asked for, and the estimate counts only if the end is still p. No wall clock takes part: setting one changes
 no estimate.
 
-The clock counts from the machine's boot, sleep included. So a silence outlives the planner that measured it, but not the boot: after that,
+The clock counts from the machine's boot, sleep included. So the measured silence survives the planner, but not a reboot: after that,
 elapsed time begins at 0.
 
-If one clock stamps all partitions (the brokers', or ingest's), a record that arrives in one shows the time for all. So a partition that was
-silent before the job started does not stay behind by the job's downtime. Of several such clocks the slowest counts: a broker whose clock
-runs ahead moves only its own partitions.
+If the brokers' or ingest's clock stamps all partitions, a record that arrives in one shows the time for all. So a partition that was silent
+before the job started does not stay behind by the job's downtime. Of several such clocks the slowest counts: a broker whose clock runs
+ahead moves only its own partitions.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class _Silence:
 
 class Silences:
     """
-    Which partitions are silent, and for how long. Estimates are at least *cadence_us* apart and stay *margin_us* behind; one that nothing
-    waits for may come up to *patience_us* later.
+    The silences of all partitions. Estimates are at least *cadence_us* apart and stay *margin_us* behind; if no held event waits for one,
+    it may come up to *patience_us* later.
     """
 
     def __init__(self, cadence_us: int, margin_us: int, patience_us: int = 0) -> None:
@@ -98,12 +98,12 @@ class Silences:
             del seen[next(iter(seen))]
 
     def observe_arrival(self, partition: Partition, next_offset: int, arrival_us: int) -> None:
-        """Note the arrival of the last record below *next_offset*: if that end was seen, it shows what time it was then."""
+        """Note the arrival of the last record below *next_offset*. If that end was seen, the arrival shows the brokers' time then."""
         seen_us = self._seen.get(partition, {}).get(next_offset)
         if seen_us is None:
             return
         tick = self._ticks.get(partition)
-        # The sooner a record was seen after its arrival, the more exact; an old observation is replaced, as clocks drift.
+        # The observation is the more exact the sooner the record was seen after its arrival. An old one is replaced: clocks drift.
         if tick is None or seen_us - tick[0] > _TICK_AGE_US or arrival_us - seen_us >= tick[1] - tick[0]:
             self._ticks[partition] = seen_us, arrival_us
 
@@ -132,7 +132,7 @@ class Silences:
         Schedule the next estimates a cadence after *now_us*, or later and later if *is_quiet*: no event waits for them in ingest.
         *behind_us* is how far they must still rise before every event so far is final.
         """
-        # Windows of a query may wait, which is not known here: so the interval grows no further than the patience.
+        # Windows of a query may wait, and ingest does not know of them: so the interval grows no further than the patience.
         self._interval_us = min(2 * self._interval_us, self._longest_us) if is_quiet else self._cadence_us
         wait_us = self._interval_us
         if behind_us > 0:
@@ -147,7 +147,7 @@ class Silences:
 
     def known_arrival(self, partition: Partition) -> int:
         arrival_us = self._silences[partition].last_arrival_us
-        assert arrival_us is not None, "only asked for where it is known"
+        assert arrival_us is not None, "a silence is journaled only with its last arrival"
         return arrival_us
 
     def needs_last_arrival(self, partition: Partition) -> bool:

@@ -1,5 +1,5 @@
 """
-How far the stages have come: the driver writes it into the checkpoint's folder for the planner.
+The progress of the stages, which the driver writes into the checkpoint's folder for the planner.
 Law: an entry was true at the end of a batch and names its position. It may be outdated or missing, so it counts only if its position is the
 expected one.
 """
@@ -21,13 +21,13 @@ _FILE = "stage_progress.json"
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """Where the walk of one input partition stood after a batch."""
+    """The progress of one input partition after a batch."""
 
-    # Everything below was judged.
+    # All records below this offset were judged.
     next_offset: int
     # A, the arrival frontier; below TICK_MIN before the first record.
     arrival_us: int
-    # What its channels have promised.
+    # The c that its channels have promised.
     c_us: int
     # Number of held events.
     held: int
@@ -52,7 +52,7 @@ class StageProgressWriter:
 
 
 def read_stage_progress(folder: Path) -> dict[Partition, StageProgress]:
-    """Return what the driver wrote; nothing if it cannot be read."""
+    """Return the progress that the driver has written; nothing if it cannot be read."""
     try:
         stored = json.loads((folder / _FILE).read_text())
         return {parse_partition(name): StageProgress(*numbers) for name, numbers in stored.items()}

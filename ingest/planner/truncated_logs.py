@@ -1,7 +1,7 @@
 """
-Logs that were truncated under the job: records it has read are gone, and others will take their offsets.
+Finds logs that were truncated under the job: records that it has read are gone, and others will take their offsets.
 Law: a partition that ends below its planned position for more than a minute is refused. A new leader may report an older end for a while.
-After an unclean election the end stays there, and what is appended would be skipped as already read.
+After an unclean election the end stays there, and new records would be skipped as already read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ordering.ticks import MINUTE_US
 
 
 class TruncatedLogs:
-    """Watches for partitions that end below what was planned."""
+    """Watches for partitions that end below their planned positions."""
 
     def __init__(self) -> None:
         self._since_us: dict[Partition, int] = {}

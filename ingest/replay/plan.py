@@ -1,5 +1,5 @@
 """
-The plan of a replay: which job wrote an ordered topic, from which records, with which facts of the journal, and how far it had come.
+The plan of a replay: the job that wrote an ordered topic, the records that it read, the facts of the journal, and the job's progress.
 
 Law: nothing is created, bound or written. A replay under other settings than those of the topic is refused.
 """
@@ -31,19 +31,19 @@ from tidegate.settings.load import Settings
 @dataclass(frozen=True)
 class Replay:
     """
-    What a replay of an ordered topic needs.
+    The replay of an ordered topic.
 
     Attributes:
-        plan: The job, with its roster, its skips and where it began to read.
+        plan: The plan of the job, with its roster, its skips and the positions where it began to read.
         ordered: The ordered topic.
         facts: The journal's facts of each input partition.
-        ends: The offset after the last record that was judged, or may be: of a topic that has ended, of its final CTIs.
+        ends: By input partition, the offset after the last record that was or may have been judged; after its end, that of its final CTI.
         has_ended: Whether the ordered topic ends in final CTIs.
         promises: The last CTI of each channel, by roster number and output partition.
         fingerprint: The settings that shape its events.
-        is_known: Whether the journal knows the topic: else its settings are those of the configuration, and its facts those of its CTIs.
-        gone: The partitions of whose records retention has deleted some that the topic was made from, with the first offset left.
-        complete_from_us: All events from here on follow from what is left, microseconds; None: no instant is known. ``NEVER``: all.
+        is_known: Whether the journal knows the topic. If not, its settings are those of the configuration, its facts those in its CTIs.
+        gone: The input partitions that have lost records from which the topic was made, with the first offset that is left.
+        complete_from_us: The instant from which on no event needs a lost record, microseconds; None: not known, ``NEVER``: none was lost.
     """
 
     plan: IngestPlan
@@ -58,7 +58,7 @@ class Replay:
     complete_from_us: int | None
 
     def positions(self, admin: Admin, journal: RedisJournal, since_us: int | None) -> dict[Partition, PlannedPosition]:
-        """Return where each partition is read from, to give the events from *since_us* on (None: all)."""
+        """Return the position from which each partition is read to get all events from *since_us* on (None: all events)."""
         if since_us is None:
             return {partition: self.plan.starts[partition] for partition in self.plan.partitions}
         starts = {}
@@ -69,7 +69,7 @@ class Replay:
 
 
 def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJournal) -> Replay:
-    """Return the replay of the input *name*; RefusedError if a topic is missing, or the ordered topic was made under other settings."""
+    """Return the replay of the input *name*. Raises RefusedError: a topic is missing, or was made under other settings."""
     chosen = settings.input(name)
     ordered = admin.require(chosen.ordered_topic, f"start tidegate ingest {name} first: it makes the topic")
     survey = survey_start(settings, name, admin, journal)
@@ -90,7 +90,7 @@ def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJourn
         plan = with_roster(plan, {*origin.starts, *joins}, joins)
     plan, facts, is_known = _with_facts(plan, admin, journal, judged, is_known=known is not None)
     first_read = {} if origin is None else origin.starts
-    # A partition of which the journal does not know where it was begun counts from its first record.
+    # Without an entry in the journal a partition counts from its first record.
     plan = replace(plan, starts={partition: PlannedPosition(first_read.get(partition, 0)) for partition in plan.partitions})
     finals = read_end(plan.kafka, ordered.name, starts, ends)
     raw_ends = admin.ends(plan.partitions)
@@ -143,12 +143,12 @@ def _complete_from(plan: IngestPlan, admin: Admin, gone: Mapping[Partition, int]
     frontiers_us = [_frontier_us(plan, admin, plan.partitions.index(partition), first) for partition, first in gone.items()]
     if None in frontiers_us:
         return None
-    # Kafka's timestamps are whole milliseconds; a record that is gone may have the same one.
+    # Kafka's timestamps are whole milliseconds, and a lost record may have the same one.
     return max(us for us in frontiers_us if us is not None) + early_us + MILLISECOND_US + (plan.settings.event_shape is Shape.EDGE)
 
 
 def _frontier_us(plan: IngestPlan, admin: Admin, number: int, position: int) -> int | None:
-    """Return an arrival time that no record below a position exceeds, by the first CTI written from there on; None without one."""
+    """Return an arrival time that no record below a position exceeds, by the first CTI at or after that position; None without one."""
     output = plan.settings.ordered_topic, plan.outputs_of(number)[0]
     start, end = admin.starts([output])[output], admin.ends([output])[output]
     with RangeReader(plan.kafka, *output, headers=True) as reader:

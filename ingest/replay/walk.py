@@ -1,8 +1,8 @@
 """
-Replays: an input partition walked as its stage walks it, by one process, without writing anything.
+Replays: walks an input partition as its stage does, in one process, without writing.
 
-Law (level 1): from the log, the settings and the journal's facts a replay gives the events that the job has written into the ordered topic,
-byte for byte; :class:`~ingest.stage.processor.RangeWalk` judges for both. Memory is that of a stage: one piece and the held events.
+Law (level 1): from the log, the settings and the journal's facts a replay returns the events that the job has written into the ordered
+topic, byte for byte; :class:`~ingest.stage.processor.RangeWalk` judges for both. Memory is that of a stage: one piece and the held events.
 """
 
 from __future__ import annotations

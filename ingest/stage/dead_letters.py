@@ -1,7 +1,7 @@
 """
 Raw records that are no events: CTIs that the source enqueued, and records that cannot be used.
-Law: every record is exactly one of three: an event with the times its shape needs, a CTI, or unusable for one reason. A record whose header
-says CTI is a CTI or unusable, whatever its value is.
+Law: every record is exactly one of three: an event with the times that its shape needs, a CTI, or unusable for one reason. A record whose
+header says CTI is a CTI or unusable, whatever its value is.
 """
 
 from __future__ import annotations

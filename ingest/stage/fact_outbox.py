@@ -1,8 +1,7 @@
 """
 Facts of the journal that wait for a CTI to carry them into the ordered topic (PROTOCOL.md, "The header tf").
-Law: a fact that took effect is carried by the first CTI that each channel writes afterwards in the same walk, and by at least one CTI: if
-none is due the last promise is repeated. Until the first promise facts wait in the state; no reader can have used a result of theirs before
-it.
+Law: a fact that took effect is carried by the first CTI that each channel writes afterwards in the same walk. If no CTI is due, the last
+promise is repeated to carry it. Before the first promise facts wait in the state: until then no reader uses any result of them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ordering.protocol.facts import ORIGIN, Fact, FactKind, text_digest
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER
 
-# Most facts in one CTI: 192 kB, a record size that every topic accepts.
+# The most facts in one CTI: 192 kB, a size that every topic accepts.
 FACTS_AT_ONCE = 8_000
 
 
@@ -46,7 +45,7 @@ class FactOutbox:
 
 
 def range_facts(planned: IngestRange, planning_kind: FactKind, is_first: bool) -> Iterator[Fact]:
-    """Yield the facts that take effect in a range; *is_first*: no CTI has carried yet what was in force at its start."""
+    """Yield the facts that take effect in a range; *is_first*: also those in force at its start, which no CTI has carried yet."""
     if is_first:
         yield Fact(ORIGIN, planned.partition, text_digest(planned.topic))
     if planned.joined_us > NEVER and planned.start == planned.end:
@@ -55,6 +54,6 @@ def range_facts(planned: IngestRange, planning_kind: FactKind, is_first: bool) -
         yield Fact(FactKind.BASE, 0, planned.base_us)
     yield from (Fact(FactKind.ESTIMATE, *mark) for mark in planned.marks)
     yield from (Fact(FactKind.IMPORT, *mark) for mark in planned.imports)
-    # A skip that was undone is empty: it is no fact.
+    # The span of an undone skip is empty; it is no fact.
     yield from (Fact(FactKind.SKIP, *skip) for skip in planned.skips if planned.start <= skip[0] < skip[1])
     yield from (Fact(planning_kind, *span) for span in planned.spans if is_first or span[0] >= planned.start)

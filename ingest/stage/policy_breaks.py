@@ -1,5 +1,5 @@
 """
-How many events of a range broke each time policy, and by how much: what the driver needs to warn of a backfill.
+Counts the events of a range that broke each time policy, and measures by how much, so that the driver can warn of a backfill.
 
 Law: nothing here changes an event. Distances are computed only for pieces in which more than a tenth of the events broke a policy, so that
 an input within its policies costs some additions a piece.
@@ -22,7 +22,7 @@ _SAMPLE_ROWS = 10_000
 
 
 class PolicyBreaks:
-    """The counts of one range, and the median distance of the last piece that was looked at, microseconds."""
+    """The counts of one range, and the median distance by policy of the last piece that was measured, microseconds."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(("events", *POLICIES), 0)
@@ -41,7 +41,7 @@ class PolicyBreaks:
             self._median_us |= median_distances(batch, policies, frontier_us)
 
     def report(self) -> dict[str, Any]:
-        """Return ``events``, the count of each policy, and ``median_us`` of those that were looked at."""
+        """Return ``events``, the count of each policy, and ``median_us`` by policy, where measured."""
         return {**self._counts, "median_us": self._median_us}
 
 
@@ -55,7 +55,7 @@ def median_distances(batch: Batch, policies: Policies, frontier_us: int) -> dict
     usable = batch.readable
     is_early = usable & (time_us - arrival_us > policies.early_us) if policies.early_us is not None else np.zeros_like(usable)
     is_late = usable & (arrival_us - time_us > policies.late_us) if policies.late_us is not None else np.zeros_like(usable)
-    # Sorting by timeline is the only part that costs something.
+    # Sorting by timeline is the costly part, so only a sample is sorted.
     kept = np.flatnonzero(usable & ~is_early)[:_SAMPLE_ROWS]
     own_us = time_us[kept] if policies.late_us is None else np.maximum(time_us[kept], arrival_us[kept] - policies.late_us)
     behind_us = _behind_largest(own_us, None if batch.substream is None else _timeline_codes(batch.substream)[kept])

@@ -1,7 +1,7 @@
 """
-The stateful stage: it reads, judges, orders and writes one input partition's range, and saves its state. It is a thin adapter:
-``ordering.model.step`` decides everything. This module feeds it from Kafka in pieces, writes the released events to the ordered topic, and
-saves the changed part of the state in Spark's store.
+The stateful stage: reads, judges, orders and writes one input partition's range, and saves its state. It is a thin adapter:
+``ordering.model.step`` decides everything. This module feeds the model from Kafka in pieces, writes the released events to the ordered
+topic, and saves the changed part of the state in Spark's store.
 Law: a repeated batch writes the same bytes with the same numbers.
 """
 
@@ -50,10 +50,10 @@ from tidegate.spark.privates import batch_of_task
 from tidegate.spark.range_rows import Pairs, read_row
 from tidegate.spark.state_store import StateStore
 
-# Seconds that the last task of a job in this process waited for acknowledgements: part of its next report.
+# By job, the seconds that its last task in this process waited for acknowledgements: part of its next report.
 _waited_s: dict[str, float] = {}
 
-# After so many bytes of events CTIs follow within a range: until then a reader holds them.
+# After so many bytes of events the waiting CTIs are written within a range, so that readers need not hold these events any longer.
 _PROMISED_BYTES = 2**23
 
 _log = get_logger("ingest.stage")
@@ -101,7 +101,7 @@ class IngestStage:
             walk = RangeWalk(self._plan, model, state, self._fields, producer, lambda: self._save(planned.number, state, store))
             report = walk.run(planned, self._question.substreams())
         except BaseException:
-            # What the producer still holds and where the reader stands is unknown: neither may be used again.
+            # The producer's queue and the reader's position are unknown now: neither may be used again.
             self._drop_producers()
             settings = self._plan.settings
             drop_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, settings.headers)
@@ -166,18 +166,19 @@ class RangeWalk:
         self.ctis: list[Cti] = []
         self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write"), 0.0)
         self._seconds["acknowledge"] = _waited_s.pop(plan.checkpoint, 0.0)
-        self._clock = time.perf_counter()
-        # *_unpromised*: bytes of events written since the last CTIs.
-        self._bytes = self._read = self._unpromised = 0
+        self._clock_s = time.perf_counter()
+        self._bytes = self._read = 0
+        # Bytes of events written since the last CTIs.
+        self._unpromised_bytes = 0
         self._jumps: list[TimeJump] = []
         self._breaks = PolicyBreaks()
-        # Only because of a skip may a walk differ from an earlier attempt.
+        # Only if a skip has changed may this walk differ from an earlier attempt.
         self._earlier: EarlierAttempt | None = None
-        # What one output partition lacks may be written only once no event of another has turned out to differ.
+        # Compared events are written at the end of the range: only if no event in any output partition differs.
         self._compared: list[Released] = []
 
     def run(self, planned: IngestRange, substreams: int | None = None) -> str:
-        """Walk the range; return the report as JSON, with details of up to *substreams* substreams if a client asks for them."""
+        """Walk the range; return the report as JSON, with details of up to *substreams* substreams (None: without details)."""
         settings, end, self._place = self._plan.settings, planned.end, f"{planned.topic}-{planned.partition}"
         marks = RangeMarks(planned.marks, planned.imports)
         self._planning_times = PlanningTimes(settings.planning_kind, planned.spans, planned.planned_ms, self._plan.arrival_max_ahead_us)
@@ -196,7 +197,7 @@ class RangeWalk:
                 self._read += len(records)
                 pause_at("piece read")
                 self.judge(planned.topic, planned.partition, records, marks)
-        # The range may end in offsets without usable records; facts may be in force there.
+        # The range may end in offsets without usable records, and facts may take effect there.
         remaining = marks.between(self._state.next_offset, end)
         batch = self._model.time_only_batch(end, remaining.estimates, remaining.imports, planned.is_final)
         joins = planned.joined_us > NEVER and end == planned.start
@@ -219,7 +220,7 @@ class RangeWalk:
             _log.warning("offsets are skipped: tidegate skip shows why", skipped=count, skips=[list(span) for span in planned.skips])
 
     def judge(self, topic: str, partition: int, records: Records, marks: RangeMarks) -> None:
-        """Judge a piece of the range; save what is held if the records are larger than planned for, so that memory has a bound."""
+        """Judge a piece of the range. Save the state early if the records are larger than planned, so that memory is bounded."""
         self._judge(topic, partition, records, marks)
         if self._state.unsaved_bytes >= self._plan.settings.max_bytes_per_batch // self._plan.tasks:
             self._save()
@@ -228,13 +229,13 @@ class RangeWalk:
         records = self._without_absurd_arrivals(topic, partition, records)
         if not len(records):
             return
-        # Headers pass through the model before their payload, which it does not read.
+        # The model passes values on unread, with the headers before them; the fields are read from the bare payloads.
         bare = records.without_frames()
         ctis = source_ctis(bare)
         bytes_max = min(self._plan.record_bytes_max, EVENT_BYTES_MAX)
         oversized = rows_above(bytes_max, records.value)
         payloads = ctis.payloads_of(bare)
-        # What is too large anyway is not parsed: that takes several times its size in memory.
+        # Oversized records are not parsed: parsing takes several times their size in memory.
         fields = self._fields.read(pc.if_else(pa.array(oversized), None, payloads) if oversized.any() else payloads)
         fields.readable &= ctis.is_no_cti
         arrival_us = self._planning_times.arrival_us(records)
@@ -272,8 +273,8 @@ class RangeWalk:
         step = self._model.step(self._state, batch)
         self._count(step.counts)
         self._breaks.add(step.counts, batch, self._model.policies, frontier_us)
-        if self._unpromised >= _PROMISED_BYTES and self._earlier is None and not self._pending.lists_substreams:
-            # While this piece was judged, most events of the pieces before it have been acknowledged.
+        if self._unpromised_bytes >= _PROMISED_BYTES and self._earlier is None and not self._pending.lists_substreams:
+            # Here the wait is short: most events of earlier pieces were acknowledged while this piece was judged.
             self._write_pending()
         self._pending.add(step.ctis)
         self._spend("order")
@@ -282,17 +283,17 @@ class RangeWalk:
             self._compared.append(step.released)
             return
         self._writer.write_events(step.released)
-        self._unpromised += step.released.value.nbytes
+        self._unpromised_bytes += step.released.value.nbytes
         self._spend("write")
         pause_at("piece written")
         if self._pending.is_full:
             self._write_pending()
 
     def _write_pending(self) -> None:
-        """Write the CTIs that wait, before the end of the range."""
+        """Write the waiting CTIs before the end of the range."""
         self._spend("order")
         write_ctis(self._producer, self._plan.settings.ordered_topic, self._outbox.attach(self._pending.pop_all(), is_last=False))
-        self._unpromised = 0
+        self._unpromised_bytes = 0
         self._spend("acknowledge")
 
     def _note_jumps(self, batch: Batch) -> None:
@@ -304,7 +305,7 @@ class RangeWalk:
             self._add(f"time_jumps_{jump.cause}", jump.count)
 
     def _without_absurd_arrivals(self, topic: str, partition: int, records: Records) -> Records:
-        """Dead-letter records without an arrival or with an implausible one: they advance no time."""
+        """Dead-letter the records without a plausible arrival, which advance no time; return the others."""
         absurd = self._planning_times.absurd_rows(records)
         if not absurd.any():
             return records
@@ -315,7 +316,7 @@ class RangeWalk:
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: IngestReason) -> None:
         origin = f"{topic}-{partition}@{records.offset[row]}"
-        # Views: a record may be large, and the letter is cut before it is copied.
+        # Views instead of copies: a record may be large, and the letter is cut before it is copied.
         buffers = (column[row].as_buffer() for column in (records.key, records.value))
         key, value = (None if buffer is None else memoryview(buffer) for buffer in buffers)
         if records.is_framed and value is not None:
@@ -335,10 +336,11 @@ class RangeWalk:
         if count:
             self._state.totals[name] = self._state.totals.get(name, 0) + count
 
-    def _spend(self, on: str) -> None:
-        now = time.perf_counter()
-        self._seconds[on] += now - self._clock
-        self._clock = now
+    def _spend(self, step: str) -> None:
+        """Add the time since the last call to that of *step*."""
+        now_s = time.perf_counter()
+        self._seconds[step] += now_s - self._clock_s
+        self._clock_s = now_s
 
     def _report(self, planned: IngestRange, substreams: int | None) -> str:
         state = self._state
@@ -368,7 +370,7 @@ class RangeWalk:
 
 
 def read_unskipped(reader: RangeReader, start: int, end: int, skips: Pairs, chunk: int = CHUNK_EVENTS) -> Iterator[Records]:
-    """Yield the records of a range in pieces; the reader is moved over what is skipped, as reading on would fetch it."""
+    """Yield the records of a range in pieces. The reader seeks over skipped offsets, because reading on would fetch them."""
     for first, last in read_parts(start, end, skips):
         if first > start:
             reader.seek(first)

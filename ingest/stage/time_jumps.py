@@ -21,7 +21,7 @@ from ordering.ticks import NEVER, SECOND_US, format_duration
 
 
 class JumpCause(StrEnum):
-    """How a record moves time: its event time, its arrival, or the arrival of an earlier record that shows by this one."""
+    """How a record moves time: by its event time, by its arrival, or (shown by this record) by the arrival of an earlier one."""
 
     EVENT = "event_time"
     ARRIVAL = "arrival"
@@ -37,7 +37,7 @@ EFFECTS = {
 
 @dataclass(frozen=True, slots=True)
 class TimeJump:
-    """The first record of a batch that moves time too far, by how much (microseconds), and how many such records there are."""
+    """The first record of a batch that moves time too far, by how much (microseconds), and the number of such records."""
 
     cause: JumpCause
     offset: int

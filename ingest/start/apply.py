@@ -1,7 +1,7 @@
 """
-Applies the decision of a start: creates topics, determines and writes what is missing, binds the checkpoint.
-Law: the checkpoint is bound last; only skips take effect after that. A start refused before that leaves nothing that binds another start:
-only empty topics, and in the journal facts that were in force already.
+Applies the decision of a start: creates topics, finds the read positions, restores lost facts, binds the checkpoint.
+Law: the checkpoint is bound last; only skips take effect after that. A start that is refused before binds no later start: it leaves only
+empty topics, and in the journal facts that were already in force.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidegate.observe.recovery_report import Recovery, RecoveryKind
 
 
 def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, requested: Start | None) -> tuple[IngestPlan, Recovery]:
-    """Do what a start has decided; return the plan and where it continues, RefusedError if a later check fails."""
+    """Apply a decision; return the plan and the point where the job continues. Raises RefusedError: a later check fails."""
     ordered, letter_bytes_max = _create_topics(decision.plan, admin, can_choose_partitions=not survey.has_events)
     plan = replace(decision.plan, ordered_topic_id=ordered.topic_id, letter_bytes_max=letter_bytes_max)
     decision = replace(decision, plan=plan)
@@ -41,7 +41,7 @@ def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJourna
 
 
 def _create_topics(plan: IngestPlan, admin: Admin, *, can_choose_partitions: bool) -> tuple[Topic, int]:
-    """Return the ordered topic, and the size that dead letters are cut to."""
+    """Create the topics that are missing; return the ordered topic, and the size to which dead letters are cut."""
     chosen = plan.settings
     ordered = admin.ensure_ordered_topic(
         chosen.ordered_topic,
@@ -63,8 +63,8 @@ def _resumption(
     decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, ordered: Topic, requested: Start | None
 ) -> tuple[Resumption, str]:
     """
-    Return where the job began, and the ordered topic's fingerprint; if the job begins now, determine that and write it to the checkpoint's
-    folder.
+    Return where the job began, and the ordered topic's fingerprint. If the job begins or resumes now, find the positions and write them to
+    the checkpoint's folder.
     """
     plan, action = decision.plan, decision.action
     resumption = decision.resumption

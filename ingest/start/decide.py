@@ -30,12 +30,12 @@ from tidegate.kafka.client_properties import EVENT_BYTES_MAX
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.inputs import InputSettings
 
-# How long the planner waits for Redis before it goes on without estimates: a lost journal must not slow the job.
+# How long the planner waits for Redis before it continues without the journal: a lost journal must not slow the job.
 PLANNER_WAIT_US = 2 * SECOND_US
 
 
 class Action(Enum):
-    """How an input goes on."""
+    """How an input continues."""
 
     BEGIN = "begin an ordered topic that holds nothing"
     RESUME = "go on from the ordered topic's CTIs: it holds events, but there is no checkpoint"
@@ -44,18 +44,18 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How an input goes on."""
+    """How an input continues."""
 
     action: Action
-    # For BEGIN and RESUME the read positions are still to be determined; the id of an ordered topic that does not exist yet is empty.
+    # For BEGIN and RESUME its read positions are not known yet; the id of an ordered topic that does not exist yet is empty.
     plan: IngestPlan
     # The settings that shape the ordered topic's events.
     fingerprint: Mapping[str, str]
-    # Where the job began; None if that is still to be determined.
+    # Where the job began; None if it is not known yet.
     resumption: Resumption | None
     # The output start time of a run that begins.
     start: Start
-    # Lost records that are skipped from now on, because ``on_lost_records`` says so.
+    # Lost records that are skipped from now on, by ``on_lost_records``.
     gaps: tuple[Skip, ...] = ()
 
     @property
@@ -65,8 +65,8 @@ class Decision:
 
 def decide(settings: Settings, name: str, survey: Survey, requested: Start | None = None, *, until_end: bool = False) -> Decision:
     """
-    Decide how the input *name* continues, if ``--start`` says *requested*; RefusedError if the checkpoint belongs to other settings or
-    topics, the run has another start or has ended, or needed records are gone or may go.
+    Decide how the input *name* continues; *requested* is the value of ``--start``. Raises RefusedError: the checkpoint belongs to other
+    settings or topics, the run has another start or has ended, or needed records are gone or may go.
     """
     chosen, known = settings.input(name), survey.binding or {}
     check_same_topics(json.loads(known.get("topic_ids", "{}")), survey.topic_ids, str(survey.folder), WAYS_OUT)
@@ -151,8 +151,8 @@ def find_max_ahead(chosen: InputSettings, known: Mapping[str, str], raw: Sequenc
     """
     Return how far ahead of the clock a record may be stamped, microseconds; *known* is the binding of the checkpoint, *raw* the topics.
 
-    Producers may stamp what they like, so one of them could push time. Brokers stamp by their own clock, which the planner's may be far
-    behind without harm.
+    The default is small if producers stamp records, because one of them could push time far ahead. It is large if brokers do: the planner's
+    clock may be far behind theirs without harm.
     """
     if chosen.arrival_max_ahead_us is not None:
         return chosen.arrival_max_ahead_us
@@ -162,7 +162,7 @@ def find_max_ahead(chosen: InputSettings, known: Mapping[str, str], raw: Sequenc
 
 
 def _longest_key(chosen: InputSettings, binding: Mapping[str, str] | None) -> int | None:
-    """Return the most bytes of a substream's key; None without substreams, and for a checkpoint from before there was a limit."""
+    """Return the most bytes of a substream's key; None without substreams, and for a checkpoint that is bound to no limit."""
     if chosen.over is None:
         return None
     bound = str(KEY_BYTES_MAX) if binding is None else binding.get("key_bytes_max")
@@ -185,7 +185,7 @@ def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Sta
     start = requested or (known.start if known is not None else BEGINNING)
     if start == BEGINNING:
         return Resumption(plan.starts), start
-    # If an earlier start wrote nothing, the meaning that it gave to `now` or `last-stopped` stays.
+    # An earlier start that wrote nothing has given `now` or `last-stopped` a time: it stays.
     return (known, known.start) if known is not None and start.text == known.start.text else (None, start)
 
 

@@ -1,8 +1,8 @@
 """
-From where a raw topic is read so that no event with a time of S or later is missed (spec section 6), and whether those records exist. An
-event's time exceeds its arrival by ``early`` at most. So reading starts at the first record that arrived at ``S - early`` or later, by
-Kafka's time index or the journal's stamps; or earlier, at the first position where the journal had raised time that far. Without an early
-tolerance it starts at the beginning.
+Finds the position from which a raw topic is read so that no event with a time of S or later is missed (spec section 6), and checks that the
+records exist. An event's time exceeds its arrival by ``early`` at most. So reading starts at the first record that arrived at ``S - early``
+or later, by Kafka's time index or the journal's stamps; or earlier, at the first position where the journal had raised time that far.
+Without an early tolerance it starts at the beginning.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def largest_earliness_us(plan: IngestPlan) -> int | None:
 
 def first_position(indexed: int, least_us: int, early_us: int, estimates: Marks, imports: Marks) -> int:
     """Return the position before which no event reaches *least_us*; *indexed*: the first that arrived from ``least_us - early_us`` on."""
-    # From an estimate on, records count as arrived later than stamped; from an import on, spans may have been moved up to it.
+    # After an estimate, records count as arrived later than stamped; after an import, intervals may begin at its time.
     raised_at = [position for position, frontier_us in estimates if frontier_us >= least_us - early_us]
     raised_at += [position for position, c_us in imports if c_us >= least_us]
     return min([indexed, *raised_at])
@@ -66,7 +66,7 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, availab
     Raise RefusedError (TG-RETENTION) if records that must be read of a partition are gone: *needed* is its first offset that must be read,
     *available* the first that exists, *first_read* the first that the topic was ever made from; *least_us*: as in :func:`find_start`.
     """
-    # If the first record left is needed, deleted ones before it may have been needed as well.
+    # If the first record that is left is needed, deleted records before it may have been needed too.
     if available <= first_read or needed > available:
         return
     early_us = largest_earliness_us(plan)
@@ -87,7 +87,7 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, availab
 
 
 def gap_error(gap: Skip, name: str) -> RefusedError:
-    """Return the error (TG-RETENTION) if records that a checkpoint of the input *name* still needs are gone."""
+    """Return the error (TG-RETENTION) for a *gap* in the records that the input *name* still has to read."""
     return RefusedError(
         f"retention has deleted records of {gap.topic}-{gap.partition} that are still to be read: "
         f"needed from offset {gap.start}, there from offset {gap.end}",

@@ -1,10 +1,10 @@
 """
 Starting in the middle: at an output start time, or where a topic without its checkpoint continues (spec section 6).
 
-Law: readers see what they would see of a run from the beginning. The raw topic is read from a position before which no event can have a
-time of S or later (:mod:`ingest.start.read_positions`); the model walks on from there and leaves out what is below S. In a topic that was
-begun before, S is each channel's last c: the events written ahead of it are skipped, and numbering continues from its n. A channel without
-a CTI begins at the start of its run.
+Law: readers see the same events as after a run from the beginning. The raw topic is read from a position before which no event can have a
+time of S or later (:mod:`ingest.start.read_positions`). From there the model walks on and leaves out events below S. In a topic that was
+begun before, S is each channel's last c: the events that were written ahead of it are skipped, and numbering continues from its n. A
+channel without a CTI begins at the start of its run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import Promises, last_promises
 from tidegate.observe.logs import get_logger
 
-# In the checkpoint's folder: where the job began, for every later start from this checkpoint.
+# The file in the checkpoint's folder that says where the job began, for every later start from this checkpoint.
 FILE = "resumed.json"
 
 _log = get_logger("ingest.start")
@@ -81,7 +81,7 @@ def _encode(cti: Cti) -> tuple[str, str]:
 
 
 def begin_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) -> Resumption:
-    """Return where an empty topic is begun, so that it holds the events from *start* on; RefusedError if they are gone."""
+    """Return the positions from which an empty topic gets all events from *start* on. Raises RefusedError: records of them are gone."""
     available, ends = admin.starts(plan.partitions), admin.ends(plan.partitions)
     starts = {}
     for partition in plan.partitions:
@@ -98,8 +98,8 @@ def begin_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: St
 
 def resume_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: TopicOrigin) -> Resumption:
     """
-    Return where a topic without its checkpoint continues; *plan*: the job as for an empty topic. RefusedError if the topic has ended, was
-    made from other inputs, or needed records or facts are gone.
+    Return where a topic without its checkpoint continues; *plan* is the plan for an empty topic. Raises RefusedError: the topic has ended,
+    was made from other inputs, or needed records or facts are gone.
     """
     topic = plan.settings.ordered_topic
     outputs = [(topic, partition) for partition in range(plan.output_partitions)]
@@ -153,7 +153,7 @@ def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, po
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """The input partitions that the ordered topic was begun from, and those that joined, by the journal."""
+    """The input partitions from which the ordered topic was begun, and those that joined, by the journal."""
 
     founders: Collection[Partition]
     joins: Mapping[Partition, Join]
@@ -174,7 +174,7 @@ def _newest_roster(plan: IngestPlan, members: _Members, promises: Promises) -> R
 
 
 def _with_roster_of(plan: IngestPlan, members: _Members, promises: Promises) -> IngestPlan:
-    """Return the plan with the ordered topic's roster; a partition whose join no CTI shows joins again while the job runs."""
+    """Return the plan with the ordered topic's roster. A partition whose join is in no CTI joins again while the job runs."""
     newest = _newest_roster(plan, members, promises)
     if newest.spread != plan.roster.spread or not len(members.founders) <= newest.inputs <= members.inputs:
         raise RefusedError(

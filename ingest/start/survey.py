@@ -1,4 +1,4 @@
-"""The survey of a start: what topics, checkpoint and brokers hold, before anything is decided."""
+"""The survey of a start: reads topics, checkpoint and journal before anything is decided."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SKIPS_FILE = "skips.json"
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What exists when an input is started."""
+    """The state of topics, checkpoint and journal when an input is started."""
 
     folder: Path
     # The raw topics, sorted by name.
@@ -42,9 +42,9 @@ class Survey:
     payloads: PayloadFormat = field(default_factory=PayloadFormat)
     # The ordered topic; None if it is not there.
     ordered: Topic | None = None
-    # Whether anything was written to it.
+    # Whether any record was written to it.
     has_events: bool = False
-    # Whether every channel of it ends in a final CTI; only looked up if the checkpoint has no batch to finish.
+    # Whether each of its channels ends in a final CTI; only looked up if the checkpoint has no batch to finish.
     has_ended: bool = False
     imported: ImportedInput | None = None
     binding: Mapping[str, str] | None = None
@@ -74,7 +74,7 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
     """Survey everything that a start of the input *name* depends on; RefusedError if a topic is missing, or the checkpoint damaged."""
     chosen = settings.input(name)
     payloads = PayloadFormat.of(chosen, settings.schema_registry)
-    FieldReader.of(chosen, payloads)  # what workers could not read by is found out here
+    FieldReader.of(chosen, payloads)  # settings by which workers could not read raise their error here
     folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
     binding = read_binding(folder)
     check_whole(folder, is_bound=binding is not None)
@@ -125,7 +125,7 @@ def read_skips(folder: Path) -> tuple[Skip, ...]:
 
 
 def write_skips(folder: Path, skips: tuple[Skip, ...]) -> None:
-    """Replace what that file holds, if it differs."""
+    """Write the skips in force into a checkpoint's folder, unless it has them already."""
     if skips != read_skips(folder):
         replace_text(folder / _SKIPS_FILE, json.dumps([asdict(skip) for skip in skips], indent=1))
 
