@@ -105,7 +105,11 @@ def judge(implementation: Implementation, *operations: str) -> Iterator[tuple[Qu
         except Exception as error:
             yield question, f"raised {type(error).__name__}: {error}"
             continue
-        yield question, None if answer.get("unsupported") else _difference(question, answer)
+        try:
+            mistake = None if answer.get("unsupported") else _difference(question, answer)
+        except Exception as error:  # another program may answer anything
+            mistake = f"the answer has a wrong form ({type(error).__name__}: {error})"
+        yield question, mistake
 
 
 def questions() -> Iterator[Question]:
@@ -150,12 +154,13 @@ _MAY_BE_LEFT_OUT = {"listed", "rosters", "waiting", "missing", "valid", "held"}
 
 def _difference(question: Question, answer: Json) -> str:
     expected = {name: value for name, value in question.expected.items() if name in answer or name not in _MAY_BE_LEFT_OUT}
-    if "ctis" in answer:
+    has_ctis = question.operation == "write" and "ctis" in answer
+    if has_ctis:
         answer = {**answer, "last": {str(partition): promise for partition, *promise in answer["ctis"]}}
     for name, value in expected.items():
         if answer.get(name) != value:
             return f"{name}: {_first_difference(answer.get(name), value)}"
-    return _broken_promise(expected["channels"], answer["ctis"]) if "ctis" in answer else ""
+    return _broken_promise(expected["channels"], answer["ctis"]) if has_ctis else ""
 
 
 def _first_difference(answered: object, expected: object, path: str = "") -> str:

@@ -384,6 +384,15 @@ def test_a_program_in_any_language_is_asked_line_by_line() -> None:
         program("key_bytes", {"json": "1"})
 
 
+@pytest.mark.parametrize("ctis", [None, [], 7, [[0]], {"0": 1}, [[0, 1, None, 0]]])
+def test_an_answer_of_a_wrong_form_is_a_wrong_answer(ctis: object) -> None:
+    """It ends neither the run nor the kit, wherever it stands."""
+    report = run(lambda operation, given: {**answer(operation, given), "ctis": ctis}, "write", "key_bytes")
+    assert report.passed["key_bytes"] == 24
+    assert report.passed["write"] == 0
+    assert len(report.failures) == 50
+
+
 def python(code: str, timeout_s: float = 60.0) -> Program:
     """Return a program under test, in Python."""
     return Program([sys.executable, "-c", code], timeout_s)
