@@ -40,6 +40,8 @@ _LINE_BREAKS = re.compile(r"[\r\n]+")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DATE = r"(?P<year>\d{4})(?P<dash>[-/]?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
 _TIME = r"(?P<hour>\d\d)(?:[-/:]?(?P<minute>\d\d)(?:[-/:]?(?P<second>\d\d))?)?"
+_SAME_DATE = r"(?P=year)[-/]?(?P=month)[-/]?(?P=day)"
+_SAME_TIME = r"(?P=hour)(?(minute)[-/:]?(?P=minute))(?(second)[-/:]?(?P=second))"
 _ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson", ".parquet": "parquet"}
 
 
@@ -105,11 +107,13 @@ def versions_of(settings: ReferenceSettings) -> list[tuple[int, ReferenceFile]]:
 def files_of_pattern(pattern: str) -> list[tuple[int, ReferenceFile]]:
     """Return (valid from, microseconds, rising; path) of each file of a path with ``{date}``; RefusedError: a name is no instant."""
     pattern, options = pattern.split("?", 1) if is_url(pattern) and "?" in pattern else (pattern, "")
-    parts = re.split(r"(\{date\}|\{time\})", pattern)
-    names = re.compile("".join({"{date}": _DATE, "{time}": _TIME}.get(part, re.escape(part)) for part in parts))
+    names = re.escape(pattern)
+    for word, first, again in ((r"\{date\}", _DATE, _SAME_DATE), (r"\{time\}", _TIME, _SAME_TIME)):
+        # Where a path has a word again, as in {date}/r-{date}.csv, it stands for the same instant.
+        names = names.replace(word, first, 1).replace(word, again)
     versions: list[tuple[int, ReferenceFile]] = []
-    for path in _files_below(parts[0], options):
-        name = names.fullmatch(path.as_posix() if isinstance(path, Path) else path.url)
+    for path in _files_below(re.split(r"\{date\}|\{time\}", pattern, maxsplit=1)[0], options):
+        name = re.fullmatch(names, path.as_posix() if isinstance(path, Path) else path.url)
         if name is None or (isinstance(path, Path) and not path.is_file()):
             continue
         parts_of_time = {key: text or "00" for key, text in {"hour": "", "minute": "", "second": "", **name.groupdict()}.items()}
