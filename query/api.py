@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from math import gcd
+from math import gcd, isfinite
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US, parse_duration
 
@@ -96,7 +96,9 @@ Expression = Value | str | int | float | bool | None
 
 
 def literal(value: str | float | bool | None) -> Value:
-    """Return a constant."""
+    """Return a constant. Raises ValueError: the language has no such float."""
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"the language has no infinity and no NaN: {value} cannot be written")
     if value is None:
         return Value("NULL")
     if isinstance(value, bool):

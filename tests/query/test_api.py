@@ -74,6 +74,15 @@ def test_conditions_are_not_joined_by_pythons_words() -> None:
         _ = column("a") > 1 and column("b") > 1
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_a_float_that_the_language_has_not_is_refused(value: float) -> None:
+    """As text it would be the name of a field."""
+    with pytest.raises(ValueError, match="no infinity and no NaN"):
+        literal(value)
+    with pytest.raises(ValueError, match="no infinity and no NaN"):
+        column("delay") > value  # noqa: B015
+
+
 def test_windows_and_durations_are_written_in_whole_units() -> None:
     """A duration that no unit says in a whole number is written in a smaller one."""
     assert tumbling("90s").sql == "TumblingWindow(Duration(second, 90))"
