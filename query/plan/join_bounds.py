@@ -19,6 +19,8 @@ from query.plan.row_tables import Ticks
 
 # First instant, and the first instant after the last, microseconds.
 Range = tuple[Ticks, Ticks]
+# Longer than all time, and so short that a tick and several of these still add up within 64 bits.
+_FAR_US = 2**60
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,14 @@ class Bounds:
 
 
 def _range(parts: Sequence[Bound], system_us: Ticks) -> Range:
-    first = [part.starts(part.units(system_us) + part.low) for part in parts if part.low is not None]
-    until = [part.starts(part.units(system_us) + part.high + 1) for part in parts if part.high is not None]
+    first = [part.starts(part.units(system_us) + _clip(part.low, part.unit_us)) for part in parts if part.low is not None]
+    until = [part.starts(part.units(system_us) + _clip(part.high, part.unit_us) + 1) for part in parts if part.high is not None]
     return reduce(np.maximum, first), reduce(np.minimum, until)
+
+
+def _clip(count: int, unit_us: int) -> int:
+    """Return a number of units, or if they last longer than all time, so few that their microseconds fit 64 bits and still do."""
+    return max(min(count, _FAR_US // unit_us), -_FAR_US // unit_us)
 
 
 def _negate(count: int | None) -> int | None:

@@ -58,6 +58,27 @@ def test_datediff_counts_crossed_boundaries() -> None:
     assert answers_of(sql, {"a": a, "b": b}).values() == ['{"v":"first"}', '{"v":"last"}']
 
 
+@pytest.mark.parametrize(
+    ("bound", "is_met"),
+    [
+        ("< 9223372036854775807", True),
+        ("<= 100000000000000", True),
+        (">= -9000000000000000000", True),
+        ("> -9223372036854775808", True),
+        ("> 9223372036854775806", False),
+        ("> 9223372036854775807", False),
+        ("< -9000000000000000000", False),
+    ],
+)
+def test_a_bound_beyond_all_time_is_met_always_or_never(bound: str, is_met: bool) -> None:
+    """Beside one that limits the time; so many seconds have no number of microseconds in 64 bits."""
+    events = {"a": [at(1_700_000_000, v=1)], "b": [at(1_700_000_003, v=2)]}
+    for join, met, unmet in (("JOIN", ['{"y":2}'], []), ("LEFT JOIN", ['{"y":2}'], ['{"y":null}'])):
+        on = f"DATEDIFF(minute, x, y) BETWEEN 0 AND 10 AND DATEDIFF(second, x, y) {bound}"
+        answers = answers_of(f"SELECT y.v AS y INTO out FROM a x {join} b y ON {on}", events, [1_700_000_002 * SECOND])
+        assert answers.values() == (met if is_met else unmet)
+
+
 def test_an_impression_without_a_click_comes_once_when_its_hour_is_over() -> None:
     """BETWEEN 0 AND 60 minutes ends with the 60th minute after that of the impression: 61 minutes after its beginning."""
     sql = """SELECT i.ad AS ad, c.ad AS clicked INTO out FROM impressions i LEFT JOIN clicks c
