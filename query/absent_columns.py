@@ -104,7 +104,7 @@ def absent_in_topics(layout: QueryPlan, admin: Admin) -> list[tuple[str, str]]:
     """Return (warning, fix) for each field without a value in the newest records of the topics that a query reads."""
     warnings: list[tuple[str, str]] = []
     for feed in layout.feeds:
-        # A topic that cannot be read is reported by what has to read it.
+        # If a topic cannot be read, the job that has to read it reports that.
         with suppress(TidegateError):
             payloads = _newest_payloads(layout, feed, admin)
             warnings += absent_columns(layout.plans, feed.input, payloads, replace(feed.payloads, headers=()))

@@ -134,7 +134,7 @@ class QueryPlan:
 
     @property
     def bytes_per_task(self) -> int:
-        """A task's share of the bytes of one batch: tasks run at the same time, and each knows only what it has read itself."""
+        """A task's share of the bytes of one batch: tasks run at the same time, and none knows how much the others have read."""
         return max(self.bytes_per_batch // self.tasks, 1)
 
     @property

@@ -157,7 +157,7 @@ def _compute_isolated(
 
 
 def _check_values(returned: Any, gives: Kind, count: int, noun: str) -> pa.Array:
-    """Convert what a function of a package returned to an array of its kind."""
+    """Convert the values that a function of a package returned to an array of its kind."""
     values = returned if isinstance(returned, pa.Array) else pa.array(returned)
     values = values.cast(gives.arrow)
     if len(values) != count:

@@ -89,7 +89,7 @@ def prepare(
 
 
 def log_start(plan: QueryPlan, log: FilteringBoundLogger, topics: str) -> None:
-    """Log what the job reads (*topics*), writes and keeps to, and which of its stores another command fills."""
+    """Log the topics that the job reads (*topics*) and writes, its files, its pace, and which of its stores another command fills."""
     written = ", ".join(output.topic for output in plan.outputs if output.topic)
     files = ", ".join(output.files for output in plan.outputs if output.files)
     pacing = {"over": plan.over, "pace": str(plan.outputs[0].pace())}

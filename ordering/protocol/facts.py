@@ -78,7 +78,7 @@ def encode_facts(facts: Iterable[Fact]) -> bytes:
 
 
 def decode_facts(value: bytes, where: str = "") -> list[Fact]:
-    """Decode the value of a header ``tf``; ProtocolError, naming *where*, if its length is that of no whole number of facts."""
+    """Decode the value of a header ``tf``; ProtocolError, naming *where*, if its length is no multiple of a fact's."""
     if len(value) % _FACT_BYTES:
         raise ProtocolError(f"the header tf has {len(value)} bytes, no multiple of {_FACT_BYTES}", where=where)
     return [Fact(*row) for row in np.frombuffer(value, dtype="<i8").reshape(-1, 3).tolist()]

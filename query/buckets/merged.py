@@ -69,7 +69,7 @@ class MergedBucket(Bucket):
         self._retention.reduce(RetainedKind.PENDING.of(source_index), lambda table: _split_at(table, until_us)[1])
 
     def _save_progress(self) -> None:
-        pass  # the head says how far it has merged
+        pass  # the head has all of the progress
 
     def _head_fields(self) -> dict[str, Any]:
         return {"closed_us": self._closed_us}
@@ -82,7 +82,7 @@ class MergedBucket(Bucket):
 
 
 def _split_at(table: pa.Table, until_us: int) -> tuple[pa.Table, pa.Table]:
-    """Return the events below an instant and the others; of a chunk in order of time, as those of one log are, none is copied."""
+    """Return the events below an instant, and the others. A chunk in order of time, such as those of one log, is cut without a copy."""
     parts = [_split_chunk(chunk, until_us) for chunk in table.to_batches()]
     below, above = zip(*parts, strict=True) if parts else ((), ())
     return pa.Table.from_batches(below, table.schema), pa.Table.from_batches(above, table.schema)

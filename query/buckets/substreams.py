@@ -105,7 +105,7 @@ class SubstreamBucket(Bucket):
         return self._subs.find((number, None)) if sub < 0 and not key else sub
 
     def _close_due(self) -> Iterator[list[pa.Table]]:
-        # Each range has closed what it made final, so only the end of the run is left.
+        # Each range has returned the results that it made final; beside ranges only the end of the run makes results final.
         if self._ended:
             before = self._subs.progress_us.copy()
             yield from self._close(_Range(Moves.of([]), [], before, before, np.empty(0, dtype=np.int64)))

@@ -60,7 +60,7 @@ def encode_keys(columns: Sequence[Variant], length: int) -> pa.Array:
 
 
 def encode_over_keys(columns: Sequence[Variant], length: int) -> pa.Array:
-    """Encode *length* substream keys as ingest does: of several columns a JSON array of what each would be alone, as texts."""
+    """Encode *length* substream keys as ingest does: several columns as a JSON array of the texts that each column alone would give."""
     if len(columns) < 2:
         return encode_keys(columns, length)
     texts = [encode_keys([column], length).cast(pa.string()) for column in columns]

@@ -20,7 +20,8 @@ from tidegate.expressions.variant import Variant
 
 # This many bytes of payload are evaluated at once; more than a whole batch of small events has.
 AT_ONCE_BYTES = 2**28
-# This many bytes of text are repeated at once, in a column of results that share what they repeat: a result has several copies on its way.
+# The most bytes of text in a column of results computed at once, if results repeat the texts of their rows: each is copied several times
+# later.
 REPEATED_BYTES = 2**26
 Result = TypeVar("Result")
 _WIDE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
@@ -85,7 +86,7 @@ def check_repeated(values: pa.Array | pa.ChunkedArray, rows: Ints) -> None:
     Raises:
         TooMuchAtOnce: It would have more than ``REPEATED_BYTES`` of text.
     """
-    # The bytes of all values are more than those of the longest, and known at once.
+    # No value is longer than all values together, whose size is known without reading them.
     if len(rows) < 2 or not is_text(values) or values.nbytes * len(rows) <= REPEATED_BYTES:
         return
     if value_bytes(values)[rows].sum() > REPEATED_BYTES:

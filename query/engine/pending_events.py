@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes, take_rows_in_parts, text_bytes
 
-# Events are put in order and evaluated so many bytes at a time: what is computed of them needs several times their memory.
+# This many bytes of events are put in order and evaluated at a time: evaluating them takes several times their memory.
 PART_BYTES = 2**25
 
 

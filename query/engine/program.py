@@ -272,7 +272,7 @@ class Program:
     ) -> Iterator[list[pa.Table]]:
         """Give a step's rows to the steps that take them; yield the results that follow."""
         step, takers = self._steps[number], self._takers(number)
-        # What is computed of rows, such as members of their records, needs several times their memory.
+        # Columns computed from rows, such as members of their records, take several times the memory of the rows.
         for table in (part for whole in tables for part in split_by_bytes(whole, PASSED_BYTES)):
             rows, failed = split_failed(table)
             if isinstance(step.node, Custom):

@@ -139,7 +139,7 @@ class Piece:
         return to_us >= self._next_look_us
 
     def postpone_look(self, before: Piece, to_us: int) -> None:
-        """Set when the next look is due; this piece is what the look at *to_us* has left of the piece *before*."""
+        """Set when the next look is due. This piece has the rows that the look at *to_us* has kept of the piece *before*."""
         was_in_vain = 2 * self.num_rows > before.num_rows
         self._patience_us = before._patience_us * (2 if was_in_vain else 1)
         self._next_look_us = to_us + self._patience_us

@@ -136,7 +136,7 @@ def _read_by_join(node: Join, needed: ColumnNumbers) -> tuple[ColumnNumbers, Col
 
 
 def _own_expressions(node: Rows, needed: ColumnNumbers) -> list[Expr] | None:
-    """Return the expressions of a node over the rows below; None if it is not known what it reads."""
+    """Return the expressions of a node over the rows below; None if they are not known."""
     if isinstance(node, Project):
         return list(computed_columns(node, needed).values())
     if isinstance(node, WindowedAggregate):

@@ -63,7 +63,7 @@ def common_keys(plans: Sequence[Plan]) -> Keys | str:
 
 
 def meetings(node: Node) -> Iterator[Meeting]:
-    """Yield each place at which rows meet, those of lower nodes first."""
+    """Yield each place at which rows meet, the places in lower nodes first."""
     for child in node.children:
         yield from meetings(child)
     inputs = frozenset(below.input for below in walk(node) if isinstance(below, Scan))
@@ -112,7 +112,7 @@ def _obstacle(meeting: Meeting, groups: Sequence[Meeting]) -> str:
 
 
 def _shared_candidates(meeting: Meeting, groups: Sequence[Meeting]) -> tuple[Candidate, ...]:
-    """Join the candidates of a meeting with those of *groups*; return the ones that agree with every group."""
+    """Join the candidates of a meeting with the candidates of *groups*; return the joined ones that agree with every group."""
     candidates = meeting.candidates
     for group in groups:
         pairs = [(left, right) for right in group.candidates for left in candidates]

@@ -143,7 +143,7 @@ class Operator(ABC):
         return False
 
     def repetitions(self, retained: pa.Table) -> int:
-        """Return at most how many results hold what one of these rows has."""
+        """Return the largest number of results that can hold the texts of one of these rows."""
         return 1
 
     # Many rows of one side, passed in portions: memory then grows with the largest group only.

@@ -39,7 +39,7 @@ def members_as_columns(plans: Sequence[Plan]) -> tuple[Plan, ...]:
 
 @dataclass(frozen=True)
 class _Split:
-    """What an aggregate has in place of its record, and what the nodes that take its rows read in place of the record's members."""
+    """How a record is split: the totals and columns in its place, and for each member the expression that reads it from these columns."""
 
     totals: tuple[Aggregate, ...]
     columns: tuple[Column, ...]
@@ -68,7 +68,7 @@ def _split_columns(node: WindowedAggregate, place: int, slots: Mapping[Property,
     """Put the first member into the record's place, and the others behind the other columns."""
     (record,) = node.totals
     totals, columns, members = list[Aggregate](), list(node.columns), dict[Expr, Expr]()
-    # All rows of a group have its keys, so they are not picked, unless nothing else is.
+    # All rows of a group have its keys, so a member that is a key is not picked, unless there is no other member.
     keys_last = sorted(slots.items(), key=lambda item: item[1] in node.keys)
     for number, (member, slot) in zip(chain([place], count(len(columns))), keys_last, strict=False):
         if totals and slot in node.keys:

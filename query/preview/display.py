@@ -21,7 +21,7 @@ KEEP_LONGER = "a start may need what is deleted by then: keep events longer (ret
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """A script's plans and what is known of them."""
+    """A script's plans, and the facts about them that ``tidegate plan`` shows."""
 
     plans: Sequence[Plan]
     # Into how many buckets the work is split and why, in words.
@@ -31,7 +31,7 @@ class PlanReport:
     # None if the brokers do not answer; ``unknown`` then says why.
     forecast: Forecast | None
     unknown: str
-    # Where retention may delete what a start needs.
+    # Where retention may delete records that a start needs.
     warnings: Sequence[str]
     # The tables of reference data that it looks rows up in.
     references: Sequence[ReferenceSettings] = ()

@@ -74,7 +74,7 @@ class PlannedRead:
     start: str
     # Where it continues, and where the topics end.
     recovery: Recovery
-    # X: events from this instant on are needed, microseconds; None: all of them, or what a checkpoint has left.
+    # X: events from this instant on are needed, microseconds; None: all events, or those after the position of a checkpoint.
     read_from_us: int | None
     # The speed at which it catches up.
     replay: Replay
@@ -128,7 +128,7 @@ class Forecast:
     # Into how many buckets the work is split.
     buckets: int
     kept: tuple[KeptRows, ...]
-    # Where retention may delete what a start needs.
+    # Where retention may delete records that a start needs.
     warnings: tuple[str, ...]
     # What a start will read; None where none was asked for.
     reading: PlannedRead | None

@@ -33,7 +33,7 @@ class Version:
 class ReferenceTable:
     """One table."""
 
-    # Its name, and what is known of its fields.
+    # Its name and its fields, as far as they are known.
     schema: InputSchema
     # Its versions; they become valid one after the other.
     versions: tuple[Version, ...]

@@ -147,7 +147,7 @@ class ScopeNames:
         return self.of_row(name, SystemTimestamp(), offset)
 
     def is_row_name(self, name: str) -> bool:
-        """Return whether *name* is that of the only relation and not of one of its columns."""
+        """Return whether *name* names the only relation, and none of its columns."""
         return len(self.relations) == 1 and self._names_row(self.relations[0], name)
 
     def row_as_record(self, name: str, offset: int) -> Expr | None:

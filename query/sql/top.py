@@ -55,7 +55,7 @@ def without_top(select: exp.Select) -> exp.Select:
 
 
 def rewrite_top(select: exp.Select, rows: Rows, source: Source) -> exp.Expr:
-    """Return the SELECT over the step :data:`STEP`, whose *rows* are those of the SELECT without TOP, that chooses from them."""
+    """Return the SELECT that chooses from *rows*, the rows of the SELECT without TOP, which it reads as the step :data:`STEP`."""
     names = [exp.to_identifier(column.name, quoted=True).sql(Asa) for column in rows.columns]
     order = ", ".join(_order_term(term, select, rows, names, source) for term in select.args["order"].expressions)
     members = [f"e.ArrayValue.[value].{name}" for name in names]

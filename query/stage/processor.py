@@ -144,7 +144,7 @@ class BucketRun:
             unsettled_bytes += piece_bytes
             unfinished_bytes += piece_bytes
             if unfinished_bytes >= self._plan.bytes_per_task:
-                # Records were larger than planned for: what is final leaves before more is read, so memory has a bound whatever comes.
+                # Records were larger than planned for: final results are written before more is read, so memory stays bounded.
                 self._finish(self._bucket.settle())
                 unsettled_bytes = unfinished_bytes = 0
             elif unsettled_bytes >= _UNSETTLED_BYTES:
@@ -161,7 +161,7 @@ class BucketRun:
         return self._report()
 
     def _finish(self, released: list[Released], *, is_end: bool = False) -> None:
-        """Write what is final, until it is acknowledged, and its files."""
+        """Write final results, wait until they are acknowledged, and publish their files."""
         self._write_settled(released)
         if is_end:
             self._write_settled(self._bucket.end())

@@ -25,7 +25,10 @@ from tidegate.kafka.dead_letters import ensure_dead_letter_topic
 
 
 def locate(decision: Decision, admin: Admin) -> QueryPlan:
-    """Return the plan with its read positions, writing nothing; RefusedError if these are gone, or what stands there is in the way."""
+    """
+    Return the plan with its read positions; nothing is written. RefusedError: records at these positions are gone, reference data was
+    changed, another job writes one of the outputs, or a file would be replaced by a part of it.
+    """
     plan = decision.plan
     check_unchanged(Path(plan.checkpoint), plan.reference_settings)
     if decision.is_new:
@@ -37,7 +40,7 @@ def locate(decision: Decision, admin: Admin) -> QueryPlan:
 
 
 def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
-    """Do what a start has decided; return the plan, RefusedError if a later check fails."""
+    """Apply the decision of a start; return the plan, RefusedError if a later check fails."""
     plan = locate(decision, admin)
     letter_bytes_max, result_ids = _create_topics(plan, admin)
     plan = replace(plan, letter_bytes_max=letter_bytes_max)

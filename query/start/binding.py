@@ -24,7 +24,7 @@ RESULT_TOPIC_IDS = "result_topic_ids"
 
 
 def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) -> dict[str, str]:
-    """Return what the checkpoint of a job is bound to; SettingError if the outputs of one script have different paces."""
+    """Return the fields to which the checkpoint of a job is bound; SettingError if the outputs of one script have different paces."""
     outputs = plan.outputs
     if len({str(output.pace()) for output in outputs}) > 1:
         where = ", ".join(f"outputs.{output.name}" for output in outputs)

@@ -129,7 +129,10 @@ def _check_same_results(layout: QueryPlan, topics: TopicSurvey, run: RunSurvey) 
 
 
 def _check_split(output: OutputSettings, layout: QueryPlan, run: RunSurvey, *, has_promises: bool) -> None:
-    """Refuse to continue without a checkpoint what was split otherwise: channels stop at different instants, and keys would move."""
+    """
+    Refuse to continue without a checkpoint if the work was split otherwise: keys would move between channels, which stop at different
+    instants.
+    """
     if run.binding is not None or not has_promises or layout.buckets == 1 or run.splits.get(output.name) == layout.split:
         return
     reason = f"the results in {output.topic} are spread over its partitions by other keys than those of this query"

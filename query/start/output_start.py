@@ -29,7 +29,7 @@ from tidegate.kafka.channel_promises import TAIL_RECORDS, last_promises
 from tidegate.kafka.ranges import RangeReader
 from tidegate.settings.tables.outputs import OutputSettings
 
-# In the checkpoint's folder: what the channels had promised when the run was begun.
+# In the checkpoint's folder: the promises of the channels when the run began.
 PROMISES_FILE = "resumed.json"
 # There too: where a run with OVER began to read its logs.
 LOG_STARTS_FILE = "log_starts.json"
@@ -40,12 +40,12 @@ Promises = tuple[Mapping[int, Promise], ...]
 
 
 def start_binding(start: Start) -> dict[str, str]:
-    """Return what a checkpoint remembers of its start."""
+    """Return the fields by which a checkpoint is bound to its start."""
     return {"start": start.text, "start_us": "" if start.start_us is None else str(start.start_us)}
 
 
 def bound_start(binding: Mapping[str, str]) -> Start:
-    """Return the start that a checkpoint remembers."""
+    """Return the start to which a checkpoint is bound."""
     return Start(binding["start"], int(binding["start_us"]) if binding["start_us"] else None)
 
 

@@ -125,7 +125,7 @@ def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_nee
             channels_met |= {int(number) for number in np.unique(log.number[log.log_offset < first_needed])}
             if roster is not None:
                 channels = set(roster.channels_of(number, partitions))
-                # A channel without substreams is in order: what was deleted before an event is not younger than it.
+                # A channel without substreams is in order: no record deleted before an event is younger than it.
                 if channels <= (promised if roster.substreams else promised | channels_met):
                     return True
                 if int(records.offset[-1]) >= first_needed:

@@ -38,7 +38,7 @@ def _result_limit(output: OutputSettings, topics: TopicSurvey, wanted: int) -> i
     if output.topic is None and output.plain_topic is None:
         return None
     plain = topics.results.get(output.plain_topic or "")
-    # A result topic that takes less is refused; a plain topic belongs to others, so what it takes counts.
+    # A result topic with a smaller limit is refused. A plain topic belongs to others, so its own limit counts.
     return wanted if plain is None else min(wanted, max(_limit(plain) - PLAIN_ROOM_BYTES, 0))
 
 

@@ -123,7 +123,7 @@ def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
 
 
 def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:
-    """Return the format of an input's payloads; QueryError if the query would pass on as results what no query can read."""
+    """Return the format of an input's payloads; QueryError if the query would pass on payloads as results that no query can read."""
     if name not in settings.inputs:
         return JSON
     payloads = replace(PayloadFormat.of(settings.input(name), settings.schema_registry), headers=headers_read(plans, name))

@@ -386,7 +386,7 @@ def _pairs_of(matches: Sequence[Matches]) -> Iterator[Pairs]:
 
 
 def _excess_of_instant(key: Ints, count: Ints, instant_us: int, pairs_max: int) -> Excess:
-    """Return what is left out at one instant, given the key and the number of pairs of each left row."""
+    """Return the pairs that are left out at one instant, given the key and the number of pairs of each left row."""
     order = stable_order(key, int(key.max()) + 1)
     total = np.cumsum(count[order])
     first = np.flatnonzero(np.append(True, np.diff(key[order]) != 0))

@@ -75,7 +75,7 @@ def keep_top_rows(rows: pa.Table, grid: Window, key_count: int, totals: Sequence
     cell = grid.pane_end(system_us)
     group = group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{key}") for key in range(key_count)])
     is_kept = np.zeros(rows.num_rows, dtype=np.bool_)
-    # Aggregates that differ only in what they return of a row pick the same rows.
+    # Aggregates that differ only in the value that they return of a row pick the same rows.
     orders = {replace(total, arg=None): numbers[len(numbers) - len(total.order) :] for total, numbers in zip(totals, values, strict=True)}
     for total, numbers in orders.items():
         order = [from_columns(rows, f"v{number}") for number in numbers]

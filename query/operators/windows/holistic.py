@@ -127,7 +127,7 @@ class _Runs:
         return np.diff(_starts(amounts[self.rows])[self.starts])
 
     def without_rows_of(self, windows: Mask) -> _Runs:
-        """Return the runs, those of some windows empty."""
+        """Return the runs without the rows of some windows."""
         return _Runs(self.first, _starts(np.where(windows, 0, np.diff(self.starts))), self.rows[~windows[self.owners]])
 
     def sort_by(self, place: Ints) -> _Runs:

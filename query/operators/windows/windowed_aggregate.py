@@ -273,7 +273,7 @@ class WindowAggregation(Operator):
         first, last = ticks(windows, "first_row"), ticks(windows, "last_row")
         if total.function != "topone":
             return compute_aggregate(total, list(map(rows.values, numbers)), first, last)
-        # Several of one order pick the same rows, whatever they return of them.
+        # TopOne()s of one order pick the same rows; they differ only in the value that they return.
         same = replace(total, arg=None)
         if same not in picked:
             picked[same] = picked_rows(rows.ranks(same, numbers[1:]), first, last)
