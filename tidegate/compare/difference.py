@@ -45,6 +45,8 @@ _HINTS = {
     "stamp_ms": "the Kafka timestamp is not that of s: another program wrote it",
     "seq": "the numbering differs: one topic was begun at another time, or lacks events of the channel",
     "offset": "the events come from other records: the raw topics are not the same",
+    "result": "results of a query with OVER come in the order in which the log of its ordered topic makes them final: over another ordered "
+    "topic, or from another --start, only each key's results are the same; `tidegate verify` proves each of the two",
 }
 
 
@@ -59,6 +61,12 @@ class Event:
     def origin(self) -> int:
         """Its offset in the input partition."""
         return int(self.fields["offset"])
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it looks like a query's result, whose origin is its own number and whose times are one."""
+        times = {self.fields[name] for name in _TIMES}
+        return self.origin == self.fields["seq"] and len(times) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +177,8 @@ class ChannelExcerpt:
             # They are two different events, whose fields differ anyway: the finding is which of them is missing, or that they are swapped.
             kind = self._displacement(index) or kind
         subject = "missing" if kind.startswith("missing") else kind if kind == "swapped" else _cause(names)
+        if a.is_result and b.is_result and {"key", "seq"} & set(names):
+            subject = "result"
         return Difference(self.number, self.partition, self.first + index, kind, a, b, names, _HINTS.get(subject, _HINTS["value"]))
 
     def _displacement(self, index: int) -> str:

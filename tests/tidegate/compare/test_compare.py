@@ -212,6 +212,14 @@ def test_differences_are_told_by_their_kind_with_a_hint() -> None:
     assert difference(base, late).names == ("event_time_us", "arrival_us", "system_us")
 
 
+def test_results_in_another_order_are_told_what_over_promises() -> None:
+    """Two queries over different logs: the order between keys is that of their logs. With equal keys it is an ordinary difference."""
+    base, other = columns([1_000, 2_000, 3_000]), columns([1_000, 2_000, 2_500], key=b"l")
+    assert "only each key's results are the same" in difference(base, other).hint
+    assert "policies judged otherwise" not in difference(base, other).hint
+    assert "OVER" not in difference(base, columns([1_000, 2_000, 2_500])).hint
+
+
 def test_headers_are_compared_and_told_apart_from_payloads() -> None:
     """If values are framed; their order counts, as each record has them in one order."""
     a, b = [[("x", b"1"), ("y", b"2")]] * 3, [[("x", b"1"), ("y", b"2")], [("y", b"2"), ("x", b"1")], [("x", b"1")]]
