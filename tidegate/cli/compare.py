@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,7 +69,11 @@ def compare(
         fix = "give both inputs the same output_partitions"
         raise RefusedError(what, code="TG-COMPARE-PARTITIONS", where=where, fix=fix, example=f"output_partitions = {topics[0].partitions}")
     sides = [
-        make_side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us, ALL_HEADERS)
+        # A topic that was begun at a later time numbers its events from there.
+        replace(
+            make_side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us, ALL_HEADERS),
+            has_own_numbers=start_us is not None,
+        )
         for label, admin, topic in zip("AB", admins, topics, strict=True)
     ]
     comparison = _compare_with_progress(sides[0], sides[1], until_us, complete)

@@ -41,6 +41,8 @@ over = "k"
 early = "20s"
 late = "30s"
 reorder = "3s"
+# Two batches at least, so that there is a CTI before the final ones.
+max_events_per_batch = 9000
 
 [inputs.again]
 topic = "{topic}"
@@ -82,12 +84,13 @@ class Line:
 
 @dataclass
 class Pair:
-    """What two jobs wrote of one raw topic."""
+    """What two jobs wrote of one raw topic, and a third one from an instant *start* on."""
 
     stack: Stack
     topic: str
     raws: list[Raw]
     lines: list[Line]
+    start: str
 
     def compare(self, a: str, b: str, *flags: str, exit_code: int = 0) -> dict[str, Any]:
         """Run the command; return what it told."""
@@ -109,7 +112,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """One job in one go, and one in small batches that is killed in the midst of them and started again."""
+    """One job in large batches, and one in small ones that is killed in the midst of them and started again."""
     raws = draw(7, EVENTS, PARTITIONS, bad=0.01, keys=[f"key{number}" for number in range(50)])
     topic = create(stack.bootstrap, fresh("twice"), PARTITIONS)
     produce(stack.bootstrap, topic, raws)
@@ -121,7 +124,11 @@ def pair(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
         once = space.start("ingest", "events", "--until-end")
         once.finish()
         again.finish()
-        yield Pair(stack, topic, raws, lines_of(stack, f"{topic}.ordered"))
+        lines = lines_of(stack, f"{topic}.ordered")
+        start = format_tick(sorted(line.fields["system_us"] for line in lines if line.is_event)[EVENTS // 2])
+        flags = settings_of(inputs__again__ordered_topic=f"{topic}.begun")
+        space.start("ingest", "again", "--until-end", "--start", start, *flags).finish()
+        yield Pair(stack, topic, raws, lines, start)
 
 
 def lines_of(stack: Stack, name: str) -> list[Line]:
@@ -154,6 +161,14 @@ def test_a_stretch_of_time_is_compared_by_itself(pair: Pair) -> None:
     found = pair.compare(f"{pair.topic}.ordered", f"{pair.topic}.again", *flags)
     assert found["same"]
     assert found["equal"] == sum(start <= time < until for time in times)
+
+
+def test_a_topic_that_was_begun_later_is_compared_from_there(pair: Pair) -> None:
+    """Law, level 1, of ``--start``: its events are those of a run from the beginning, in their order, though it numbers them from 0."""
+    found = pair.compare(f"{pair.topic}.ordered", f"{pair.topic}.begun", "--from", pair.start, "--complete")
+    assert found["same"]
+    assert found["equal"] == found["b"]["events"] > EVENTS // 3
+    assert not pair.compare(f"{pair.topic}.ordered", f"{pair.topic}.begun", exit_code=1)["same"]
 
 
 def test_one_byte_that_differs_is_found_and_explained(pair: Pair) -> None:
