@@ -93,6 +93,11 @@ class IngestPlan:
         """Return the spans of a partition's offsets that are not read, sorted."""
         return tuple(sorted(skip.span for skip in self.skips if skip.input_partition == partition))
 
+    @property
+    def outputs(self) -> list[Partition]:
+        """All partitions of the ordered topic."""
+        return [(self.settings.ordered_topic, number) for number in range(self.output_partitions)]
+
     def outputs_of(self, number: int) -> range:
         """Return the output partitions that the input partition with roster number *number* writes to."""
         first = number % self.output_partitions

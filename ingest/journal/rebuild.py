@@ -57,17 +57,15 @@ class TopicFacts:
 
 def read_topic_facts(plan: IngestPlan, admin: Admin) -> dict[int, TopicFacts]:
     """Read the whole ordered topic; return its facts by roster number."""
-    topic = plan.settings.ordered_topic
-    outputs = [(topic, number) for number in range(plan.output_partitions)]
-    starts, ends = admin.starts(outputs), admin.ends(outputs)
+    starts, ends = admin.starts(plan.outputs), admin.ends(plan.outputs)
     facts_by_number: dict[int, TopicFacts] = {}
-    for output in outputs:
+    for output in plan.outputs:
         with RangeReader(plan.kafka, *output, headers=True) as reader:
             for records in reader.read(starts[output], ends[output]):
-                _accept_records(facts_by_number, records, topic, output[1], beginning_gone=starts[output] > 0)
+                _accept_records(facts_by_number, records, *output, beginning_gone=starts[output] > 0)
     for number, topic_facts in facts_by_number.items():
-        for _, partition in outputs:
-            if starts[topic, partition] > 0 and partition in plan.outputs_of(number):
+        for (_, partition), start in starts.items():
+            if start > 0 and partition in plan.outputs_of(number):
                 # A channel without any CTI left may have had some that are gone.
                 topic_facts.first_positions.setdefault(partition, INFINITY)
     return facts_by_number

@@ -85,10 +85,8 @@ def passed_positions(plan: IngestPlan, admin: Admin, judged: Mapping[Partition, 
     Return the offset up to which each partition has been judged for good: by the checkpoint (*judged*), or by a CTI of the ordered topic.
     Raises RefusedError: the ordered topic has ended, or has lost its last CTIs.
     """
-    topic = plan.settings.ordered_topic
-    outputs = [(topic, number) for number in range(plan.output_partitions)]
     passed = {partition: judged.get(partition, 0) for partition in plan.partitions}
-    for number, channels in last_promises(plan.kafka, topic, admin.starts(outputs), admin.ends(outputs)).items():
+    for number, channels in last_promises(plan.kafka, admin.starts(plan.outputs), admin.ends(plan.outputs)).items():
         partition = plan.partitions[number]
         passed[partition] = max(passed[partition], *(cti.next_offset for cti in channels.values()))
     return passed

@@ -162,10 +162,9 @@ class PartitionJoins:
         return {partition: Join(number, moment_us) for number, partition in enumerate(new, start=len(offset.partitions))}
 
     def _read_promises(self, new: list[Partition]) -> Promises | None:
-        topic = self._plan.settings.ordered_topic
-        outputs = [(topic, number) for number in range(self._plan.output_partitions)]
+        outputs = self._plan.outputs
         try:
-            return last_promises(self._plan.kafka, topic, self._admin.starts(outputs), self._admin.ends(outputs))
+            return last_promises(self._plan.kafka, self._admin.starts(outputs), self._admin.ends(outputs))
         except RefusedError as error:
             if error.code != "TG-RETENTION":
                 raise

@@ -83,7 +83,7 @@ def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJourn
     start = None if origin is None else origin.start
     plan = replace(plan, start_us=NEVER if start is None or start.start_us is None else start.start_us)
     ends, starts = admin.ends(ordered.all_partitions), admin.starts(ordered.all_partitions)
-    promises = last_ctis(plan.kafka, ordered.name, starts, ends)
+    promises = last_ctis(plan.kafka, starts, ends)
     judged = {number: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
     if survey.planned is None and origin is not None and origin.starts:
         joins = read_joins(plan, journal, origin.starts)
@@ -92,7 +92,7 @@ def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJourn
     first_read = {} if origin is None else origin.starts
     # Without an entry in the journal a partition counts from its first record.
     plan = replace(plan, starts={partition: PlannedPosition(first_read.get(partition, 0)) for partition in plan.partitions})
-    finals = read_end(plan.kafka, ordered.name, starts, ends)
+    finals = read_end(plan.kafka, starts, ends)
     raw_ends = admin.ends(plan.partitions)
     numbers = {partition: number for number, partition in enumerate(plan.partitions)}
     last = {partition: max(_closed_position(facts[partition]), judged.get(numbers[partition], 0)) for partition in plan.partitions}

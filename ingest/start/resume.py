@@ -101,9 +101,7 @@ def resume_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: 
     Return where a topic without its checkpoint continues; *plan* is the plan for an empty topic. Raises RefusedError: the topic has ended,
     was made from other inputs, or needed records or facts are gone.
     """
-    topic = plan.settings.ordered_topic
-    outputs = [(topic, partition) for partition in range(plan.output_partitions)]
-    promises = last_promises(plan.kafka, topic, admin.starts(outputs), admin.ends(outputs))
+    promises = last_promises(plan.kafka, admin.starts(plan.outputs), admin.ends(plan.outputs))
     plan, facts_by_number = _with_journal(plan, admin, journal, origin, promises)
     available = admin.starts(plan.partitions)
     start = origin.start or BEGINNING

@@ -87,7 +87,6 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
     outputs = ordered.all_partitions if ordered is not None else []
     ends = admin.ends(outputs) if outputs else {}
     has_events = any(ends.values())
-    properties, name = settings.kafka.client_properties(), chosen.ordered_topic
     return Survey(
         folder=folder,
         raw=raw,
@@ -95,7 +94,7 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
         payloads=payloads,
         ordered=ordered,
         has_events=has_events,
-        has_ended=state == "settled" and has_events and has_ended(properties, name, admin.starts(outputs), ends),
+        has_ended=state == "settled" and has_events and has_ended(settings.kafka.client_properties(), admin.starts(outputs), ends),
         imported=_imported_input(settings, admin, chosen.import_ctis_from),
         binding=binding,
         checkpoint=state,

@@ -92,7 +92,7 @@ def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputS
     ends = admin.ends(partitions)
     if not any(ends.values()):
         return {}
-    promises_by_number = last_promises(kafka, topic.name, admin.starts(partitions), ends, ELSEWHERE)
+    promises_by_number = last_promises(kafka, admin.starts(partitions), ends, ELSEWHERE)
     _check_channels(topic, {cti.roster.inputs for channels in promises_by_number.values() for cti in channels.values()})
     promises = {
         number: Promise(cti.c, cti.n, cti.ahead, cti.largest_us)

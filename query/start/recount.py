@@ -171,7 +171,7 @@ def _final_ctis(plan: QueryPlan, admin: Admin, result_ends: Mapping[Partition, i
     if topic is None:
         return None
     ends = _of_topic(result_ends, topic)
-    return read_end(plan.kafka, topic, admin.starts(ends), ends)
+    return read_end(plan.kafka, admin.starts(ends), ends)
 
 
 def _of_topic(offsets: Mapping[Partition, int], topic: str) -> dict[Partition, int]:

@@ -103,8 +103,8 @@ def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
     ended = frozenset(
         output.name
         for output in layout.outputs
-        if state == "settled" and output.topic and output.name in with_results
-        if has_ended(layout.kafka, output.topic, admin.starts(ends_by_output[output.name]), ends_by_output[output.name])
+        if state == "settled" and output.name in with_results
+        if has_ended(layout.kafka, admin.starts(ends_by_output[output.name]), ends_by_output[output.name])
     )
     promises, stopped, splits = read_promises(folder, len(layout.outputs)), None, {}
     if binding is None:

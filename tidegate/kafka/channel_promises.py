@@ -27,6 +27,8 @@ from tidegate.kafka.ranges import RangeReader, Records
 OTHER_TOPIC_FIX = "set ordered_topic to a topic that is not there yet"
 # The last CTI of each channel that has one: by roster number, then by output partition.
 Promises = dict[int, dict[int, Cti]]
+# The first offset, or the end, of every partition of one topic.
+Offsets = Mapping[tuple[str, int], int]
 
 # So many records at the end of a partition are read for its last CTIs if some of them may be missing.
 TAIL_RECORDS = 1_000
@@ -34,19 +36,13 @@ _FIRST_TAIL = 5_000
 _GROWTH = 8
 
 
-def last_promises(
-    properties: Mapping[str, str],
-    topic: str,
-    starts: Mapping[tuple[str, int], int],
-    ends: Mapping[tuple[str, int], int],
-    other_topic_fix: str = OTHER_TOPIC_FIX,
-) -> Promises:
+def last_promises(properties: Mapping[str, str], starts: Offsets, ends: Offsets, other_topic_fix: str = OTHER_TOPIC_FIX) -> Promises:
     """
-    Return the last CTI of each channel of *topic*; *other_topic_fix* is the advice in errors. Raises RefusedError: a channel has ended
+    Return the last CTI of each channel of a topic; *other_topic_fix* is the advice in errors. Raises RefusedError: a channel has ended
     (TG-TOPIC-ENDED), or retention may have deleted its last CTI (TG-RETENTION); ProtocolError: a record of the topic cannot be read.
     """
     promises: Promises = {}
-    for partition, walk in _walk_topic(properties, topic, starts, ends):
+    for (topic, partition), walk in _walk_topic(properties, starts, ends):
         start = starts[topic, partition]
         if any(cti.c == INFINITY for cti in walk.promises.values()):
             raise ended_error(topic, other_topic_fix)
@@ -58,12 +54,10 @@ def last_promises(
     return promises
 
 
-def last_ctis(
-    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
-) -> Promises:
-    """Return the last CTI of each channel of *topic* that has one, final ones too."""
+def last_ctis(properties: Mapping[str, str], starts: Offsets, ends: Offsets) -> Promises:
+    """Return the last CTI of each channel of a topic that has one, final ones too."""
     promises: Promises = {}
-    for partition, walk in _walk_topic(properties, topic, starts, ends):
+    for (_, partition), walk in _walk_topic(properties, starts, ends):
         _add_promises(promises, partition, walk)
     return promises
 
@@ -74,11 +68,9 @@ def _add_promises(promises: Promises, partition: int, walk: LastPromises) -> Non
         promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
 
 
-def _walk_topic(
-    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
-) -> Iterator[tuple[int, LastPromises]]:
-    for (_, partition), end in sorted(ends.items()):
-        yield partition, _walk_tails(properties, topic, partition, len(ends), starts[topic, partition], end)
+def _walk_topic(properties: Mapping[str, str], starts: Offsets, ends: Offsets) -> Iterator[tuple[tuple[str, int], LastPromises]]:
+    for place, end in sorted(ends.items()):
+        yield place, _walk_tails(properties, *place, len(ends), starts[place], end)
 
 
 def ended_error(topic: str, other_topic_fix: str = OTHER_TOPIC_FIX) -> RefusedError:
@@ -120,19 +112,15 @@ def log_of(records: Records, topic: str, partition: int) -> Log:
     return Log(records.offset[rows], number, seq, system_us, list(ctis_of(records, topic, partition)))
 
 
-def has_ended(
-    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
-) -> bool:
-    """Return whether every channel of *topic* ends in a final CTI; *ends* has all its partitions. Raises like :func:`ctis_of`."""
-    return read_end(properties, topic, starts, ends) is not None
+def has_ended(properties: Mapping[str, str], starts: Offsets, ends: Offsets) -> bool:
+    """Return whether every channel of a topic ends in a final CTI. Raises like :func:`ctis_of`."""
+    return read_end(properties, starts, ends) is not None
 
 
-def read_end(
-    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
-) -> dict[int, Cti] | None:
-    """Return a final CTI of each input partition, by roster number, if every channel of *topic* has one; else None."""
+def read_end(properties: Mapping[str, str], starts: Offsets, ends: Offsets) -> dict[int, Cti] | None:
+    """Return a final CTI of each input partition, by roster number, if every channel of a topic has one; else None."""
     finals: dict[int, Cti] = {}
-    for _, walk in _walk_topic(properties, topic, starts, ends):
+    for _, walk in _walk_topic(properties, starts, ends):
         if not _is_complete(walk) or any(cti.c != INFINITY for cti in walk.promises.values()):
             return None
         finals |= walk.promises

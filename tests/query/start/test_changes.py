@@ -153,7 +153,11 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     brokers = Brokers()
     monkeypatch.setattr(Admin, "connect", lambda _: brokers)
     monkeypatch.setattr(survey, "has_ended", lambda *_: False)
-    promised = lambda kafka, topic, *_: {bucket: {bucket: cti} for bucket, cti in brokers.promises[topic].items()}  # noqa: E731
+
+    def promised(kafka: object, starts: object, ends: dict[tuple[str, int], int], fix: str) -> dict[int, dict[int, Cti]]:
+        ((topic, _), *_) = ends
+        return {bucket: {bucket: cti} for bucket, cti in brokers.promises[topic].items()}
+
     monkeypatch.setattr(output_start, "last_promises", promised)
 
     def counted(kafka: object, topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise | None:
