@@ -292,10 +292,9 @@ class KeyedBucket(Bucket):
         moves = Moves.of([])
         for source_index, ((events, place), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if self._is_moving[source_index] and events.num_rows:
-                numbers = events["partition_id"].to_numpy()
-                members = {number: self._member((source_index, number)) for number in np.unique(numbers).tolist()}
-                member = np.array([members[number] for number in numbers.tolist()], dtype=np.int64)
-                moves += Moves(sub, member, events["system_us"].to_numpy(), place)
+                numbers, which = np.unique(events["partition_id"].to_numpy(), return_inverse=True)
+                members = np.array([self._member((source_index, number)) for number in numbers.tolist()], dtype=np.int64)
+                moves += Moves(sub, members[which], events["system_us"].to_numpy(), place)
         listed = [(entry.key, (index, entry.number), entry.us, place) for index, entry, place in entries if entry.key is not None]
         named = self._number_keys([key for key, *_ in listed]).tolist()
         return moves + Moves.of([(sub, self._member(member), us, place) for sub, (_, member, us, place) in zip(named, listed, strict=True)])

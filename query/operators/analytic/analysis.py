@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -119,7 +120,7 @@ class Analysis(Operator):
                     needed |= is_young & _visible_later(analytic, candidates)[candidates.groups.place]
         return np.split(needed, np.cumsum([piece.num_rows for piece in pieces])[:-1])
 
-    @property
+    @cached_property
     def _columns(self) -> AnalyticColumns:
         return AnalyticColumns(self.node)
 

@@ -8,6 +8,7 @@ rows. A row is bad if any of these expressions fails.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -79,11 +80,11 @@ class AnalyticColumns:
         """Whether there is anything to compute, so that a row can fail."""
         return bool(self._values or self._conditions)
 
-    @property
+    @cached_property
     def _conditions(self) -> list[Expr]:
         return list(dict.fromkeys(analytic.when for analytic in self.node.analytics if analytic.when is not None))
 
-    @property
+    @cached_property
     def _values(self) -> list[_Value]:
         """The expressions to compute: all but columns of the rows and constants."""
         values: list[_Value] = []

@@ -19,7 +19,8 @@ pairs of a single instant come left row by left row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -132,10 +133,11 @@ class TemporalJoin(Operator):
     pairs_max: int = JOIN_PAIRS_MAX
     # The columns that the nodes above read.
     needed: ColumnNumbers = None
-    _keys: tuple[tuple[Expr, ...], ...] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_keys", tuple(tuple(pair[side] for pair in self.node.keys) for side in (LEFT, RIGHT)))
+    @cached_property
+    def _keys(self) -> tuple[tuple[Expr, ...], ...]:
+        """The keys of each side."""
+        return tuple(tuple(pair[side] for pair in self.node.keys) for side in (LEFT, RIGHT))
 
     @property
     def sides(self) -> int:

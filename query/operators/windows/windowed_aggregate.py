@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -70,13 +70,14 @@ class WindowAggregation(Operator):
     node: WindowedAggregate
     fields: EventFields = field(default_factory=EventFields)
     results_max: int = RESULTS_MAX
-    values: tuple[Expr, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def values(self) -> tuple[Expr, ...]:
+        """The expressions over a row from which the aggregates are computed, each once."""
         exact = [value for total in self.node.totals if not is_holistic(total) and (value := _argument(total)) is not None]
         shared = [_shared_argument(value, exact) for value in exact]
         holistic = [value for total in self.node.totals if is_holistic(total) for value in total.parts]
-        object.__setattr__(self, "values", tuple(dict.fromkeys([*shared, *holistic])))
+        return tuple(dict.fromkeys([*shared, *holistic]))
 
     @property
     def _windows(self) -> Sequence[AnyWindow]:
