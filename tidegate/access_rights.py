@@ -1,8 +1,8 @@
 """
-The least rights each stage needs, at the brokers and in Redis; how they are given is written once, here.
+The least rights of each job at the brokers and in Redis, and the commands that grant them.
 
-Law: with these and no others a stage runs to its end; tests/integration/operations/test_security.py runs them with just these, and
-docs/security.md shows these. A denial is reported with the command that grants the right.
+Law: with these rights and no others a job runs to its end; tests/integration/operations/test_security.py runs each job with exactly these,
+and docs/security.md shows them. A denial is reported with the command that grants the right.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 REDIS_KEYS = "tidegate:*"
 _CONNECTING = ("select", "ping", "client|setname", "client|setinfo")
 _JOURNAL = (
-    # Is what is written safe there? (CONFIG is asked only where WAITAOF is unknown.)
+    # For the check that the server does not lose facts; CONFIG is used only if WAITAOF is unknown.
     "info", "waitaof", "config|get",
     "eval", "exists", "del",
     "hget", "hset", "hsetnx", "hmget", "hincrby", "hdel",
@@ -22,10 +22,10 @@ _JOURNAL = (
 _PROGRESS = ("get", "hset")
 _WATCHING = ("hgetall", "scan", "set")
 
-# Commands of Redis that a job uses, those of its scripts included.
+# The Redis commands of a job, those of its scripts included.
 REDIS_COMMANDS = tuple(sorted({*_CONNECTING, *_JOURNAL, *_PROGRESS}))
 
-# Commands of Redis that `tidegate status` and `tidegate watermarks` use.
+# The Redis commands of `tidegate status` and `tidegate watermarks`.
 REDIS_WATCHING = tuple(sorted({*_CONNECTING, *_WATCHING}))
 
 
@@ -38,12 +38,12 @@ class Right(NamedTuple):
 
 def ingest_rights(read: Iterable[str], ordered: str, dead_letter: str) -> tuple[Right, ...]:
     """
-    Return what ``tidegate ingest`` needs. Read and Write include Describe; Create is needed where a topic is to be made.
+    Return the rights of ``tidegate ingest``. Read and Write include Describe; Create is needed only to make a topic.
 
     Args:
         read: The raw topics, and the ordered topic whose CTIs are imported, if any.
         ordered: The topic that is written; read at a start without checkpoint.
-        dead_letter: Where records go that cannot be used.
+        dead_letter: The topic for records that cannot be used.
     """
     return (
         *(right for topic in read for right in topic_rights(topic, "Read", "DescribeConfigs")),
@@ -53,7 +53,7 @@ def ingest_rights(read: Iterable[str], ordered: str, dead_letter: str) -> tuple[
 
 
 def query_rights(ordered: Sequence[str], results: Sequence[str], dead_letter: str) -> tuple[Right, ...]:
-    """Return what ``tidegate query`` needs; without result topics, where it writes files, nothing of those."""
+    """Return the rights of ``tidegate query``; *results* is empty if it writes files only."""
     return (
         *(right for topic in ordered for right in topic_rights(topic, "Read", "DescribeConfigs")),
         *(right for topic in results for right in topic_rights(topic, "Create", "Read", "Write", "DescribeConfigs")),
@@ -62,7 +62,7 @@ def query_rights(ordered: Sequence[str], results: Sequence[str], dead_letter: st
 
 
 def sink_rights(results: str, dead_letter: str | None) -> tuple[Right, ...]:
-    """Return what ``tidegate sink`` needs; without a dead-letter topic, where a refused result stops it, nothing of that."""
+    """Return the rights of ``tidegate sink``; *dead_letter* is None if a refused result stops it."""
     letters = () if dead_letter is None else topic_rights(dead_letter, "Create", "Write", "DescribeConfigs")
     return (*topic_rights(results, "Read", "DescribeConfigs"), *letters)
 
@@ -73,7 +73,7 @@ def topic_rights(topic: str, *operations: str) -> Iterator[Right]:
 
 
 def kafka_principal(properties: Mapping[str, str]) -> str:
-    """Return this client's principal as far as its properties show it: a certificate's name is not among them."""
+    """Return this client's principal, if its properties show it: the name in a certificate is not among them."""
     return f"User:{properties.get('sasl.username') or 'PRINCIPAL'}"
 
 

@@ -1,8 +1,8 @@
 """
-Why a record, a row or a result becomes a dead letter: the one list for each job.
+The reasons why a record, a row or a result becomes a dead letter, one list for each job.
 
-Law: every header ``reason`` is a member here. A member needs a line in docs/watching.md and a poisonous record in
-tests/integration/poison, or tests fail.
+Law: every header ``reason`` is a member here. Tests fail unless a member has a line in docs/watching.md and a poisonous record in
+tests/integration/poison.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NewType
 
-# A reason as it stands in the header of a query's dead letter; made by QueryReason.text.
+# The text of a reason in the header of a query's dead letter; made by QueryReason.text.
 ReasonText = NewType("ReasonText", str)
 
 
@@ -60,11 +60,11 @@ class QueryReason(StrEnum):
 
 
 def with_place(reason: ReasonText, expression: object) -> ReasonText:
-    """Return *reason* with the expression in which it came up."""
+    """Return *reason* with the expression that failed."""
     return ReasonText(f"{reason}: {expression}")
 
 
 class StoreReason(StrEnum):
-    """Why a result does not get into a store, in words; ``{}`` stands for the store's own."""
+    """Why a result does not get into a store; ``{}`` is the store's message."""
 
     REFUSED = "the store refuses it: {}"

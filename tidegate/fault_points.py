@@ -1,9 +1,9 @@
 """
 Points between two steps that a crash must not tear apart, where the fault campaign can stop a process.
 
-A crash in the middle of a write cannot be timed from outside: by the time one looks, the write is over. So a job calls
-:func:`pause_at` between such steps. Law: unless ``TIDEGATE_FAULT_POINT`` is set when the process starts, the call does nothing.
-If it is set, the process stops itself there once (SIGSTOP), and records are sent as soon as the writer gets them.
+A crash in the middle of a write cannot be timed from outside, because the write is over too soon. So a job calls :func:`pause_at` between
+such steps. Law: unless ``TIDEGATE_FAULT_POINT`` is set when the process starts, the call does nothing. If it is set, the process stops
+itself there once (SIGSTOP), and records are sent as soon as the writer gets them.
 
 ``TIDEGATE_FAULT_POINT=POINT:PASS:FILE``: stop when POINT is reached for the PASSth time in a process, unless FILE exists;
 FILE is made with the process's id in it, so that one process of a job stops and no other does after it.
@@ -16,15 +16,15 @@ import signal
 import time
 
 VARIABLE = "TIDEGATE_FAULT_POINT"
-# In the order in which a walk over a range passes them: some of the range's records were read; what these released was handed to
-# the writer; the broker has acknowledged the events, CTIs are still to come; the CTIs were handed over, not acknowledged; all is
-# acknowledged, the state not yet saved.
+# The points of a walk over a range, in their order. Some records were read; the events that they released were given to the writer; the
+# broker has acknowledged all events, and CTIs follow; the CTIs were given to the writer, not acknowledged; all is acknowledged, and the
+# state is not saved yet.
 POINTS = ("piece read", "piece written", "events acknowledged", "ctis sent", "walked")
-# The same of a batch on its way into a store: it is cut; its rows were sent; its progress was sent; the store has committed both, and
-# nobody knows yet.
+# The points of a batch for a store. It is cut; its rows were sent; its progress was sent; the store has committed both, and the copier does
+# not know it yet.
 STORE_POINTS = ("batch cut", "rows sent", "progress sent", "batch written")
 
-# Between a point and the stop: some of what was handed to the writer has left by then, so that a write is torn.
+# The pause between a point and the stop, in which the writer sends some of its records, so that a write is torn.
 _TEAR_S = 0.03
 
 _point, _pass, _file = [*os.environ.get(VARIABLE, "").split(":", 2), "", ""][:3]

@@ -1,8 +1,8 @@
 """
 The parts written in C, compiled by ``hatch_build.py``.
 
-Law: without them everything works with the same results, only slower. A part that was compiled from other sources than
-those beside it counts as not compiled.
+Law: without them everything works with the same results, only slower. A part that was compiled from other sources than those beside it
+counts as not compiled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 # Environment variable: ``auto`` (the default) or ``off``; in ``tidegate.toml`` it is ``kafka.native``.
 NATIVE_SWITCH = "TIDEGATE_KAFKA__NATIVE"
-# What each compiled part exports: the digest of the sources that it was compiled from.
+# The symbol that each compiled part exports: the digest of the sources from which it was compiled.
 SOURCES_SYMBOL = "tidegate_sources"
 
 
@@ -51,8 +51,8 @@ def declare(part: ctypes.CDLL, signatures: Signatures) -> None:
 
 def is_stale(part: ctypes.CDLL, folder: Path) -> bool:
     """
-    Return whether *part* was compiled from other sources than those in *folder*, and log it. Its functions may then take other arguments
-    than Python passes, and read memory that is not there. A part that does not name its sources is taken as it is.
+    Return whether *part* was compiled from other sources than those in *folder*, and log it. Functions of a stale part may expect other
+    arguments than Python passes, and read foreign memory. A part without a digest does not count as stale.
     """
     try:
         compiled_from = ctypes.c_char.in_dll(part, SOURCES_SYMBOL)

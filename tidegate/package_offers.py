@@ -1,7 +1,7 @@
 """
-What installed packages add to Tidegate, found by the group and the name of their entry points.
+Finds the extensions of installed packages by the group and the name of their entry points.
 
-Law: a name means one thing. If two packages offer it, neither counts: which of them a job took would depend on the order of installation.
+Law: a name means one extension. If two packages offer a name, both are refused: otherwise the order of installation would choose one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Fail = Callable[..., TidegateError]
 
 def find_offers(group: str, fail: Fail, only: str | None = None) -> Mapping[str, EntryPoint]:
     """
-    Return the entry points of a group by name. Raises what *fail* makes: two packages offer one name, case ignored; *only*: another name
-    may be offered twice.
+    Return the entry points of a group by name. Raises the error that *fail* makes: two packages offer one name, case ignored. With *only*,
+    no other name is checked.
     """
     entries: defaultdict[str, list[EntryPoint]] = defaultdict(list)
     for entry in entry_points(group=group):
         entries[entry.name.lower()].append(entry)
     for name, alike in entries.items():
-        # The same package can be found twice, by a path that occurs twice.
+        # A package is found twice if Python's path has its folder twice.
         offers = {(entry.value, entry.dist.name if entry.dist else "") for entry in alike}
         if len(offers) > 1 and only in (None, name):
             offered = " and ".join(sorted(f"{package or 'a package'} ({value})" for value, package in offers))
@@ -36,7 +36,7 @@ def find_offers(group: str, fail: Fail, only: str | None = None) -> Mapping[str,
 
 
 def load_offer(entry: EntryPoint, fail: Fail) -> Any:
-    """Return what a package offers. Raises what *fail* makes: it cannot be imported."""
+    """Import and return the extension of an entry point. Raises the error that *fail* makes: it cannot be imported."""
     try:
         return entry.load()
     except Exception as error:

@@ -1,7 +1,7 @@
 """
-Whose packages are these? ``ordering``, ``ingest``, ``query`` and ``sinks`` are names that others may use too.
+Checks that Python finds our own packages: ``ordering``, ``ingest``, ``query`` and ``sinks`` are names that others may use too.
 
-Law: a command runs only if all of them were found beside this very ``tidegate`` package.
+Law: a command runs only if all of them are found beside this very ``tidegate`` package.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _location_of(name: str) -> Path | None:
     spec = importlib.util.find_spec(name)
     if spec is None:
         return None
-    if spec.origin is None:  # a bare folder of that name: it has places instead of a file
+    if spec.origin is None:  # a folder of that name without __init__.py: it has search locations instead of a file
         return Path(next(iter(spec.submodule_search_locations or []), "")).resolve()
     origin = Path(spec.origin).resolve()
     return origin.parent if origin.name == "__init__.py" else origin

@@ -1,9 +1,9 @@
 """
-Redis (or Valkey): a client that answers soon or says why not.
+Connects to Redis (or Valkey), or soon says why not.
 
-Law: :func:`connect` returns a client that has answered, or raises within ``redis.connect_timeout``; every error names
-the address, never the password. Any call through :func:`translated` fails with a TidegateError only. What waiting does not
-mend (a password, a certificate, a right) is not waited for.
+Law: :func:`connect` returns a client whose server has answered, or raises within ``redis.connect_timeout``. Every error names the address,
+never the password. A call within :func:`translate_errors` fails with a TidegateError only. After an error that waiting does not mend (a
+password, a certificate, a right) it is not tried again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tidegate.settings.tables.redis import RedisConnection
 ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
 _RETRIES = 2
 _PAUSE_S = 0.2
-# How long a refused connection and an unknown name are tried again, seconds: a stage is ready to connect a second or two after its start.
+# How long a refused connection or an unknown name is tried again, seconds. A command needs up to two more seconds before it connects, and
+# its user should read of the error within about three.
 REFUSED_S = 1.0
 
 
@@ -38,14 +39,14 @@ def answer_timeout_us(settings: RedisConnection) -> int:
 
 def connect(settings: RedisConnection, retries: int = _RETRIES, encoding_errors: str = "strict") -> redis.Redis:
     """
-    Return a client of the server in *settings*; texts go in and out as str. A call whose connection breaks is made again *retries* times.
-    *encoding_errors* says what becomes of an answer that is not UTF-8, as :meth:`bytes.decode` takes it.
+    Return a client of the server in *settings*, whose texts are str. If the connection breaks, a call is repeated *retries* times.
+    *encoding_errors* is the handling of answers that are not UTF-8, see :meth:`bytes.decode`.
 
     Raises:
-        UnreachableError: Nothing answered within ``redis.connect_timeout``, or within a second if the connection is refused or the
-            name unknown (code TG-REDIS-UNREACHABLE), or the server
-            does not let us in (TG-REDIS-AUTH), or one side does not accept the other's certificate (TG-REDIS-TLS).
-        RefusedError: This user may not even say hello (TG-REDIS-DENIED).
+        UnreachableError: The server did not answer within ``redis.connect_timeout``, or within a second if the connection is refused or the
+            name unknown (TG-REDIS-UNREACHABLE); it rejects the login (TG-REDIS-AUTH); or one side rejects the other's certificate
+            (TG-REDIS-TLS).
+        RefusedError: This user may not even send PING (TG-REDIS-DENIED).
         SettingError: The URL has a part that the client does not know.
     """
     remember(settings.connection_url())
@@ -55,7 +56,7 @@ def connect(settings: RedisConnection, retries: int = _RETRIES, encoding_errors:
     while True:
         try:
             _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
-            # A broken connection is tried again at once; a server that hangs is not: its caller has other work.
+            # A call is repeated after a broken connection, but not if the server hangs: the caller has other work.
             retry = Retry(ExponentialBackoff(cap=1, base=0.1), retries, supported_errors=(redis.ConnectionError,))
             return _client(settings, answer_timeout_us(settings) / SECOND_US, retry, encoding_errors)
         except redis.AuthenticationError as error:
@@ -73,7 +74,7 @@ def connect(settings: RedisConnection, retries: int = _RETRIES, encoding_errors:
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Return whether nobody listens there, or nobody knows the name: a server that is slow shows neither."""
+    """Return whether the port is closed or the host name unknown; a slow server causes neither."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError | socket.gaierror):
             return True
@@ -82,7 +83,7 @@ def _is_refusal(error: BaseException | None) -> bool:
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:
-    """Return whether TLS failed for a reason that the next try will meet again."""
+    """Return whether TLS failed for a reason that the next try would meet again."""
     while error is not None:
         if isinstance(error, ssl.SSLError) or (isinstance(error, OSError) and error.filename is not None):
             return not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
@@ -91,7 +92,7 @@ def _is_about_certificates(error: BaseException | None) -> bool:
 
 
 def _probe(settings: RedisConnection, left_s: float) -> None:
-    # Half of what is left to connect and half to answer: a server that accepts and then hangs costs no more.
+    # Half of the time left to connect and half to answer, so a server that accepts and then hangs takes no more than all of it.
     with _client(settings, left_s / 2, Retry(NoBackoff(), 0)) as client:
         client.ping()
 
@@ -150,12 +151,12 @@ def _tls_error(settings: RedisConnection, error: Exception) -> UnreachableError:
 
 
 def is_denial(error: redis.RedisError) -> bool:
-    """Return whether this user's ACL forbids a command or a key; a denial inside a script or a pipeline has no class of its own."""
+    """Return whether this user's ACL forbids a command or a key. A denial inside a script or pipeline is known by its text only."""
     return isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure in script" in str(error)
 
 
 def denial_error(address: str, error: redis.RedisError) -> RefusedError:
-    """Return what to raise where this user's ACL forbids a command or a key."""
+    """Return the error for a command or a key that this user's ACL forbids."""
     reason = str(error).rpartition("of pipeline caused error: ")[2]
     what = f"Redis at {address} denies this user a command or a key: {scrub(reason)}"
     fix = "give the user exactly these rights (docs/security.md)"
@@ -165,14 +166,11 @@ def denial_error(address: str, error: redis.RedisError) -> RefusedError:
 @contextmanager
 def translate_errors(address: str) -> Iterator[None]:
     """
-    Turn the client's errors in the block into ours.
-
-    Args:
-        address: The server as it may be shown.
+    Turn the client's errors in the block into ours; *address* is the server in messages, without secrets.
 
     Raises:
-        UnreachableError: It does not answer (TG-REDIS-UNREACHABLE), or answers that it cannot do it now (TG-REDIS-FAILED).
-        RefusedError: It refuses the command to this user (TG-REDIS-DENIED).
+        UnreachableError: The server does not answer (TG-REDIS-UNREACHABLE), or cannot execute the command now (TG-REDIS-FAILED).
+        RefusedError: This user may not use the command (TG-REDIS-DENIED).
     """
     try:
         yield

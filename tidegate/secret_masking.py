@@ -1,9 +1,9 @@
 """
 Secrets: passwords, tokens and private keys that must never be shown.
 
-Law: text that passed :func:`scrub` holds neither a secret that was read as a setting, nor the password of any URL or option of a JVM.
-A setting is secret by its name (:func:`is_secret_key`); its value is remembered once read, so it is found again
-wherever it turns up later: in another setting, a log event, a traceback of somebody else's library.
+Law: text that passed :func:`scrub` contains no secret that was read as a setting, and no password of a URL or of a JVM's option. A setting
+is secret by its name (:func:`is_secret_key`). Its value is remembered when it is read, and masked wherever it turns up later: in another
+setting, a log event, a traceback of another library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 MASK = "***"
-# Shorter secrets are hidden where they stand but not searched for elsewhere: masking every `a` would hide the log.
+# Shorter secrets are masked in their own settings, but not elsewhere: masking every `a` would hide the log.
 SECRET_LENGTH_MIN = 4
 _LINE_LENGTH_MIN = 16
 
@@ -25,24 +25,24 @@ _SECRET_KEY = re.compile(
     r"|session[._-]key|connection[._-]?string|user[._]info$",
     re.IGNORECASE,
 )
-# Secret whatever they end with: an account or container is part of the name, and so are properties that a later librdkafka adds.
+# Names that are secret whatever their ending: they contain the name of an account or container, or a later librdkafka adds properties.
 _SECRET_FAMILY = re.compile(
     r"(^|\.)fs\.(azure\.account\.key|azure\.sas\.(?!expiry|token\.)|[\w.-]*encryption[\w.-]*[.-]key([.-](hash|sha))?$)"
     r"|sasl\.oauthbearer\.(?!assertion\.(algorithm|claim|file|jwt|private\.key\.file)|client\.(credentials\.client\.)?id$"
     r"|grant|metadata|method|scope|sub\.claim|token\.endpoint)",
     re.IGNORECASE,
 )
-# Spark masks by this expression what it logs itself: settings whose name or value it matches.
+# By this expression Spark masks settings in its own log whose name or value matches.
 SPARK_REDACTION = f"(?i){_SECRET_KEY.pattern}|{_SECRET_FAMILY.pattern}"
 _SECRET_WORDS = ("password", "passphrase", "secret", "token", "credentials")
-# Not misspelled.
+# Words that are no misspelled _SECRET_WORDS.
 _PLAIN_WORDS = ("secure",)
 _NOT_SECRET = re.compile(
     r"(location|path|files?|method|url|uri|algorithm|provider|class|enabled?|ms|type|length|client\.id)$", re.IGNORECASE
 )
 _URL_USER = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?P<user>[^\s/@:]*):(?P<password>[^\s/]+)@")
 
-# A property of a JVM, as spark.driver.extraJavaOptions has them.
+# A property of a JVM, such as those in spark.driver.extraJavaOptions.
 _JAVA_PROPERTY = re.compile(r"(?P<name>-D[\w.-]+)=(?P<value>\"[^\"]*\"|'[^']*'|\S+)")
 
 _remembered: set[str] = set()
@@ -51,9 +51,8 @@ _remembered: set[str] = set()
 @functools.lru_cache(maxsize=4096)
 def is_secret_key(name: str) -> bool:
     """
-    Return whether a setting or log field called *name* (dotted or not) holds a secret; a path to one is none.
-
-    A misspelled ``passwrod`` counts: its value is a password all the same.
+    Return whether a setting or log field called *name* (dotted or not) holds a secret; the path of a secret is none. A misspelled name such
+    as ``passwrod`` counts too, as its value is still a password.
     """
     if _SECRET_FAMILY.search(name):
         return True
@@ -70,7 +69,7 @@ def remember(secret: str) -> None:
         _remember_text(unquote(match["password"]))
     if "://" not in secret:
         _remember_text(secret)
-        # Of a key in many lines one alone is secret enough.
+        # Each line of a key of many lines is a secret by itself.
         for line in secret.splitlines():
             if len(line) >= _LINE_LENGTH_MIN and not line.startswith("-----"):
                 _remember_text(line)
@@ -88,9 +87,9 @@ def has_password(text: str) -> bool:
 
 class Secrets(dict[str, str]):
     """
-    Properties of a client, secrets included. Printed, it hides them; wherever it travels, :func:`scrub` knows them from then on.
+    Properties of a client, secrets included. Its repr masks them, and in every process that receives it :func:`scrub` knows them.
 
-    Workers are other processes: what the driver remembers as secret they would print in their logs.
+    Workers are such processes: without this they would print in their logs what only the driver remembers as secret.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """
-Foreign text as it is shown: keys, payloads, names, whatever others have written.
+Makes foreign text visible: keys, payloads, names.
 
-Law: what passed :func:`visible` is one line, and a terminal shows all of it and obeys none of it. JSON stays the same JSON.
+Law: text that passed :func:`visible` is one line, and a terminal shows all of it and obeys none of it. JSON stays the same JSON.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import unicodedata
 
 
 def visible(text: str) -> str:
-    """Return *text* with an escape, as JSON writes it, for each character without a shape: controls, line ends, direction marks, halves."""
+    """Return *text* with a JSON escape for each invisible character: controls, line ends, direction marks, lone surrogates."""
     if text.isprintable():
         return text
     return "".join(character if _has_shape(character) else _escape(character) for character in text)
 
 
 def visible_lines(text: str) -> str:
-    """As :func:`visible`, for several lines: line feeds stay."""
+    """Return *text* like :func:`visible`, but keep its line feeds."""
     return "\n".join(map(visible, text.split("\n")))
 
 
 def _has_shape(character: str) -> bool:
-    # The wide space of Japanese text, say.
+    # Spaces of other scripts, such as the wide space of Japanese text, are not printable to Python.
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 

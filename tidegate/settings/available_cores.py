@@ -1,7 +1,7 @@
 """
-How many cores this process may use: the least of its cores and of what each control group (cgroup) above it allows.
+Counts the cores that this process may use: the least of its own cores and the limit of each control group (cgroup) above it.
 
-Law: a container limited to two cores of a large machine has two, as Java says too; a part of a core counts as one.
+Law: a container that is limited to two cores of a large machine has two, as in Java. A part of a core counts as one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def available_cores(groups: Path = _GROUPS, own: Path = _OWN) -> int:
 
 
 def _limits(groups: Path, own: Path) -> Iterator[float]:
-    """Yield the limit of each group above the process, in cores, where there is one."""
+    """Yield the limits, in cores, of the groups above the process that have one."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -38,7 +38,7 @@ def _limits(groups: Path, own: Path) -> Iterator[float]:
 
 
 def _folders(root: Path, path: str) -> list[Path]:
-    # Within a container the path may be the host's, which is not there: its own group is then the root.
+    # Within a container the path may be the host's and not exist there; the container's own group is then the root.
     inner = root / path.strip("/")
     return [folder for folder in (inner, *inner.parents) if folder.is_relative_to(root)]
 

@@ -1,8 +1,8 @@
 """
 The kinds of setting values: how each is written in ``tidegate.toml``, and its value in Python.
 
-Law: text written by a kind reads back to the same value (except masked secrets), so a printed configuration is a configuration.
-Durations become int microseconds, sizes int bytes; a number without a unit is refused as a duration.
+Law: text written by a kind reads back as the same value (except masked secrets), so a printed configuration can be used. Durations become
+int microseconds, sizes int bytes; a number without a unit is refused as a duration.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _parse_url(value: object, pattern: str, form: str) -> SecretStr:
 
 
 def url_parser(pattern: str, form: str) -> BeforeValidator:
-    """Return what checks a URL that may hold a password: it matches the regular expression *pattern*, and messages show its *form*."""
+    """Return the validator of a URL that may hold a password: it must match *pattern*, and messages show its *form*."""
     return BeforeValidator(partial(_parse_url, pattern=pattern, form=form))
 
 
@@ -188,7 +188,7 @@ def _parse_field_path(value: object) -> str:
     # Payload parsers take * for every member at once, even in quotes.
     if "*" in value.split("."):
         raise NotAllowed("a field path of names, such as payload.device.id; * is none")
-    # Taken as part of the name they would find nothing, and all events would be of one substream.
+    # Brackets would be part of the name, so no field would be found and all events would belong to one substream.
     if any(step.strip().startswith("[") and step.strip().endswith("]") for step in value.split(".")):
         raise NotAllowed(f"a field path of names as they stand in the payload, without brackets: {value.replace('[', '').replace(']', '')}")
     return value
@@ -212,7 +212,7 @@ def _parse_header_names(value: object) -> tuple[str, ...]:
         raise NotAllowed("a list of names of record headers")
     if any(not name or not name.isprintable() or len(name) > _HEADER_NAME_MAX for name in names):
         raise NotAllowed(f"names of record headers: printable, not empty, at most {_HEADER_NAME_MAX} characters")
-    # Here, as they load numpy.
+    # Imported here, because these modules load numpy.
     from ordering.protocol.facts import FACTS_HEADER_NAME
     from ordering.protocol.wire import HEADER_NAME
 
@@ -252,7 +252,7 @@ Topic = Annotated[str, BeforeValidator(_parse_topic), Kind("topic name")]
 Topics = Annotated[tuple[str, ...], BeforeValidator(_parse_topics), PlainSerializer(_write_topics), Kind("topic name, or a list of them")]
 TopicPattern = Annotated[str, BeforeValidator(_parse_pattern), Kind("regular expression")]
 Bootstrap = Annotated[str, BeforeValidator(_parse_bootstrap), Kind("host:port, several separated by commas")]
-# A URL that may hold a password; a parser of its form comes with it.
+# A URL that may hold a password; to be used with a url_parser.
 SecretUrl = Annotated[SecretStr, PlainSerializer(lambda url: scrub(url.get_secret_value())), Kind("URL, file:PATH or env:NAME")]
 RedisUrl = Annotated[
     SecretUrl,

@@ -1,8 +1,8 @@
 """
-Settings: one value made of ``tidegate.toml``, ``TIDEGATE_*`` variables and flags, complete and checked.
+Settings: one object made of ``tidegate.toml``, ``TIDEGATE_*`` variables and flags, complete and checked.
 
-Law: :func:`load` returns settings with which a job can start, or raises one error that lists all problems; until then nothing was
-started or written. Every value has its origin. Secrets are never shown.
+Law: :func:`load` returns settings with which a job can start, or raises one error that lists all problems; before that nothing is started
+or written. Every value has its origin. Secrets are never shown.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _LayerSource(PydanticBaseSettingsSource):
 
 
 class Settings(Table, BaseSettings):
-    """All settings, from :func:`load`; tests also make them from nested tables, which ignores the environment."""
+    """All settings, from :func:`load`. Made from nested tables, as tests do, they ignore the environment."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 

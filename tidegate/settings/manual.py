@@ -98,7 +98,7 @@ def _table_of(info: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
     annotation: Any = info.annotation
     if get_origin(annotation) in (Union, UnionType):
         # A table that may be left out.
-        annotation = next((each for each in get_args(annotation) if each is not type(None)), None)
+        annotation = next((kind for kind in get_args(annotation) if kind is not type(None)), None)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
     if get_origin(annotation) is dict:

@@ -1,5 +1,5 @@
 """
-Wrong settings, reported all at once: one report gives each key, its value, the allowed values and the nearest spelling.
+Reports all wrong settings at once: each key with its value, the allowed values and the nearest spelling.
 
 Law: a report has every problem that was found, in the order of the file, and shows no secret.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from ordering.errors import SettingError
 from tidegate.secret_masking import scrub
 
-_CHOICES_LISTED = 10  # most allowed words that an advice lists
-# What other systems call a setting.
+_CHOICES_LISTED = 10  # the most allowed words that an advice lists
+# The names of our settings in other systems.
 _COUNTERPARTS = {
     "timestamp_by": "event_time event_time_field event_timestamp time time_field time_column timestamp timestamp_field timestamp_column ts",
     "over": "key key_by key_field partition_by group_by substream substreams",
@@ -50,7 +50,7 @@ class SettingsReport(SettingError):
         items = [f"  {number}. {problem}".replace("\n", "\n   ") for number, problem in enumerate(self.problems, 1)]
         super().__init__("\n".join([f"{len(items)} settings are wrong; nothing was started", *items]))
 
-    # Pickled by its fields: an exception's default would call the constructor with the text.
+    # Pickled by its fields: by default an exception is unpickled by its constructor with the text.
     def __reduce__(self) -> tuple[object, ...]:
         return SettingsReport, (self.problems,)
 
@@ -92,7 +92,7 @@ def unknown_setting(key: str, value: str, where: str, allowed: Iterable[str]) ->
 
 
 def unknown_store(name: str, where: str, stores: Iterable[str]) -> SettingError:
-    """Return the error of a table of an output that is no store's, nor that of a package; *stores* are those that come with Tidegate."""
+    """Return the error of a table of an output that belongs to no store; *stores* are the kinds that come with Tidegate."""
     meant = next((store for store, words in _STORE_WORDS.items() if name.lower() in words.split()), None)
     fix = f"write {meant}" if meant else f"install the package that brings it; {choice_fix(name, stores)}"
     what = f"there is no setting and no store {name} of an output"

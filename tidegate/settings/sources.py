@@ -2,7 +2,7 @@
 The sources of settings: the embedded stack, ``tidegate.toml``, ``TIDEGATE_*`` variables, flags; the later one wins.
 
 Each source becomes a :class:`Layer`: values by key path, each with an origin that a user can find (``tidegate.toml:12``).
-Law: reading a source checks no value, only that the source can be read and names settings.
+Law: reading a source checks no value; it only checks that the source can be read and names settings.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Key = tuple[str, ...]
 
 ENV_PREFIX = "TIDEGATE_"
 CONFIG_VARIABLE = "TIDEGATE_CONFIG"
-# Addresses that may hold a password, by table and key, with a valid one to stand for one that was refused.
+# By table and key, the addresses that may hold a password, with a valid value in place of a refused one.
 _SECRET_URLS: Mapping[Key, str] = {
     ("clickhouse", "url"): "https://unresolved",
     ("http", "url"): "https://unresolved",
     ("postgres", "url"): "postgresql://unresolved",
     ("redis", "url"): "redis://unresolved",
 }
-# The same of secrets that are of one form only.
+# The same for secrets that must have a certain form.
 _SECRET_FORMS: Mapping[Key, str] = {("http", "secret"): f"whsec_{'unresolved' * 4}"}
 
 _HEADER = re.compile(r"\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(#.*)?$")

@@ -1,5 +1,5 @@
 """
-Errors of pydantic as problems for a user: one :class:`~ordering.errors.SettingError` for each.
+Turns each error of pydantic into a problem for a user, a :class:`~ordering.errors.SettingError`.
 
 Law: every error becomes exactly one problem with the key, the value as given, its origin, and the allowed values.
 """
@@ -32,7 +32,7 @@ _WORDS = {
 
 
 def explain_problems(error: ValidationError, model: type[BaseModel], entries: Mapping[Key, Entry]) -> list[SettingError]:
-    """Return all problems in the order of *entries*, the values as given; *error* is from the validation of *model*."""
+    """Return all problems in the order of *entries*, the given values; *error* comes from the validation of *model*."""
     order = list(entries)
     keyed_problems = [problem for details in error.errors() for problem in _problems(details, model, entries)]
     return [problem for _, problem in sorted(keyed_problems, key=lambda pair: _position(pair[0], order))]
@@ -46,7 +46,7 @@ def _problems(details: ErrorDetails, model: type[BaseModel], entries: Mapping[Ke
     key: Key = tuple(str(step) for step in details["loc"])
     kind = details["type"]
     cause = details.get("ctx", {}).get("error")
-    # It follows from another problem.
+    # A consequence of another problem.
     if kind == "default_factory_not_called":
         return
     if key and key[-1] == "[key]":
@@ -125,6 +125,6 @@ def _json(value: object) -> str:
 def _origin(key: Key, entries: Mapping[Key, Entry]) -> str:
     if key in entries:
         return entries[key].origin
-    # A default has none: then that of the table's first setting.
+    # A default has no origin: the origin of the table's first setting is shown.
     inside = [entry.origin for above in (key, key[:-1]) for given, entry in entries.items() if above and given[: len(above)] == above]
     return inside[0] if inside else dotted_name(key)

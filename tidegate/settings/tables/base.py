@@ -1,8 +1,8 @@
 """
-How the tables of ``tidegate.toml`` are built: their base class, and kinds of value that several of them use.
+The base class of the tables of ``tidegate.toml``, and kinds of value that several of them use.
 
-Law: a table that exists is usable. Each setting was checked by its kind, and the settings of one table against each other.
-A field whose name ends in ``_us`` is written without that ending, as a duration with a unit.
+Law: a table that exists is usable: each setting was checked by its kind, and the settings of one table against each other. A field whose
+name ends in ``_us`` is written without that ending, as a duration with a unit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 The table [inputs.NAME]: one raw topic (or several), its time policies, and its ordered topic.
 
-Law: a value that exists is usable (see :mod:`tidegate.settings.tables.base`). Settings that shape the events of the ordered topic are
-part of :meth:`InputSettings.fingerprint`. When CTIs are written, and what they list, is not: it may differ between runs.
+Law: a value that exists is usable (see :mod:`tidegate.settings.tables.base`). Settings that shape the events of the ordered topic are part
+of :meth:`InputSettings.fingerprint`. Settings of CTIs are not: when CTIs are written and what they list may differ between runs.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class InputSettings(Table):
 
     @property
     def _reads_ctis(self) -> bool:
-        """Whether CTIs of others judge this input's events."""
+        """Whether CTIs of the source or of another input affect this input's events."""
         return self.source_ctis or self.import_ctis_from is not None
 
     def _topic_conflicts(self) -> list[Conflict]:
@@ -335,7 +335,7 @@ class InputSettings(Table):
         return Shape(self.shape)
 
     def schema_of_events(self, name: str) -> InputSchema:
-        """Return what scripts may use of the input, which they call *name*."""
+        """Return the schema of the input for scripts, which call it *name*."""
         from tidegate.expressions.binding.input_schema import InputSchema
 
         is_stamped = self.arrival == "ingest"
@@ -355,7 +355,7 @@ class InputSettings(Table):
             "topic": ",".join(sorted(self.topics)),
             **({} if self.topic_pattern is None else {"topic_pattern": self.topic_pattern}),
             "ordered_topic": self.ordered_topic,
-            # Empty if it follows the input: the number of partitions is then fixed by the topic itself.
+            # Empty if it follows from the input: the topic itself then fixes its number of partitions.
             "output_partitions": "" if self.output_partitions is None else str(self.output_partitions),
             "format": self.format,
             "arrival": self.arrival,

@@ -109,7 +109,7 @@ class OutputSettings(Table):
         found = dict(find_offered(data, known))
         stores = (set(found) - known) | cls._own_stores()
         if found.get("topic") is None and any(found.get(key) is not None for key in stores):
-            # Resolved here, so that such an output is in every way like one that names its topic.
+            # Resolved here, so that such an output does not differ from one that names its topic.
             found = {"sink_in_job": True, **found, "topic": found.get("__name__", "results")}
         return found
 
@@ -159,7 +159,7 @@ class OutputSettings(Table):
         return {name: table for name, table in tables.items() if isinstance(table, StoreSettings)}
 
     def columns_of(self, selected: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-        """Return the columns of the results, by name and type: those that are given here, else those *selected* by the script."""
+        """Return name and type of each column of the results: those of the settings, else those *selected* by the script."""
         return tuple(self.columns.items()) or selected
 
     def pace(self) -> Pace:
