@@ -53,7 +53,7 @@ def names_of_columns(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator
     for select, schema, _ in _over_one_input(tree, schemas):
         for column in named_by_select(select):
             if not _is_declared(schema, column.name):
-                message = f"{column.name} in WHERE is the event's, not what SELECT calls so"
+                message = f"{column.name} in WHERE is the event's field, not the column that SELECT names so"
                 yield Doubt(message, offset_of(column), "repeat the expression there, or name it in a step")
 
 

@@ -177,7 +177,7 @@ class Explanation:
         if self.verdict is Verdict.UNREADABLE:
             return f"The record at {where} is unreadable: it has no valid event time."
         kind = "CTI of the source" if self.verdict is Verdict.SOURCE_CTI else "event"
-        words = {Verdict.KEPT: "kept as it was", Verdict.SOURCE_CTI: "heard"}
+        words = {Verdict.KEPT: "kept as it was", Verdict.SOURCE_CTI: "accepted"}
         verdict = words.get(self.verdict, f"{self.verdict.value} ({', '.join(self.policies)})")
         return f"The {kind} at {where}, of {_time(self.event_time_us)}, was {verdict}."
 

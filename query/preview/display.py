@@ -16,7 +16,7 @@ from query.reference.files import versions_of
 from tidegate.settings.tables.references import ReferenceSettings
 
 RETENTION = "TG-LINT-RETENTION"
-KEEP_LONGER = "a start may need what is deleted by then: keep events longer (retention), or shorten the window"
+KEEP_LONGER = "a start may need events that are deleted by then: keep events longer (retention), or shorten the window"
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ class PlannedRead:
 
     def lines(self) -> list[str]:
         since = "" if self.read_from_us is None else f", events from {format_tick(max(self.read_from_us, 0))} on"
-        rests = "measured when a run of it last caught up" if self.is_measured else "assumed: no run of it has told how fast it is"
+        rests = "measured when a run of it last caught up" if self.is_measured else "assumed: no run of it has been measured"
         spans = [
             f"  {topic}-{number} from offset {start:,} to {end:,}: {max(end - start, 0):,} records"
             for topic, number, start, end in self._spans()

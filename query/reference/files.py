@@ -149,7 +149,7 @@ def _read(settings: ReferenceSettings, path: ReferenceFile) -> _Read:
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         reason, fix = f"the reference data cannot be read: {error}", "give the path of a file that is there and whole"
         raise RefusedError(reason, code="TG-REFERENCE-FILE", where=str(path), fix=fix) from None
-    reason, fix = f"the name of {path.name} names no format", f"set references.{settings.name}.format"
+    reason, fix = f"the ending of {path.name} stands for no format", f"set references.{settings.name}.format"
     raise RefusedError(reason, code="TG-REFERENCE-FILE", where=str(path), fix=fix, example='format = "csv"')
 
 
@@ -168,7 +168,7 @@ def _read_csv(path: ReferenceFile, settings: ReferenceSettings) -> _Read:
         try:
             columns = next(reader, [])
             if not columns or "" in columns or len({column.lower() for column in columns}) < len(columns):
-                raise _bad_record("the first line does not name each column, differently", f"{path}:1")
+                raise _bad_record("the first line must name every column, each name once", f"{path}:1")
             declared = [column.lower() in as_text for column in columns]
             for values in reader:
                 if not values:

@@ -160,4 +160,4 @@ def _now_us() -> int:
 
 def _warn(settings: ReferenceSettings, error: Any) -> None:
     fields = {"code": error.code, "fix": error.fix} if isinstance(error, TidegateError) else {}
-    _log.warning("no new reference data is looked for: the database was not read", table=settings.name, reason=str(error), **fields)
+    _log.warning("reference data was not renewed: the database was not read", table=settings.name, reason=str(error), **fields)

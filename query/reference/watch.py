@@ -141,7 +141,7 @@ def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
 
 def _changed_error(version: ReferenceVersion, path: ReferenceFile, checkpoint: Path) -> RefusedError:
     always = version.effective_us == NEVER
-    since = "" if always else f" from {format_tick(version.effective_us)} on"
+    since = "" if always else f", for times from {format_tick(version.effective_us)} on"
     anew = (
         f"say from when on what is new is valid, in a file of its own: effective in place of path of references.{version.table}; "
         "the copy counts until then"
@@ -149,7 +149,7 @@ def _changed_error(version: ReferenceVersion, path: ReferenceFile, checkpoint: P
         else "give what is new a file of its own, valid from a later instant on"
     )
     return RefusedError(
-        f"{path} is not what rows of {version.table} were looked up in{since}: it has been changed since",
+        f"{path} has been changed since rows of {version.table} were looked up in it{since}",
         code="TG-REFERENCE-CHANGED",
         where=str(path),
         fix=f"put it back as it was (a copy is {checkpoint / FOLDER / version.copy}); {anew}; or delete {checkpoint} and go on with "

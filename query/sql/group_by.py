@@ -102,7 +102,7 @@ class GroupedExpressions:
     def _not_grouped(self, expr: Expr, alias: str) -> Exception:
         message = f"{expr} is neither grouped nor aggregated"
         if alias and str(expr).lower() != alias.lower() and alias.lower() in [str(key).lower() for key in self.keys]:
-            fix = f"GROUP BY {alias} takes the input's {alias}, not what SELECT calls so: repeat the expression there"
+            fix = f"GROUP BY {alias} takes the input's {alias}, not the column that SELECT names so: repeat the expression there"
             return self.source.error("GROUP", expr.offset, message, fix=fix)
         if isinstance(expr, Field) and (counterpart := COUNTERPARTS.get(str(expr).lower())):
             return self.source.error("GROUP", expr.offset, message, fix=counterpart[0], example=counterpart[1])

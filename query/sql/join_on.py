@@ -207,7 +207,7 @@ class OnBinder:
         length = fixed_unit(unit.unit)
         if length is None:
             message = f"a {unit.unit} has no fixed length"
-            raise self.source.error("JOIN", unit.offset, message, fix="say it in days", example="BETWEEN 0 AND 7")
+            raise self.source.error("JOIN", unit.offset, message, fix="write it in days", example="BETWEEN 0 AND 7")
         bound = Bound(unit.unit, *length, low, high)
         return (sides[0] or 0, bound) if sides[1] == new else (sides[1] or 0, bound.swap_sides())
 

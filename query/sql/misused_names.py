@@ -26,7 +26,7 @@ def refuse_misused_names(select: exp.Select, relations: Sequence[Relation], sour
             raise source.error("FIELD", name, message, fix=fix)
     for name in named_by_select(select):
         if not any(relation.may_have((name.name,)) for relation in relations):
-            message = f"{name.name} is what SELECT calls a column, and WHERE is asked before SELECT"
+            message = f"{name.name} is a name that SELECT gives a column, and WHERE is evaluated before SELECT"
             raise source.error("FIELD", name, message, fix="repeat the expression there, or name it in a step")
 
 

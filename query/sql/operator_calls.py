@@ -97,7 +97,8 @@ class _OperatorCall:
     def _input_relation(self, table: exp.Table) -> Relation:
         first = next(iter(table.this.expressions), None)
         if not isinstance(first, exp.Column) or first.find(exp.Star):
-            raise self._error(table, f"{self.name} takes the name of a step or an input first", "put what it works on into a step")
+            message = f"{self.name} takes the name of a step or an input first"
+            raise self._error(table, message, "select its input rows in a step, and name that")
         relation = self.bind_relation(named_table(table))
         if isinstance(relation.rows, Reference):
             message = f"{relation.name} is reference data, and {self.name} needs a stream"

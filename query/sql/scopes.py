@@ -108,7 +108,8 @@ class ScopeNames:
             self._refuse_text(path, offset)
             names = [self.relations[index].name for index in candidates]
             message = f"{'.'.join(path)} may be a column of {' or of '.join(names)}"
-            raise self.source.error("FIELD", offset, message, fix="say which", example=f"{names[0]}.{'.'.join(path)}")
+            fix, example = "write one of these names before it", ".".join((names[0], *path))
+            raise self.source.error("FIELD", offset, message, fix=fix, example=example)
         if not candidates and len(self.relations) > 1:
             self._refuse_text(path, offset)
             of_relations = [(*side.known_columns, *([side.name] if len(path) > 1 else [])) for side in self.relations]
@@ -189,7 +190,7 @@ class ScopeNames:
         if len(path) > 1:
             names = [relation.name for relation in self.relations]
             meant = nearest(path[0], names)
-            fix = f"did you mean {meant}?" if meant else f"inputs are {', '.join(names)}: before a record write whose it is"
+            fix = f"did you mean {meant}?" if meant else f"inputs are {', '.join(names)}: write one of them before the name of a record"
             example = ".".join((meant, *path[1:]) if meant else (names[0], *path))
             raise self.source.error("FIELD", offset, f"no input is called {path[0]} here", fix=fix, example=example)
 
@@ -203,7 +204,7 @@ class ScopeNames:
     def _refuse_relation(self, name: str, offset: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
         if relation is not None and not any(other.knows(name) for other in self.relations):
-            message = f"{name} is what a side of the join is called, and no column"
+            message = f"{name} is the name of a side of the join, not of a column"
             fix = "name a column of it; only DATEDIFF, < and > in ON take the name alone"
             raise self.source.error("FIELD", offset, message, fix=fix, example=f"{name}.{(*relation.known_columns, 'k')[0]}")
 

@@ -146,12 +146,12 @@ def _check_split(output: OutputSettings, layout: QueryPlan, run: RunSurvey, *, h
 def _check_unwritten(output: OutputSettings, topics: TopicSurvey, run: RunSurvey, *, has_promises: bool) -> None:
     """Refuse an output that has ended, or that holds results of a run without a checkpoint that this start does not continue."""
     if run.checkpoint == "settled" and (run.is_finished or output.name in run.ended):
-        reason = f"output {output.name} has ended: its input was read to the final CTI, or the job came to where it was to stop"
+        reason = f"output {output.name} has ended: its input was read to the final CTI, or the job reached its --until or --until-end"
         fix = f"write to a new output, or delete its topic and {topics.folder} to run again"
         raise RefusedError(reason, code="TG-TOPIC-ENDED", where=output.name, fix=fix)
     if run.checkpoint == "empty" and output.name in run.with_results and not has_promises:
         raise RefusedError(
-            f"result topic {output.topic} holds results, but there is no checkpoint that says how far they go",
+            f"result topic {output.topic} holds results, but there is no checkpoint that says where to continue",
             code="TG-CHECKPOINT-LOST",
             where=str(topics.folder),
             fix="bring the checkpoint back, go on from the last CTI of the topic (--start last-stopped), or name an output topic that is "

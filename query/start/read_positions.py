@@ -98,11 +98,11 @@ def _refuse_if_gone(plan: QueryPlan, available: Mapping[Partition, int], needed:
         return
     inputs = {feed.topic: feed.input for feed in plan.feeds}
     losses = [
-        f"{topic}-{number}: needed is {needed_from}, there is offset {available[topic, number]:,} and what follows"
+        f"{topic}-{number}: needed is {needed_from}, the first record left is at offset {available[topic, number]:,}"
         for (topic, number), needed_from in needed.items()
     ]
     names = ", ".join(dict.fromkeys(inputs[topic] for topic, _ in needed))
-    reason = f"retention has deleted what must be read of {names}: {'; '.join(losses)}"
+    reason = f"retention has deleted records of {names} that must be read: {'; '.join(losses)}"
     where = ", ".join(f"{topic}-{number}@{available[topic, number]}" for topic, number in needed)
     fix = "start from a time that is still there, and give the topic a longer retention"
     raise RefusedError(reason, code="TG-RETENTION", where=where, fix=fix, example="--start 2001-01-02T00:00:00Z")

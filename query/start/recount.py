@@ -133,7 +133,7 @@ def _check_split(plan: QueryPlan, topics: TopicSurvey, admin: Admin) -> None:
         split = None if topic is None or plan.buckets == 1 else read_split(plan.kafka, admin, topic)
         if topic is not None and (topic.partitions != plan.buckets or (split is not None and split != plan.split)):
             raise RefusedError(
-                f"the results in {topic.name} are spread over its {topic.partitions} partitions otherwise than this query spreads them",
+                f"the results in {topic.name} are spread over its {topic.partitions} partitions by other keys than those of this query",
                 code="TG-VERIFY-SETTINGS",
                 where=topic.name,
                 fix="verify with the query and the settings of the job that wrote them (tidegate plan)",

@@ -184,7 +184,7 @@ def test_what_retention_has_deleted_is_refused_unless_nobody_needs_it(scene: Sce
     for command in ("plan", "query"):
         refused = space.start(command, "counts.sql", "--into", "cut", "--start", "earliest")
         assert (error_code(refused), refused.wait()) == ("TG-RETENTION", 3)
-        assert "needed is offset 0, there is offset" in refused.errors
+        assert "needed is offset 0, the first record left is at offset" in refused.errors
     early = space.start("plan", "counts.sql", "--into", "cut", "--start", format_tick(START_US + 65 * SECOND_US))
     assert error_code(early) == "TG-RETENTION", "the look-back reaches what was deleted"
     later = space.start("query", "counts.sql", "--into", "cut", "--start", format_tick(MIDDLE_US))

@@ -168,7 +168,7 @@ def test_what_is_read_and_how_long_it_takes_says_what_it_rests_on() -> None:
         "reads, with --start 1970-01-01T02:00:00Z: new (output start 1970-01-01T02:00:00Z), events from 1970-01-01T01:00:00Z on",
         "  o-0 from offset 100 to 500,100: 500,000 records",
         "  o-1 from offset 7 to 7: 0 records",
-        "catches up in about 15s: 500,000 records at 100,000/s after 10s to start (assumed: no run of it has told how fast it is)",
+        "catches up in about 15s: 500,000 records at 100,000/s after 10s to start (assumed: no run of it has been measured)",
     ]
     measured = PlannedRead("earliest", Recovery(RecoveryKind.NEW, {}, {}), None, Replay(600_000, 2.0, 6.5), is_measured=True)
     told = "catches up in about 6s: 0 records at 300,000/s after 6s to start (measured when a run of it last caught up)"

@@ -139,8 +139,8 @@ def test_versions_may_be_listed(tmp_path: Path) -> None:
     [
         ("r.csv", "a,b\n1\n", {}, "TG-REFERENCE-RECORD: 1 values for 2 columns\n  where: r.csv:2"),
         ("r.csv", 'a\n"1"x\n', {}, "TG-REFERENCE-RECORD: this is no CSV: ',' expected after '\"'\n  where: r.csv:2"),
-        ("r.csv", "a,A\n1,2\n", {}, "TG-REFERENCE-RECORD: the first line does not name each column, differently\n  where: r.csv:1"),
-        ("r.csv", "", {}, "TG-REFERENCE-RECORD: the first line does not name each column, differently\n  where: r.csv:1"),
+        ("r.csv", "a,A\n1,2\n", {}, "TG-REFERENCE-RECORD: the first line must name every column, each name once\n  where: r.csv:1"),
+        ("r.csv", "", {}, "TG-REFERENCE-RECORD: the first line must name every column, each name once\n  where: r.csv:1"),
         ("r.csv", "a\n1\n\nx\n", {"fields": {"a": "bigint"}}, "TG-REFERENCE-RECORD: conversion failed: a\n  where: r.csv:4"),
         ("r.ndjson", "{}\n[1]\n", {}, "TG-REFERENCE-RECORD: this line is no JSON object\n  where: r.ndjson:2"),
         ("r.json", '[{"a":1},\n\n2]', {}, "TG-REFERENCE-RECORD: this element is no JSON object\n  where: r.json:3"),
@@ -155,7 +155,7 @@ def test_versions_may_be_listed(tmp_path: Path) -> None:
         ),
         ("r.csv", b"a\n\xff\n", {}, "TG-REFERENCE-FILE: the reference data cannot be read: 'utf-8' codec"),
         ("r.parquet", "no parquet", {}, "TG-REFERENCE-FILE: the reference data cannot be read: Could not open Parquet"),
-        ("r.xml", "<a/>", {}, "TG-REFERENCE-FILE: the name of r.xml names no format\n  where: r.xml"),
+        ("r.xml", "<a/>", {}, "TG-REFERENCE-FILE: the ending of r.xml stands for no format\n  where: r.xml"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(

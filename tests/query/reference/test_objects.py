@@ -106,7 +106,7 @@ def test_objects_are_read_like_the_files_of_a_folder(server: ObjectServer, bucke
         (b"k,n\n1\n", "r.csv", "1 values for 2 columns"),
         (b"\xff\xfe", "r.csv", "cannot be read"),
         (None, "r.csv", "cannot be read"),
-        (b"x", "r.txt", "names no format"),
+        (b"x", "r.txt", "stands for no format"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_url(

@@ -135,7 +135,10 @@ def test_where_nobody_vouches_for_what_was_deleted_the_start_is_refused(
     with pytest.raises(RefusedError) as caught:
         read_positions(Brokers(kept=100, found=500), plan_of(tmp_path))  # type: ignore[arg-type]
     assert (caught.value.code, caught.value.where) == ("TG-RETENTION", "o-0@100")
-    assert "must be read of events: o-0: needed is everything from 1970-01-01T00:50:00Z on, there is offset 100" in caught.value.what
+    assert (
+        "that must be read: o-0: needed is everything from 1970-01-01T00:50:00Z on, the first record left is at offset 100"
+        in caught.value.what
+    )
 
 
 def test_a_cti_of_each_channel_from_before_vouches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +164,7 @@ def test_in_a_channel_that_is_in_order_an_event_vouches_too(
 def test_a_run_from_the_beginning_needs_all_of_it(tmp_path: Path) -> None:
     """So does one whose channels are not all known to have promised something."""
     for plan in (plan_of(tmp_path, None), replace(plan_of(tmp_path), promises=({1: Promise(START_US, 0, 0, 0)},), start_us=None)):
-        with pytest.raises(RefusedError, match="o-0: needed is offset 0, there is offset 100"):
+        with pytest.raises(RefusedError, match="o-0: needed is offset 0, the first record left is at offset 100"):
             read_positions(Brokers(kept=100, found=500), plan)  # type: ignore[arg-type]
 
 
@@ -171,7 +174,7 @@ def test_a_job_that_goes_on_needs_only_what_lies_ahead_of_its_checkpoint(tmp_pat
         (tmp_path / "spark" / name).mkdir(parents=True)
         (tmp_path / "spark" / name / "3").write_text("v1\n{}\n" + json.dumps(Offset({0: 700, 1: 20}).to_json()))
     assert read_positions(Brokers(kept=700, found=0), plan_of(tmp_path, None)) == {ONE: 700, OTHER: 20}  # type: ignore[arg-type]
-    with pytest.raises(RefusedError, match="o-0: needed is offset 700, there is offset 701"):
+    with pytest.raises(RefusedError, match="o-0: needed is offset 700, the first record left is at offset 701"):
         read_positions(Brokers(kept=701, found=0), plan_of(tmp_path, None))  # type: ignore[arg-type]
 
 
