@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidegate.settings.tables.redis import RedisSettings
 
 SHOWN_DIFFERENCES = 5
-_JOURNAL_WAIT_US = 2 * SECOND_US  # how long the journal is waited for, which is needed for words only
+_JOURNAL_WAIT_US = 2 * SECOND_US  # most time to wait for the journal, which adds only an explanation to the result
 
 
 def compare(

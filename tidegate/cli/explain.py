@@ -37,7 +37,7 @@ def explain(
     from tidegate.payloads.formats import PayloadFormat
     from tidegate.settings.load import load_assigned
 
-    # First what is wrong without a server: one that is away is not to hide it.
+    # Errors that no server is needed to find come first, so that an unreachable server does not hide them.
     parse_places(places)
     settings = load_assigned(config, assign)
     settings.input(name)

@@ -81,7 +81,7 @@ def _run_script(script: Path, setup: RunSetup, read_files: list[LocalFile], into
         open_run(bound, setup, BLOCK_BYTES) as run,
         ResultFiles(folder, outputs, read_files) if folder else PrintedResults(outputs) as sink,
     ):
-        # What is there by now stays to the end: the collector need not walk through it after every few blocks.
+        # The objects that exist by now live to the end: the garbage collector need not walk through them after every few blocks.
         gc.freeze()
         try:
             with report.progress(run) as show:

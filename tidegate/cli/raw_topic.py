@@ -1,9 +1,9 @@
 """
-The commands of producers: ``tidegate topic create``, since Kafka does not make a topic by itself here, and ``tidegate produce``, which
-sends lines of a file, or a sample, as records.
+The commands of producers: ``tidegate topic create``, since the embedded Kafka creates no topic by itself, and ``tidegate produce``, which
+sends the lines of a file, or a sample, as records.
 
-Law: a topic that is there is never changed; the ordered topics and those of results are made by the stages that write them. Each line is
-one record with its bytes unchanged, in the order of the file within each partition. Nothing is sent to a topic of a stage.
+Law: an existing topic is never changed; ordered topics and result topics are made by the stages that write them. Each line is one record
+with its bytes unchanged, in the order of the file within each partition. Nothing is sent to a topic that a stage writes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def topic(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A record to be: its bytes, its key (None: none), and its timestamp in milliseconds (None: the moment at which it is produced)."""
+    """A record to produce: its bytes, its key (None: none), and its timestamp in milliseconds (None: the time at which it is produced)."""
 
     value: bytes
     key: bytes | None = None
@@ -145,7 +145,7 @@ def sample_lines(now_us: int) -> Iterator[Line]:
 
 
 class _LineReader:
-    """Reads lines with keys and timestamps from fields of theirs; counts those that have none."""
+    """Reads lines, with their keys and timestamps from JSON fields; counts the lines without a key or a timestamp."""
 
     def __init__(self, key: str | None, timestamp_by: str | None, timestamp_format: str) -> None:
         self._key, self._timestamp_by, self._format = key, timestamp_by, timestamp_format

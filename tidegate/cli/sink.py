@@ -67,8 +67,8 @@ def sink(
 
 def columns_of(settings: Settings, output: str, script: Path | None) -> Sequence[Column]:
     """
-    Return the columns of an output: those that its settings declare, or those of the script that writes it. Raises RefusedError: neither
-    is given, or the script does not say which columns there are.
+    Return the columns of an output, from its settings or from the script that writes it. Raises RefusedError: neither is given, or the
+    script does not say which columns there are.
     """
     from ordering.errors import RefusedError
     from query import job

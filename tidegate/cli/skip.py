@@ -1,8 +1,8 @@
 """
 The command ``tidegate skip``: lists the offsets of an input that ingest does not read, asks for one more, or undoes one.
 
-A request takes effect at the next start of the job, so that no range is judged half with it. Nothing that has been judged for good can be
-skipped.
+A request takes effect at the next start of the job, so that it covers a whole range or none of it. Records that are judged for good cannot
+be skipped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def skip(
     from tidegate.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
-    # First what is wrong without a server: one that is away is not to hide it.
+    # Errors that no server is needed to find come first, so that an unreachable server does not hide them.
     _refuse_queries(settings, name, place or "")
     settings.input(name)
     parse_places([place] if place else [])

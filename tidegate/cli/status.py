@@ -32,7 +32,7 @@ _HEALTHY_STATES = (*RUNNING, "stopped", "never started")
 _COLOUR_BY_STATE = {"starting": "cyan", "replaying": "yellow", "live": "green", **dict.fromkeys(("waiting", "failed", "gone"), "red")}
 
 
-# Why the watermark of a partition stands where it does, by the cause that its job reports: what has to come before it moves.
+# What moves the watermark of a partition next, by the cause that its job reports.
 _CAUSES = {
     "event": "follows its events: only a newer one moves it",
     "late floor": "follows arrivals: the next record, or an estimate after silence, moves it",
@@ -119,6 +119,7 @@ class JobStatus:
         return fields | times | {key: self.published[key] for key in _FIELDS if self.published.get(key) not in (None, "")}
 
 
+# Fields that a job publishes and JSON shows unchanged; times, by their names in JSON and the beginnings of their published names.
 _FIELDS = "lag", "recovery", "failure", "jump", "waits_for", "stands_still", "breaks"
 _TIMES = (("started", "started"), ("last_seen", "at"))
 
@@ -138,7 +139,7 @@ def status(
     try:
         jobs = read_jobs(settings, names or [], time.time_ns() // 1_000_000) if asks_redis else []
     except UnreachableError:
-        # The state of this folder's servers is known even so, and may be the reason.
+        # The state of this folder's servers is known without Redis, and may be the reason.
         if stack is not None and has_server and output is Format.TEXT:
             print_services(stack)
         raise

@@ -7,7 +7,7 @@ Exit code 0: equal. 1: it differs. Others: errors.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,8 +21,6 @@ from tidegate.observe.console import Format, print_json, show_reading
 from tidegate.observe.terminal import print_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from query.plan.nodes import Plan
     from sinks.parquet_columns import Column
     from tidegate.settings.load import Settings
@@ -108,7 +106,7 @@ def verify(
 
 
 def _verify_sample(request: Request, name: str, count: int, seed: int, format: Format, *, is_input: bool) -> None:
-    """Verify spans that are drawn; print each, and exit with 1 if one differs."""
+    """Verify *count* randomly drawn spans; print the result of each, and exit with 1 if one differs."""
     from tidegate.verify.because import explain_stages
     from tidegate.verify.report import as_dict, as_lines
     from tidegate.verify.sampling import draw_spans, find_extent
@@ -140,10 +138,9 @@ def _verify_sample(request: Request, name: str, count: int, seed: int, format: F
 
 
 def _check(file: Path, public_key: Path | None, queries: list[str], config: Path | None, assign: list[str] | None, format: Format) -> None:
-    """Check an attestation's signature, and that what stands has its digests; exit with 1 if not."""
+    """Check an attestation's signature, and that the published results still have its digests; exit with 1 if not."""
     from tidegate.kafka.admin import Admin
-    from tidegate.settings.load import load
-    from tidegate.settings.sources import parse_assignments
+    from tidegate.settings.load import load_assigned
     from tidegate.verify.attestation import check_signature
     from tidegate.verify.standing import find_changes
 
@@ -152,7 +149,7 @@ def _check(file: Path, public_key: Path | None, queries: list[str], config: Path
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"the attestation cannot be read: {error}", code="TG-VERIFY-KEY", where=str(file)) from None
     attestation = check_signature(text, str(file), public_key)
-    settings = load(config, parse_assignments(assign or []))
+    settings = load_assigned(config, assign)
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     statement = attestation.statement
     changes = list(find_changes(statement, admin, settings, lambda: _columns_of(settings, statement["target"], queries)))
@@ -168,7 +165,7 @@ def _check(file: Path, public_key: Path | None, queries: list[str], config: Path
 
 
 def _columns_of(settings: Settings, output: str, queries: list[str]) -> Sequence[Column]:
-    """Return the columns of an output as a verification of its tables has them; RefusedError if nothing says them."""
+    """Return the columns by which a verification reads an output's tables; RefusedError if neither settings nor a script say them."""
     from tidegate.cli.sink import columns_of
 
     plans = read_scripts(settings, queries).get(output, ()) if not settings.output(output).columns else ()

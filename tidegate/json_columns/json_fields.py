@@ -1,7 +1,7 @@
 """
 Fields of JSON payloads, a whole column in one walk over each payload, by ``json_fields.c``.
 
-Law: what is read of a payload is what DuckDB's parser reads; a payload of which C cannot say that is only reported as other.
+Law: C reads the same values of a payload as DuckDB's parser does. Where that is not certain it reads nothing and reports the row as OTHER.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ordering.arrays import Ints
 from tidegate import native_parts
 
-# What is known of a payload: of others nothing, of a missing one that it is; the rest has been read, in bits that may stand together.
-# UNASKED: an object of which members are wanted has another one besides.
+# The status of a payload is OTHER (C has not read it), MISSING (null), or READ. READ may have further bits: NESTED (an object or array is
+# inside), REPEATED (a wanted member occurs twice under its exact name), UNASKED (an object with wanted members has another member).
 OTHER, READ, MISSING, NESTED, REPEATED, UNASKED = 0, 1, 2, 4, 8, 16
 # Kinds of values; 0 is a missing or null value.
 BIGINT, FLOAT, FALSE, TRUE, NUMERAL, TEXT, RECORD, ARRAY = range(1, 9)
@@ -37,7 +37,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A member by its path; unless *is_exact*, one whose names differ in case only counts where there is none of those very names."""
+    """A member by its path. Unless *is_exact*, a member whose names differ in case only is taken if none has exactly these names."""
 
     path: tuple[str, ...]
     is_exact: bool = False
@@ -63,7 +63,7 @@ class _Column(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class FieldTree:
-    """Wanted members as C takes them: equal beginnings of their paths are one. ``slots`` has the place of each one's value."""
+    """Wanted members as C takes them: paths with the same beginning share its nodes. ``slots`` has the slot of each member's value."""
 
     nodes: ctypes.Array[_Node]
     slots: tuple[int, ...]
@@ -73,8 +73,9 @@ class FieldTree:
 @dataclass(frozen=True, slots=True)
 class JsonFields:
     """
-    The fields of a column of payloads. *status* of a payload: see ``READ``; *other_rows* have not been read. Of each field *columns* has an
-    array of all rows for each kind that occurs, true and false under ``TRUE``; no float is a negative zero.
+    The fields of a column of payloads. *status* has the status of each payload, see ``READ``; *other_rows* are those that are OTHER.
+    *columns* has, for each field and each kind that occurs, an array of all rows; true and false are both under ``TRUE``. No float is a
+    negative zero.
     """
 
     status: Bytes
@@ -107,7 +108,7 @@ def field_tree(wanted: tuple[Wanted, ...]) -> FieldTree | None:
             branch = branch.inside.setdefault((name, one.is_exact), _Branch())
         branch.wanted = True
     slot_count = root.number_slots(0)
-    # A node's inner nodes lie together: each is written once those before it are.
+    # Breadth first, so that the inner nodes of a node lie together.
     order: list[tuple[_Branch, tuple[str, bool], bool]] = [(root, ("", True), False)]
     nodes = []
     for branch, (name, is_exact), has_twin in order:
@@ -128,7 +129,7 @@ class _Branch:
         self.wanted, self.slot, self.slots_end = False, 0, 0
 
     def number_slots(self, first: int) -> int:
-        """Number the slots from here on, so that those inside of a branch lie together; return the next number."""
+        """Number the slots from *first* on, so that the slots inside a branch lie together; return the next number."""
         self.slot, self.slots_end = first, first + self.wanted
         for branch in self.inside.values():
             self.slots_end = branch.number_slots(self.slots_end)
@@ -148,7 +149,7 @@ def _is_readable(name: str) -> bool:
 
 
 def read_members(payloads: pa.Array, wanted: tuple[Wanted, ...]) -> JsonFields | None:
-    """Read members of a binary or large_binary column; return None if C is not to be used, or cannot read these."""
+    """Read members of a binary or large_binary column; return None if C is not to be used, or cannot read these members."""
     part = library() if native_parts.is_enabled() else None
     tree = field_tree(wanted) if part is not None else None
     return None if part is None or tree is None else _read(part, payloads, tree)
@@ -166,7 +167,7 @@ def _read(part: ctypes.CDLL, payloads: pa.Array, tree: FieldTree) -> JsonFields 
     column.first, column.rows, column.wide = payloads.offset, rows, wide
     kinds = [np.zeros(rows, dtype=np.uint8) for _ in range(tree.slot_count)]
     values = [np.zeros(rows, dtype=np.int64) for _ in range(tree.slot_count)]
-    # C numbers nodes and bytes: an entry a node is more than enough.
+    # Room in which C keeps an entry for each node.
     found, following = np.zeros(len(tree.nodes), dtype=np.uint8), np.array([node.first for node in tree.nodes], dtype=np.int32)
     status = np.empty(rows, dtype=np.uint8)
     others = part.tg_json_fields(
@@ -204,7 +205,7 @@ def _column(part: ctypes.CDLL, start: int, kinds: Bytes, values: Ints) -> dict[i
 
 
 def _read_numerals(texts: pa.Array, kinds: Bytes, values: Ints) -> None:
-    """Make floats of numbers that C has left as *texts*."""
+    """Turn the numbers that C has left as *texts* into floats."""
     rows = np.flatnonzero(kinds == NUMERAL)
     floats = texts.drop_null().cast(pa.float64()).to_numpy() + 0.0
     kinds[rows], values[rows] = FLOAT, floats.view(np.int64)

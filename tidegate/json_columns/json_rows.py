@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tidegate.native_parts import open_part
 
-# Formats of a column: decimal integers, floats as ``repr`` writes them, text as it is, text in quotes, microseconds as times in quotes.
+# Styles of a column: decimal integers, floats as ``repr`` writes them, text as it is, text in quotes, microseconds as times in quotes.
 INTEGER, FLOAT, TEXT, QUOTED, DATETIME = range(5)
 _OF_NUMBERS = (INTEGER, FLOAT, DATETIME)
 # Offsets of a binary column have 32 bits.
@@ -31,7 +31,7 @@ _TEXT_EXTRA_BYTES = 4
 
 @dataclass(slots=True)
 class JsonColumn:
-    """A column of values: *prefix* stands before each value; *style* is one of the formats (no value of QUOTED may need escapes)."""
+    """A column of values: *prefix* stands before each value; *style* is one of the above (no value of QUOTED may need escapes)."""
 
     prefix: bytes
     style: int
@@ -83,9 +83,9 @@ def write_rows(
         size = part.tg_json_rows(c_columns, len(columns), suffix, len(suffix), row_count, out.ctypes.data, ends.ctypes.data)
         if size >= 0:
             return pa.Array.from_buffers(pa.binary(), row_count, [None, pa.py_buffer(ends), pa.py_buffer(out[:size])])
-        # A negative size names the column that C cannot write; as text it can.
-        not_plain = -1 - size
-        columns[not_plain] = JsonColumn(columns[not_plain].prefix, TEXT, text_of(not_plain))
+        # A negative size names the column that C cannot write; C can write it as text.
+        unwritten = -1 - size
+        columns[unwritten] = JsonColumn(columns[unwritten].prefix, TEXT, text_of(unwritten))
 
 
 def _c_column(column: JsonColumn) -> _CColumn:

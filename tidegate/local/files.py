@@ -53,7 +53,7 @@ def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[
 
 
 def _format_by_suffix(path: str) -> Format:
-    # A URL may have options.
+    # The options of a URL come after its path.
     place = path.partition("?")[0] if "://" in path else path
     kind = Format.NDJSON if path == STANDARD_INPUT else FORMAT_BY_SUFFIX.get(Path(place).suffix.lower())
     if kind is None:

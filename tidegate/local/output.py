@@ -1,5 +1,5 @@
 """
-Where results go: a file for each output, or standard output.
+The writers of a run's results: into a file for each output, or to standard output.
 
 Law: a result is one line, byte for byte the value that a job would write. Files are replaced, complete, after the run has succeeded.
 If several outputs go to standard output, each line names its output; lines come in the order of time, then of the script.

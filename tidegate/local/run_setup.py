@@ -1,5 +1,5 @@
 """
-The surroundings of a script's run: files, time policies, and perhaps a configuration.
+What the run of a script needs beside the script: files, time policies, and perhaps a configuration.
 
 Law: a flag overrides the configuration of the input, which overrides the default.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Named = TypeVar("Named")
 
-# Read at a time of a file whose first records are wanted only: 1,000 of a CSV.
+# Bytes of a block if only the first records of a file are wanted; about 1,000 records of a CSV.
 _SAMPLE_BYTES = 256 * 1024
 
 
@@ -176,7 +176,7 @@ def find_absent(script: BoundScript, setup: RunSetup) -> list[Finding]:
 
 
 def _first_payloads(file: LocalFile) -> pa.Array:
-    """Return the first records of a file as JSON, as many as a running job looks at, and no more of large ones than about a block."""
+    """Return the first records of a file as JSON: as many as a running job looks at, but only about one block of them if they are large."""
     pieces, count, size = [pa.array([], pa.binary())], 0, 0
     with open_file_records(file, _SAMPLE_BYTES) as records:
         for block in records.blocks():

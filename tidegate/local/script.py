@@ -98,8 +98,8 @@ def refuse_no_files(path: Path, references: Sequence[str]) -> None:
 
 def check_without_files(path: Path, inputs: Sequence[str], references: Sequence[str], into: str | None) -> None:
     """
-    Raise the QueryError of a script that is wrong whatever is in its files. What names mean may depend on the columns of reference data, so
-    unknown or ambiguous names are no error here.
+    Raise the QueryError of a script that is wrong whatever its files contain. The columns of reference data decide what some names mean, so
+    an unknown or ambiguous name is no error here.
     """
     schemas = [InputSchema(name, is_free=True) for name in inputs] + [InputSchema(name, is_reference=True) for name in references]
     try:

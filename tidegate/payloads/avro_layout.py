@@ -1,13 +1,13 @@
 """
 Whether Avro payloads are one value of their schema, and how much that value weighs, before it is built.
 
-A *layout* is a schema as numbers: for each type its kind, then what its bytes depend on (a size, a count, the places of the types inside).
-A value *weighs* one for itself, one for each value inside, and as much as the names of its fields are long: so its weight bounds the memory
-and time that it takes.
+A *layout* is a schema as numbers: for each type its kind, then the numbers that decide its length (a size, a count, the places of the types
+inside). A value *weighs* one for itself, one for each value inside, and some for long names of fields. Its weight bounds the memory and
+time that it takes.
 
 Law: a payload has a weight if it is exactly one value of the schema as the Avro specification writes it, and does not weigh too much.
-Everything else is refused that readers take in different ways: a number of more bits than its type, an index below zero or beyond the
-branches or symbols, a boolean that is neither 0 nor 1, a block of another size than it says. Whether text is UTF-8 is not looked at.
+Readers of Avro disagree about malformed values, so these are refused: a number of more bits than its type, an index below zero or beyond
+the branches or symbols, a boolean that is neither 0 nor 1, a block of another size than it says. Text is not checked to be UTF-8.
 
 ``avro_layout.c`` weighs a column at a time; without it the functions here do, payload by payload.
 """
@@ -31,18 +31,18 @@ from tidegate import native_parts
 EMPTY, BOOLEAN, INT, LONG, FIXED, BYTES, ENUM, UNION, RECORD, ARRAY, MAP = range(11)
 _PLAIN = {"null": EMPTY, "boolean": BOOLEAN, "int": INT, "long": LONG, "bytes": BYTES, "string": BYTES}
 _FIXED_BYTES = {"float": 4, "double": 8}
-# So much may any payload weigh; so much more for each of its bytes; no more whatever its length.
+# A payload may weigh FREE_WEIGHT, and BYTE_WEIGHT more for each of its bytes, but never more than WEIGHT_MAX.
 FREE_WEIGHT, BYTE_WEIGHT, WEIGHT_MAX = 100_000, 16, 2_000_000
-# So many characters of a field's name weigh one.
+# Characters of a field's name that weigh one.
 _NAME_CHARACTERS = 16
 _VARINT_BYTES = 10
-# No payload is that long.
+# A layout has 32-bit numbers; no payload is this long, so a larger size may stand as this one.
 _SIZE_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
-class _Writer:
-    """Writes the layout of a schema; *named* are the schemas of names."""
+class _LayoutWriter:
+    """Writes the layout of a schema; *named* has the schema of each type that is defined elsewhere, by name."""
 
     named: Mapping[str, Any]
     layout: list[int] = field(default_factory=list)
@@ -88,14 +88,14 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A schema that payloads are read by: as fastavro takes it, and its layout."""
+    """The schema of payloads: in the form that fastavro reads by, and its layout."""
 
     parsed: Any
     layout: NDArray[np.int32]
 
     @classmethod
     def of(cls, parsed: Any, named: Mapping[str, Any]) -> AvroSchema:
-        writer = _Writer(named)
+        writer = _LayoutWriter(named)
         writer.write(parsed)
         return cls(parsed, np.array(writer.layout, dtype=np.int32))
 
@@ -132,8 +132,8 @@ class _NoValue(Exception):
     """The bytes are no value, or weigh too much."""
 
 
-class _Reader:
-    """Reads over one payload."""
+class _Scanner:
+    """Walks over one payload and adds up its weight. Raises _NoValue where the payload is no value of the schema, or weighs too much."""
 
     def __init__(self, layout: list[int], payload: bytes, at: int) -> None:
         self._layout, self._payload, self.at = layout, payload, at
@@ -173,7 +173,7 @@ class _Reader:
             self._refuse_unless(end in (None, self.at))
 
     def _blocks(self) -> Iterator[tuple[int, int | None]]:
-        """Yield how many items each block has, and where it ends if it says so."""
+        """Yield how many items each block has, and where it ends if the block says so."""
         while count := self._long():
             if count > 0:
                 yield count, None
@@ -211,16 +211,17 @@ class _Reader:
         self._refuse_unless(self.weight <= self._weight_max)
 
     @staticmethod
-    def _refuse_unless(is_fine: bool) -> None:
-        if not is_fine:
+    def _refuse_unless(is_valid: bool) -> None:
+        if not is_valid:
             raise _NoValue
 
 
 def _weigh_one(layout: list[int], payload: bytes, skipped: int) -> int:
-    reader = _Reader(layout, payload, skipped)
+    if skipped > len(payload):
+        return -1
+    scanner = _Scanner(layout, payload, skipped)
     try:
-        reader._refuse_unless(skipped <= len(payload))
-        reader.skip_value(0)
+        scanner.skip_value(0)
     except _NoValue:
         return -1
-    return reader.weight if reader.at == len(payload) else -1
+    return scanner.weight if scanner.at == len(payload) else -1

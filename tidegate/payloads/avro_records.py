@@ -28,7 +28,7 @@ from tidegate.payloads.avro_layout import AvroSchema, weigh
 from tidegate.payloads.avro_schema import Moment
 
 NOT_AVRO = QueryReason.NOT_AVRO.text()
-# Values of about this weight are decoded at a time.
+# The weight of the values that are decoded at a time.
 DECODED_WEIGHT = 1_000_000
 
 
@@ -45,7 +45,7 @@ class AvroReader:
         return join_rows(len(payloads), pieces, fields, reasons)
 
 
-# The fields of some rows.
+# Some rows, and the values of each field in these rows.
 Piece = tuple[Ints, list[Variant]]
 
 
@@ -55,7 +55,7 @@ def read_rows(
     """
     Yield *fields* of the *rows* whose payloads, without their first *skipped* bytes, are values of *schema*; add the others to *reasons*.
 
-    Only values of a limited weight are decoded at a time: what a batch takes in memory does not depend on what its payloads can become.
+    Values of a limited weight are decoded at a time, which bounds the memory of a batch whatever values its payloads expand to.
     """
     weights = weigh(schema, payloads if len(rows) == len(payloads) else payloads.take(pa.array(rows)), skipped)
     cuts = np.flatnonzero(np.diff(np.cumsum(np.maximum(weights, 0)) // DECODED_WEIGHT)) + 1
@@ -69,14 +69,14 @@ def read_rows(
 
 
 def join_rows(length: int, pieces: Iterable[Piece], fields: Sequence[Field], reasons: dict[int, ReasonText]) -> FieldColumns:
-    """Return the *fields* of all rows; *pieces* may add to *reasons* until the last is read."""
+    """Return the *fields* of all rows; reading *pieces* may add to *reasons*."""
     read = list(pieces)
     columns = {field: gather(length, [(rows, columns[at]) for rows, columns in read]) for at, field in enumerate(fields)}
     return FieldColumns.of(columns, reasons)
 
 
 def _decode(parsed: Any, rows: Sequence[int], payloads: Sequence[bytes], skipped: int) -> tuple[list[int], list[Any]]:
-    """Return those of the rows whose text is UTF-8, and their values."""
+    """Return the rows whose text is UTF-8, and their values."""
     read, values = [], []
     for row, payload in zip(rows, payloads, strict=True):
         try:

@@ -3,7 +3,7 @@ Avro schemas: checked before a record is read, with dates and timestamps read in
 
 Law: an accepted schema reads every payload in time and memory proportional to the payload's length. So two kinds of schema that Avro allows
 are refused: a type that contains itself, because its values can be nested as deep as a payload is long, and an array of values without
-bytes, because the payload alone claims its length. :mod:`tidegate.payloads.avro_layout` bounds what a payload of the others may hold.
+bytes, because a short payload can claim any number of them. :mod:`tidegate.payloads.avro_layout` bounds the values of accepted schemas.
 
 Dates and timestamps become :class:`Moment` (microseconds since 1970), decimals floats; other logical types are ignored.
 """
@@ -32,9 +32,9 @@ DEPTH_MAX = 64
 TYPES_MAX = 10_000
 # A decimal of more bytes exceeds every float; it becomes NULL.
 _DECIMAL_BYTES_MAX = 128
-# Where a schema holds schemas.
-_INSIDE = frozenset({"type", "fields", "items", "values"})
-_OWN = "tidegate-"
+# Members of a schema that hold schemas.
+_INNER_SCHEMAS = frozenset({"type", "fields", "items", "values"})
+_OWN_PREFIX = "tidegate-"
 _YEAR_1_US, _YEAR_9999_END_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
@@ -43,7 +43,7 @@ class Moment(int):
 
 
 class UnusableSchema(ValueError):
-    """A text is no schema, or the schema is refused; *place* is ``:line:column`` if known."""
+    """A text is no schema, or the schema is refused; ``place`` is ``:line:column`` if known."""
 
     def __init__(self, why: str, place: str = "") -> None:
         super().__init__(why)
@@ -75,8 +75,8 @@ _READERS: dict[tuple[str, str], Callable[..., Any]] = {
     ("bytes", "decimal"): _decimal,
     ("fixed", "decimal"): _decimal,
 }
-# Our own names, so that other users of fastavro in this process keep their reading of Avro.
-fastavro.read.LOGICAL_READERS.update({f"{written}-{_OWN}{logical}": reader for (written, logical), reader in _READERS.items()})
+# The readers have names of their own, so that other users of fastavro in this process read Avro as before.
+fastavro.read.LOGICAL_READERS.update({f"{written}-{_OWN_PREFIX}{logical}": reader for (written, logical), reader in _READERS.items()})
 
 
 def parse_avro_schema(text: str, named: Mapping[str, str] | None = None) -> AvroSchema:
@@ -119,17 +119,15 @@ def _refuse_deep(raw: Any) -> None:
 
 
 def _with_own_readers(raw: Any) -> Any:
-    """Return the schema with dates, times and decimals under our own logical types, and without other logical types."""
+    """Return the schema with logical types of our own for dates, times and decimals, and without other logical types."""
     if isinstance(raw, list):
         return [_with_own_readers(branch) for branch in raw]
     if not isinstance(raw, dict):
         return raw
-    schema = {
-        key: _with_own_readers(value) if key in ("type", "fields", "items", "values") else copy.copy(value) for key, value in raw.items()
-    }
+    schema = {key: _with_own_readers(value) if key in _INNER_SCHEMAS else copy.copy(value) for key, value in raw.items()}
     logical, written = schema.pop("logicalType", None), schema.get("type")
     if isinstance(written, str) and isinstance(logical, str) and (written, logical) in _READERS:
-        schema["logicalType"] = f"{_OWN}{logical}"
+        schema["logicalType"] = f"{_OWN_PREFIX}{logical}"
     return schema
 
 
@@ -142,8 +140,10 @@ class _Size:
 
 
 class _Sizes:
-    def __init__(self, known: Mapping[str, Any]) -> None:
-        self._known = known
+    """The sizes of types; that of a named type is None while the types inside it are measured."""
+
+    def __init__(self, named_types: Mapping[str, Any]) -> None:
+        self._named_types = named_types
         self._sizes: dict[str, _Size | None] = {}
 
     def size_of(self, schema: Any, depth: int = 0) -> _Size:
@@ -154,7 +154,7 @@ class _Sizes:
             inner = [self.size_of(branch, depth + 1) for branch in schema]
             return self._combine(False, inner)
         if isinstance(schema, str):
-            return self.size_of(self._known[schema], depth) if schema in self._known else _Size(schema == "null", 1)
+            return self.size_of(self._named_types[schema], depth) if schema in self._named_types else _Size(schema == "null", 1)
         return self._size_of_named(schema, depth) if "name" in schema else self._size_of_unnamed(schema, depth)
 
     def _size_of_named(self, schema: Mapping[str, Any], depth: int) -> _Size:

@@ -1,9 +1,9 @@
 """
 CSV: one record a payload, as in RFC 4180, with column names from the configuration.
 
-Law: a record is values separated by the delimiter. A value in double quotes may contain anything, a quote doubled; a value without quotes
-contains neither quote nor line end. One line end after the record is ignored. A record with more or fewer values than columns is bad: its
-values cannot be matched to columns. A value is text; an empty value without quotes is NULL.
+Law: a record is values separated by the delimiter. A value in double quotes may contain anything, with each quote doubled; a value without
+quotes contains neither quotes nor line ends. One line end after the record is ignored. A record with more or fewer values than columns is
+bad: its values cannot be matched to columns. A value is text; an empty value without quotes is NULL.
 
 Arrow splits records without quotes all at once; those with quotes or line ends are read one by one.
 """
@@ -55,7 +55,7 @@ class CsvReader:
         return next((index for index, column in enumerate(self._columns) if column.lower() == name.lower()), None)
 
     def _split(self, texts: pa.Array) -> tuple[Ints, pa.Array]:
-        """Return the rows of *texts* with the right number of values, and all their values, one after the other."""
+        """Return the rows of *texts* with the right number of values, and the values of these rows, row after row."""
         width = len(self._columns)
         parts = pc.split_pattern(texts, self._delimiter, max_splits=width)
         fitting = pc.equal(pc.list_value_length(parts), width)

@@ -38,7 +38,7 @@ class PayloadReader(Protocol):
 class PayloadFormat:
     """
     The format of one input's payloads: json, csv, avro (with the text of its schema file) or avro_registry (with secrets in *registry*).
-    *headers*: those that stand before each payload (:mod:`ordering.columns.framed_payloads`), by name; without any, payloads have no frame.
+    *headers* are the names of the headers in the frame before each payload (:mod:`ordering.columns.framed_payloads`); empty: no frame.
     """
 
     name: str = "json"
@@ -100,7 +100,7 @@ def _read_schema(settings: InputSettings) -> str:
 
 @lru_cache(maxsize=64)
 def reader_of(payloads: PayloadFormat) -> PayloadReader:
-    """Return this process's reader of a format, with the schemas it has cached."""
+    """Return the reader of a format, one for each process: it caches schemas."""
     if payloads.headers:
         return _FramedReader(reader_of(replace(payloads, headers=())))
     if payloads.name == "csv":

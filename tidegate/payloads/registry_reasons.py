@@ -1,4 +1,4 @@
-"""The reasons why a framed payload has no schema; separate from the registry's client, which only some jobs import."""
+"""The reasons why a framed payload has no schema: apart from the registry's client, which only some jobs import."""
 
 from tidegate.dead_letter_reasons import QueryReason
 

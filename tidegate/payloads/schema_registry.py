@@ -1,8 +1,8 @@
 """
 Schemas from a schema registry, by the id in every payload.
 
-Law: the schema of an id never changes, so each worker requests it once. An id that the registry does not know makes the payload bad. If the
-registry does not answer, or refuses, the caller logs this and waits: no record is lost to an outage. The client and its packages are
+Law: the schema of an id never changes, so each worker requests it once. An id that the registry does not know makes the payload bad. While
+the registry does not answer, or refuses, the worker logs this and waits: no record is lost to an outage. The client and its packages are
 imported only if a registry is used.
 """
 
@@ -143,7 +143,7 @@ class SchemaRegistry:
 
 
 class _NoAnswer(Exception):
-    """The registry did not say whether there is such a schema."""
+    """The registry did not answer whether it has a schema."""
 
 
 def connect(settings: SchemaRegistrySettings) -> SchemaRegistryClient:

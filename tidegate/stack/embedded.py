@@ -1,9 +1,10 @@
 """
 A real Apache Kafka (KRaft, one node) and a real Valkey on this machine, without containers: the embedded stack.
 
-All of one stack is in one folder: data, logs, and ``stack.json`` with ports and processes. The servers outlive the program that
-started them. Law: one folder has at most one Kafka and one Valkey running; a second start finds them, and no foreign process is ever
-stopped.
+A stack is one folder with its data, its logs, and ``stack.json`` with ports and processes. The servers outlive the program that started
+them.
+
+Law: one folder has at most one Kafka and one Valkey running; a second start finds them, and no foreign process is ever stopped.
 
 ::
 
@@ -87,7 +88,7 @@ class EmbeddedStack:
     Args:
         directory: The stack's folder; created if missing.
         kafka_port, redis_port: Loopback ports; None: a free one, at the next start the same again if possible.
-        usual_ports: Whether the first free port to be tried is the one that clients expect, 9092 and 6379.
+        usual_ports: Whether to try first the ports that clients expect, 9092 and 6379.
         heap: Largest heap of Kafka's JVM, as Java writes it, e.g. ``512m``.
         security: Users and certificates; None: every process on this machine has access.
     """
@@ -319,7 +320,7 @@ class EmbeddedStack:
         return self.bootstrap if name == "kafka" else self.redis_url
 
     def _is_healthy(self, name: str) -> bool:
-        # A bare connection first: a client's own retries would take longer than the start of the server.
+        # A plain connection is tried first: a client of Kafka or Redis would still wait to retry when the server is up.
         if not is_listening(self._port(name)):
             return False
         if name == "kafka":

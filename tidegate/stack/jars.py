@@ -45,8 +45,7 @@ class Pin:
     artifact: str
     version: str
     sha256: str
-    # Tells jars of one version apart.
-    classifier: str = ""
+    classifier: str = ""  # tells the jars of one artifact and version apart
 
     @property
     def file_name(self) -> str:
@@ -90,7 +89,7 @@ def resolve(pins: Sequence[Pin], folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(folder.with_name(folder.name + ".lock")):
         if not folder.is_dir():
-            # Renamed after the check: a folder that exists was complete and right once.
+            # The folder gets its name only after the check: an existing folder was once complete and right.
             with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder.parent) as scratch:
                 fetched = _fetch(pins, Path(scratch))
                 verify(pins, fetched)
@@ -101,7 +100,7 @@ def resolve(pins: Sequence[Pin], folder: Path) -> Path:
 
 
 def verify(pins: Sequence[Pin], folder: Path) -> None:
-    """Check that *folder* has the jars of *pins*, byte for byte, and no other. StackError (``TG-STACK-CHECKSUM``) has both checksums."""
+    """Check that *folder* has exactly the jars of *pins*, byte for byte. Raises StackError (``TG-STACK-CHECKSUM``), with both checksums."""
     expected = {pin.file_name: pin.sha256 for pin in pins}
     actual = {path.name: _sha256(path) for path in folder.glob("*.jar")}
     for name in sorted(expected.keys() | actual.keys()):

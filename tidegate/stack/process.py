@@ -18,10 +18,12 @@ import psutil
 
 from tidegate.stack.jars import StackError
 
-# The kernel's start times follow the wall clock, which may have been adjusted since.
+# The kernel computes start times from the wall clock, which may have been adjusted since.
 _START_TOLERANCE_S = 5.0
 _POLL_S = 0.05
+# Most time until the system shows the command line of a new process.
 _SETTLE_S = 1.0
+# A log of at most so many lines is shown whole.
 _FEW_LINES = 5
 
 
@@ -78,7 +80,7 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerP
             start_new_session=True,
         )
     started_s = psutil.Process(child.pid).create_time()
-    # Popen must not wait for it: psutil reaps the child if this program still runs when the child ends.
+    # Popen takes the child for ended and does not wait for it: psutil does, if this program still runs when the child ends.
     child.returncode = 0
     server = ServerProcess(child.pid, started_s, str(marker))
     # The system lists the process a moment before it shows the new command line.

@@ -1,8 +1,10 @@
 """
 Security of the embedded stack: SCRAM, client certificates and an authorizer at Kafka, users of an ACL in Valkey.
 
-It is for trials and tests of a secured cluster. Law: no connection without a password or a certificate, not even the brokers'
-own; passwords reach neither a configuration file nor a command line.
+It is for trials and tests of a secured cluster.
+
+Law: every connection needs a password or a certificate, also the broker's own; passwords reach neither a configuration file nor a command
+line.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class StackSecurity:
 
 
 def redis_password(password: str) -> str:
-    """Return the rule that lets a Valkey user in with *password*: its hash."""
+    """Return the ACL rule by which a Valkey user has *password*: its hash."""
     return f"#{hashlib.sha256(password.encode()).hexdigest()}"
 
 
