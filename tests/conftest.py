@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.durations import DURATIONS, read_durations, write_durations
 from support.repository import ROOT
+from support.stack.warm_jobs import HOST
 
 if TYPE_CHECKING:
     from support.postgres_server import PostgresServer
@@ -83,8 +84,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to count examples."""
+    """Begin to count examples, and the run that all its processes share a warm host in."""
     config.stash[_EXAMPLES] = []
+    if not hasattr(config, "workerinput"):
+        HOST.begin_run()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

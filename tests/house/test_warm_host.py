@@ -19,7 +19,9 @@ def test_what_the_host_imports_is_there(name: str) -> None:
 
 def test_a_host_without_a_jvm_ends_alone() -> None:
     """Its own group has pytest in it, and whoever has started that: signals must not reach them."""
-    program = f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}]; from support.stack.warm_jobs import HOST; HOST.program(); HOST.end()"
+    program = (
+        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}]; from support.stack.warm_jobs import HOST; HOST.program(); HOST.end_run()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"{program}; print('alive')"], start_new_session=True, capture_output=True, text=True, check=False
     )

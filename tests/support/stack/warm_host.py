@@ -2,7 +2,7 @@
 A warm host for jobs: ``python -m support.stack.warm_host FOLDER``.
 
 A job's start costs seven CPU seconds of imports and of a JVM that starts. The host has paid them once. It forks the driver and
-the Python workers of each job from a process that has imported everything, and lends all jobs of a test process one JVM, which
+the Python workers of each job from a process that has imported everything, and lends all jobs of a test run one JVM, which
 starts with the first job that takes it. The executable ``tidegate`` in FOLDER has the host fork what is typed in a shell.
 
 Law: all that belongs to a job is its own and new, as if a user had started it: processes, session, environment, working
@@ -13,9 +13,9 @@ own instead (:meth:`support.stack.jobs.Workspace.start_alone`).
 
 ::
 
-    test process --job--> host --forks--> driver --gateway--> JVM (of the first child, the keeper)
-                           ^                                   |
-                           +------ python shim <---starts------+   workers are forked by the host too
+    test processes --job--> host --forks--> driver --gateway--> JVM (of the first child, the keeper)
+                             ^                                   |
+                             +------ python shim <---starts------+   workers are forked by the host too
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ import numpy as np
 
 from tidegate import fault_points
 
-SOCKET, KEEPER_SOCKET, SHIM, PROGRAM = "host", "keeper", "python", "tidegate"
+SOCKET, KEEPER_SOCKET, SHIM, PROGRAM, READY = "host", "keeper", "python", "tidegate", "ready"
+MASTER = "local[2]"
+"""What a job that takes the shared JVM must have asked for."""
 JOB, FOLDER, LOG = "WARM_JOB", "WARM_FOLDER", "WARM_LOG"
 """What a job's workers have in their environment: its driver's process id and folder, and the file for their standard error."""
 STARTS, HAS_DIED = "starts", "has died"
@@ -351,10 +353,9 @@ def _borrow_jvm(keeper: Path, own: dict[str, str]) -> None:
         begin(cls, instance, gateway, conf)
 
     def initialize(self: Any, jconf: Any) -> Any:
-        running = self._jvm.org.apache.spark.SparkContext.getOrCreate()
-        assert self.master == running.master(), f"{self.master}: a job with another master needs a JVM of its own: start_alone"
+        assert self.master == MASTER, f"{self.master}: a job with another master needs a JVM of its own: start_alone"
         self.environment.update(worn)
-        return self._jvm.JavaSparkContext.fromSparkContext(running)
+        return self._jvm.JavaSparkContext.fromSparkContext(self._jvm.org.apache.spark.SparkContext.getOrCreate())
 
     def start_session(self: Any, context: Any, jsparkSession: Any = None, options: Any = {}) -> None:  # noqa: B006
         first = SparkSession._get_j_spark_session_class(context._jvm).getDefaultSession().get()
@@ -386,12 +387,19 @@ def _keep_jvm(folder: Path, asked: socket.socket) -> None:
     looking.register(listening, selectors.EVENT_READ)
     lent: dict[int, tuple[socket.socket, Any]] = {}
 
-    def take_back(pid: int) -> None:
-        if pid not in lent:
-            return
-        line, server = lent.pop(pid)
-        looking.unregister(line)
-        line.close()
+    stopping: dict[int, threading.Thread] = {}
+
+    def take_back(pid: int) -> threading.Thread | None:
+        """Stop what a job has left, in a thread that is returned: that may take seconds, and other jobs are not to wait for it."""
+        if pid in lent:
+            line, server = lent.pop(pid)
+            looking.unregister(line)
+            line.close()
+            stopping[pid] = threading.Thread(target=stop, args=(pid, server))
+            stopping[pid].start()
+        return stopping.get(pid)
+
+    def stop(pid: int, server: Any) -> None:
         server.shutdown()
         session = spark._jvm.System.getProperties().remove(f"{_SESSION}.{pid}")
         if session is None:
@@ -415,6 +423,7 @@ def _keep_jvm(folder: Path, asked: socket.socket) -> None:
             line, _ = listening.accept()
             what, pid = json.loads(line.recv(64) or b'["", 0]')
             if what == STARTS:
+                stopping.pop(pid, None)
                 server = spark._jvm.org.apache.spark.api.python.Py4JServer(conf)
                 server.start()
                 lent[pid] = line, server
@@ -423,8 +432,13 @@ def _keep_jvm(folder: Path, asked: socket.socket) -> None:
                 with contextlib.suppress(OSError):
                     line.send(json.dumps(given).encode())
             else:
-                take_back(pid)
-                line.close()
+                threading.Thread(target=_close_after, args=(line, take_back(pid))).start()
+
+
+def _close_after(line: socket.socket, stopping: threading.Thread | None) -> None:
+    if stopping is not None:
+        stopping.join()
+    line.close()
 
 
 def compile_shim(folder: Path) -> bool:
@@ -452,7 +466,7 @@ def main(folder: Path) -> None:
     gc.collect()
     gc.freeze()
     host = Host(folder)
-    (folder / "ready").touch()
+    (folder / READY).write_text(str(os.getpid()))
     host.serve()
 
 

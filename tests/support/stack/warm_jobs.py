@@ -1,11 +1,13 @@
 """
-The test process's side of the warm host (:mod:`support.stack.warm_host`): starts it with the first job, ends it at the end.
+The test processes' side of the warm host (:mod:`support.stack.warm_host`): the first that needs a job starts it, and it ends with the
+process that began the test run.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -19,8 +21,12 @@ from pathlib import Path
 
 import psutil
 from support.repository import ROOT
-from support.stack.warm_host import HAS_DIED, KEEPER_SOCKET, PROGRAM, SOCKET, Request
+from support.stack.warm_host import HAS_DIED, KEEPER_SOCKET, MASTER, PROGRAM, READY, SOCKET, Request
 
+# The environment variable with the folder of a test run's host, and the pipe in it that the host ends with.
+_FOLDER_VARIABLE, _ALIVE = "WARM_HOST_FOLDER", "alive"
+# A job that a test holds up keeps the places of its tasks.
+_TASKS_AT_ONCE = 16
 _START_S = 120.0
 _NAP_S = 0.05
 # A thread dump: how long the JVM takes to write it, how much of it is shown, and by which words the threads of jobs are known.
@@ -77,12 +83,27 @@ class WarmProcess:
 
 
 class WarmHost:
-    """The host of a test process; started when it is first asked for a job."""
+    """The host of a test run, as one of its processes sees it."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._folder = Path()
-        self.was_ended = False
+        self._alive: int | None = None
+
+    @property
+    def _folder(self) -> Path:
+        return Path(os.environ[_FOLDER_VARIABLE])
+
+    @property
+    def was_ended(self) -> bool:
+        """Whether the test run is over."""
+        return not self._folder.exists()
+
+    def begin_run(self) -> None:
+        """Make the folder by which the processes of this test run find the host: it ends with this process, by whatever way."""
+        # Paths of sockets are short.
+        os.environ[_FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="warm-", dir="/tmp")
+        os.mkfifo(self._folder / _ALIVE)
+        self._alive = os.open(self._folder / _ALIVE, os.O_RDWR)
+        atexit.register(self.end_run)
 
     def log(self) -> str:
         """Return what the host, its JVM and its forks have written."""
@@ -109,8 +130,16 @@ class WarmHost:
         return str(self._folder / PROGRAM)
 
     def _ensure(self) -> None:
-        if self._process is None or self._process.poll() is not None:
-            self._start()
+        if _FOLDER_VARIABLE not in os.environ:
+            self.begin_run()
+        with (self._folder / "start.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self._answers():
+                self._start()
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+            return line.connect_ex(str(self._folder / SOCKET)) == 0
 
     def await_end(self, pid: int) -> None:
         """Return when nothing of a killed job goes on in the JVM."""
@@ -125,8 +154,7 @@ class WarmHost:
 
     def threads(self) -> str:
         """Return what the JVM's threads do that run jobs: if a job hangs, nothing else can tell why."""
-        assert self._process is not None
-        for process in psutil.Process(self._process.pid).children(recursive=True):
+        for process in psutil.Process(int((self._folder / READY).read_text())).children(recursive=True):
             if process.name() == "java":
                 process.send_signal(signal.SIGQUIT)
         time.sleep(_DUMP_S)
@@ -135,39 +163,41 @@ class WarmHost:
         return "\n\n".join(thread for thread in threads if any(name in thread for name in _THREADS))[:_DUMP_CHARACTERS]
 
     def _start(self) -> None:
-        self.end()
-        self.was_ended = False
-        # Paths of sockets are short.
-        self._folder = Path(tempfile.mkdtemp(prefix="warm-", dir="/tmp"))
-        # One JVM keeps what several jobs retain.
-        (self._folder / "tidegate.toml").write_text(SPARK_TABLE.replace("512m", "1g") + _JVM_TABLE)
+        for left in (SOCKET, KEEPER_SOCKET, READY):  # by a host that has died
+            (self._folder / left).unlink(missing_ok=True)
+        # One JVM keeps what several jobs retain, and runs what they all do at once.
+        (self._folder / "tidegate.toml").write_text(
+            SPARK_TABLE.replace("512m", "2g").replace(MASTER, f"local[{_TASKS_AT_ONCE}]") + _JVM_TABLE
+        )
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
         # What a job sets for its children before it starts them; the host's are forked.
         environment |= {"PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "MALLOC_ARENA_MAX": "2"}
-        with (self._folder / "host.log").open("wb") as log:
+        alive = os.open(self._folder / _ALIVE, os.O_RDONLY)
+        with (self._folder / "host.log").open("ab") as log:
             command = [sys.executable, "-m", "support.stack.warm_host", str(self._folder)]
-            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            process = subprocess.Popen(command, env=environment, stdin=alive, stdout=log, stderr=log)
+        os.close(alive)
         deadline_s = time.monotonic() + _START_S
-        while not (self._folder / "ready").exists():
-            assert self._process.poll() is None, f"the host of the jobs has ended: {self.log()}"
+        while not (self._folder / READY).exists():
+            assert process.poll() is None, f"the host of the jobs has ended: {self.log()}"
             assert time.monotonic() < deadline_s, f"the host of the jobs does not start: {self.log()}"
             time.sleep(_NAP_S)
 
-    def end(self) -> None:
+    def end_run(self) -> None:
         """End the host with all that it has forked."""
-        self.was_ended = True
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.wait()
-            self._process = None
+        if self._alive is not None:
+            os.close(self._alive)
+            self._alive = None
+            while self._answers():
+                time.sleep(_NAP_S)
             shutil.rmtree(self._folder, ignore_errors=True)
+            del os.environ[_FOLDER_VARIABLE]
 
 
 # Jobs that wait for a trickle of records run a batch for each: fewer of them leave the processor to the other tests.
-SPARK_TABLE = """
+SPARK_TABLE = f"""
 [spark]
-master = "local[2]"
+master = "{MASTER}"
 shuffle_partitions = 2
 driver_memory = "512m"
 trigger = "300ms"
@@ -177,8 +207,8 @@ trigger = "300ms"
 # The code of many jobs is to stay compiled.
 _JVM_TABLE = """
 [spark.conf]
+"spark.default.parallelism" = 2
 "spark.driver.extraJavaOptions" = "-Djdk.lang.Process.launchMechanism=VFORK -XX:ReservedCodeCacheSize=128m -XX:-UseCodeCacheFlushing"
 """
 
 HOST = WarmHost()
-atexit.register(HOST.end)
