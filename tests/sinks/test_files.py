@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.memory_sink import MemorySink, span_start
+from support.repository import ROOT
 
 from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
 from sinks.base import SinkError
@@ -188,19 +188,23 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "out") in refusal.value.where
 
 
-def _publish_for_ever(folder: Path) -> None:
-    sink = FileSink(folder, "ndjson", MINUTE_US)
-    rows = [(START_US + n, b"k", b'{"n": %d}' % n) for n in range(20_000)]
-    while True:
-        sink.publish(START_US, 0, rows)
+_PUBLISH_FOR_EVER = """
+import sys
+from pathlib import Path
+from ordering.ticks import MINUTE_US
+from sinks.files import FileSink
+
+folder, start_us = Path(sys.argv[1]), int(sys.argv[2])
+rows = [(start_us + n, b"k", b'{"n": %d}' % n) for n in range(20_000)]
+while True:
+    FileSink(folder, "ndjson", MINUTE_US).publish(start_us, 0, rows)
+"""
 
 
 def test_a_reader_sees_whole_files_only_whatever_is_killed(tmp_path: Path) -> None:
     """Two writers of one sheet, killed at some moment: the file is whole each time it is looked at, and leftovers go."""
-    context = multiprocessing.get_context("fork")
-    writers = [context.Process(target=_publish_for_ever, args=(tmp_path,)) for _ in range(2)]
-    for writer in writers:
-        writer.start()
+    program = [sys.executable, "-c", _PUBLISH_FOR_EVER, str(tmp_path), str(START_US)]
+    writers = [subprocess.Popen(program, cwd=ROOT) for _ in range(2)]
     seen: set[bytes] = set()
     first_by_s = time.monotonic() + 60
     while not seen and time.monotonic() < first_by_s:
@@ -209,9 +213,9 @@ def test_a_reader_sees_whole_files_only_whatever_is_killed(tmp_path: Path) -> No
     while time.monotonic() < deadline_s:
         seen.update(contents(tmp_path).values())
     for writer in writers:
-        assert writer.is_alive()
-        os.kill(writer.pid or 0, signal.SIGKILL)
-        writer.join()
+        assert writer.poll() is None
+        writer.kill()
+        writer.wait()
     assert len(seen) == 1
     FileSink(tmp_path, "ndjson", MINUTE_US).publish(START_US, 0, [(START_US, b"k", b'{"n": 0}')])
     assert len(list(tmp_path.iterdir())) == 1

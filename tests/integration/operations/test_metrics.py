@@ -95,7 +95,7 @@ def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_p
     port = free_port()
     flags = settings_of(metrics__port=port)
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-        job = space.start_alone("ingest", "events", *flags)
+        job = space.start("ingest", "events", *flags)
         job.until(lambda: asked(stack, f"{topic}.ordered") and read_by(port) >= len(first), "the first half")
         before, told = fetched(port), shown(stack, space.folder)
         while not is_shown(told) and len(rest) > EVENTS // 4:

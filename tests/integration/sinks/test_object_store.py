@@ -95,7 +95,7 @@ def test_a_killed_writer_leaves_a_whole_object_or_none(server: ObjectServer, buc
             deadline_s = time.monotonic() + 0.13 * number
             while time.monotonic() < deadline_s:
                 seen.add(contents(url).get("large"))
-                time.sleep(0.02)
+                time.sleep(0.1)
             writer.kill()
         seen.add(contents(url).get("large"))
     assert seen == {None, LARGE}

@@ -78,21 +78,20 @@ def test_floats_of_all_sizes_are_written_as_repr_does() -> None:
 # One is enough for make check.
 @pytest.mark.parametrize(
     ("digits", "unit", "below"),
-    [
-        pytest.param(0, "s", 86_400, marks=pytest.mark.heavy),
-        pytest.param(3, "ms", 86_400_000, marks=pytest.mark.heavy),
-        (6, "us", 86_400_000_000),
-    ],
+    [(0, "s", 86_400), (3, "ms", 86_400_000), (6, "us", 86_400_000_000)],
 )
 def test_times_of_every_day_are_written_as_numpy_writes_them(digits: int, unit: str, below: int) -> None:
-    """The years 1 to 9999, each day at a time of its own, in whole seconds, milliseconds and microseconds."""
+    """The years 1 to 9999, each day at a time of its own, in microseconds; in whole seconds and milliseconds each twentieth."""
     days = np.arange("0001-01-01", "10000-01-01", dtype="datetime64[D]").astype("datetime64[us]").astype(np.int64)
+    days = days if digits == 6 else days[::20]
     ticks = days + np.random.default_rng([7, digits]).integers(0, below, len(days)) * 10 ** (6 - digits)
     ticks = ticks[ticks % 1000 != 0] if digits == 6 else ticks[ticks % 1_000_000 != 0] if digits else ticks
     texts = np.datetime_as_string(ticks.astype("datetime64[us]"), unit=unit).astype("S")
     written = _written_column(json_rows.JsonColumn(b"", json_rows.DATETIME, pa.array(ticks)), len(ticks))
     due = pc.binary_join_element_wise(b'"', pa.array(texts, pa.binary()), b'Z"', b"")
-    assert pa.chunked_array([written.cast(pa.binary())]).equals(due)
+    # Only long columns come in chunks.
+    chunks = due.chunks if isinstance(due, pa.ChunkedArray) else [due]
+    assert pa.chunked_array([written.cast(pa.binary())]).equals(pa.chunked_array(chunks))
 
 
 def test_times_beyond_the_years_are_left_to_others() -> None:

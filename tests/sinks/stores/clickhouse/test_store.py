@@ -227,14 +227,14 @@ def test_a_batch_that_stands_in_part_is_completed_after_any_time(
     server.execute(f"CREATE TABLE kit.{table} ({columns}) ENGINE = MergeTree PARTITION BY toYYYYMM(at) ORDER BY fixes {WINDOW}")
     store = store_of(server, table, (COLUMNS[1], COLUMNS[3]))
     store.prepare()
-    server.execute(f"ALTER TABLE kit.{table} MODIFY SETTING non_replicated_deduplication_window = 100")
+    server.execute(f"ALTER TABLE kit.{table} MODIFY SETTING non_replicated_deduplication_window = 10")
     kill_at("rows sent", monkeypatch)
     with pytest.raises(Killed):
         store.write(many(0, 20))
     monkeypatch.undo()
     assert store.progress([0]) == {0: Progress("id-of-rides", 0, 0, 20)}, "whoever goes on must repeat just this batch"
     server.execute(f"ALTER TABLE kit.{table} DELETE WHERE fixes >= 5 AND fixes < 15 SETTINGS mutations_sync = 2")
-    for number in range(120):
+    for number in range(12):
         server.execute(f"INSERT INTO kit.{table} (fixes, at, _seq) SETTINGS async_insert = 0 VALUES ({number}, '2000-01-01', -1)")
     assert store.write(many(0, 7)).end == 20, "another end is not taken"
     assert store.write(many(0, 20)).position == 20
@@ -272,13 +272,11 @@ def test_statements_that_come_late_change_nothing(server: ClickHouseBench, table
     for store in stores:
         store.prepare()
     held_up, other = stores
-    server.execute(f"ALTER TABLE kit.{table} MODIFY SETTING non_replicated_deduplication_window = 100")
-    server.execute(f"ALTER TABLE kit.{table}_tidegate_progress MODIFY SETTING non_replicated_deduplication_window = 100")
+    server.execute(f"ALTER TABLE kit.{table} MODIFY SETTING non_replicated_deduplication_window = 10")
+    server.execute(f"ALTER TABLE kit.{table}_tidegate_progress MODIFY SETTING non_replicated_deduplication_window = 10")
     late = [many(0, 10), many(0, 15), many(10, 20)]
     for number in range(12):
         other.write(many(10 * number, 10 * number + 10))
-    for number in range(60):
-        other.write(many(number, number + 1, partition=1))
     assert held_up._target is not None
     for each in late:
         statements = BatchStatements(held_up._target, "rides", each)
@@ -300,7 +298,7 @@ def test_two_writers_at_the_same_moment(server: ClickHouseBench, table: str) -> 
 
     def write(store: ClickHouseStore, length: int) -> None:
         position = 0
-        while position < 200:
+        while position < 100:
             known = store.progress([0]).get(0, Progress("id-of-rides", 0, 0))
             position = store.write(many(known.position, known.end or known.position + length)).position
 
