@@ -42,6 +42,11 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def stop(self) -> None:
+        """End the server as a service manager does."""
+        self.process.terminate()
+        self.process.wait()
+
     def settings(self, **given: object) -> RedisSettings:
         """Return settings that lead to this server."""
         return RedisSettings.model_validate({"url": f"redis://127.0.0.1:{self.port}/0", "connect_timeout": "2s", **given})

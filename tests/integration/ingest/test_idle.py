@@ -35,15 +35,15 @@ from tidegate.kafka.admin import Admin
 from tidegate.settings.tables.redis import RedisSettings
 
 if TYPE_CHECKING:
-    from support.stack.servers import Stack
+    from support.stack.servers import OwnRedis
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module", name="stack")
-def _stack(own_stack: Stack) -> Stack:
+def _stack(own_redis: OwnRedis) -> OwnRedis:
     """These tests stop Redis."""
-    return own_stack
+    return own_redis
 
 
 PARTITIONS = 2
@@ -62,7 +62,7 @@ reorder = "0s"
 class Scene:
     """One topic with a partition that speaks now and then, and one that never had a record."""
 
-    def __init__(self, stack: Stack, topic: str) -> None:
+    def __init__(self, stack: OwnRedis, topic: str) -> None:
         self.stack, self.topic = stack, topic
         self.said = 0
         self.newest_us = 0
@@ -128,7 +128,7 @@ class Scene:
         ]
 
 
-def test_silence_advances_time_by_journaled_estimates_only_and_redis_may_go_away(stack: Stack, tmp_path: Path) -> None:
+def test_silence_advances_time_by_journaled_estimates_only_and_redis_may_go_away(stack: OwnRedis, tmp_path: Path) -> None:
     """
     Law, level 1, with the journal as input: one long run is stopped, loses Redis, gets it back, and is started again.
 
@@ -212,7 +212,7 @@ def now_us() -> int:
 class Input:
     """One raw topic, what is said in it, and what became of it."""
 
-    def __init__(self, stack: Stack, topic: str, partitions: int) -> None:
+    def __init__(self, stack: OwnRedis, topic: str, partitions: int) -> None:
         self.stack, self.topic, self.partitions = stack, topic, partitions
         self.said = 0
 
@@ -276,7 +276,7 @@ class Input:
         return found
 
 
-def test_every_form_of_silence_in_one_process(stack: Stack, tmp_path: Path) -> None:
+def test_every_form_of_silence_in_one_process(stack: OwnRedis, tmp_path: Path) -> None:
     """
     Law, level 1, with the journal as input, for two inputs of a process, each with a cadence of its own.
 
@@ -333,7 +333,7 @@ def _delay_s(job: Job, spoken: Input, watch: CtiWatch, partition: int) -> float:
     return (now_us() - at_us) / SECOND_US
 
 
-def _opened(stack: Stack, topic: str, partition: int) -> Producer:
+def _opened(stack: OwnRedis, topic: str, partition: int) -> Producer:
     """Begin a transaction, write in it and leave it open."""
     producer = Producer({"bootstrap.servers": stack.bootstrap, "transactional.id": fresh("open"), "transaction.timeout.ms": 600_000})
     producer.init_transactions(30)

@@ -24,15 +24,15 @@ from tidegate.kafka.admin import Admin
 from tidegate.settings.tables.redis import RedisSettings
 
 if TYPE_CHECKING:
-    from support.stack.servers import Stack
+    from support.stack.servers import OwnRedis
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module", name="stack")
-def _stack(own_stack: Stack) -> Stack:
+def _stack(own_redis: OwnRedis) -> OwnRedis:
     """These tests stop Redis."""
-    return own_stack
+    return own_redis
 
 
 PARTITIONS = 2
@@ -62,7 +62,7 @@ arrival = "{arrival}"
 class Scene:
     """A raw topic, what was produced to it, and what the journal holds of it."""
 
-    def __init__(self, stack: Stack, arrival: str) -> None:
+    def __init__(self, stack: OwnRedis, arrival: str) -> None:
         self.stack, self.arrival = stack, arrival
         self.topic = create(stack.bootstrap, fresh("raw"), PARTITIONS, ANY_TIME)
         self.said: list[Raw] = []
@@ -143,7 +143,7 @@ def rebuild(space: Workspace, *flags: str) -> dict[str, int]:
     return counts
 
 
-def test_two_jobs_share_the_stamps_of_ingest_and_a_lost_journal_is_made_again(stack: Stack, tmp_path: Path) -> None:
+def test_two_jobs_share_the_stamps_of_ingest_and_a_lost_journal_is_made_again(stack: OwnRedis, tmp_path: Path) -> None:
     """
     Law, level 1, with journaled stamps: a second job that reads the topic later writes the same events, byte for byte, and both
     write what the oracle makes of the stamps; silence and an empty partition are told by estimates. The journal that
@@ -181,7 +181,7 @@ def test_two_jobs_share_the_stamps_of_ingest_and_a_lost_journal_is_made_again(st
     ]
 
 
-def test_an_outage_and_a_loss_of_everything_but_the_topic_change_nothing(stack: Stack, tmp_path: Path) -> None:
+def test_an_outage_and_a_loss_of_everything_but_the_topic_change_nothing(stack: OwnRedis, tmp_path: Path) -> None:
     """
     Law, level 1: while Redis is away records nobody judged are ordered on, and told it afterwards. With the checkpoint gone and
     the journal empty a start rebuilds the journal from the topic: an absurd timestamp is judged by the clock of the first

@@ -8,9 +8,7 @@ import random
 import struct
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from support.poison import send
 from support.stack.drawn_logs import Raw
+from support.stack.kafka_columns import columns, rows_of
 from support.stack.servers import Stack
 from support.stack.topics import ANY_TIME, create, fresh, records
 
@@ -28,22 +27,12 @@ from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME
 from tidegate.kafka import native, ranges
 from tidegate.kafka.messages import MessageConsumer
 from tidegate.kafka.native import NativeSource
-from tidegate.kafka.ranges import RangeReader, Records, cached_reader, drop_reader
-from tidegate.kafka.records import ALL_HEADERS, Columns
+from tidegate.kafka.ranges import RangeReader, cached_reader, drop_reader
+from tidegate.kafka.records import ALL_HEADERS
 from tidegate.kafka.writer import GaplessProducer
 from tidegate.native_parts import NATIVE_SWITCH
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module", name="stack")
-def _stack(own_stack: Stack) -> Stack:
-    """These tests stop the broker."""
-    return own_stack
-
-
-Row = tuple[int, int, bytes | None, bytes | None]
-"""Offset, Kafka timestamp in milliseconds, key, value."""
 
 
 @pytest.fixture(params=["auto", "off"], autouse=True)
@@ -57,24 +46,6 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 def properties(stack: Stack) -> dict[str, str]:
     """What clients are made with."""
     return {"bootstrap.servers": stack.bootstrap}
-
-
-def rows_of(pieces: Iterator[Records]) -> list[Row]:
-    """All records of some pieces, row by row."""
-    return [
-        row
-        for piece in pieces
-        for row in zip(piece.offset.tolist(), piece.timestamp_ms.tolist(), piece.key.to_pylist(), piece.value.to_pylist(), strict=True)
-    ]
-
-
-def columns(value: Any, key: Any, partition: int, stamps: Any) -> Columns:
-    """Events as a producer takes them, each with a header that tells its row."""
-    header = np.zeros((len(value), EVENT_HEADER_BYTES), dtype=np.uint8)
-    header[:, 0] = np.arange(len(value)) % 251
-    block = pa.FixedSizeBinaryArray.from_buffers(pa.binary(EVENT_HEADER_BYTES), len(value), [None, pa.py_buffer(header)])
-    to = np.full(len(value), partition, dtype=np.int32)
-    return Columns(value, key, to, np.asarray(stamps, dtype=np.int64), HEADER_NAME, block)
 
 
 def test_columns_written_are_columns_read(properties: dict[str, str]) -> None:
@@ -351,26 +322,6 @@ def test_a_partition_that_is_not_there_is_an_error(properties: dict[str, str]) -
         producer.send_columns(topic, columns(pa.array([b"x"]), pa.array([b"k"]), 7, [1]))
         producer.flush(topic)
     producer.discard()
-
-
-@pytest.mark.parametrize("path", ["auto", pytest.param("off", marks=pytest.mark.deep)], indirect=True)
-def test_a_full_queue_and_a_broker_that_restarts_lose_and_double_nothing(stack: Stack, properties: dict[str, str]) -> None:
-    """Level 1: more than the queue holds, the broker stopped in the middle: every record once, in order, by writer and by reader."""
-    topic, count = create(stack.bootstrap, fresh("paths"), 1), 250_000
-    value = pa.array([b"%07d" % row for row in range(count)], type=pa.binary())
-    producer, reader = GaplessProducer(properties), RangeReader(properties, topic, 0)
-    producer.send_columns(topic, columns(value[:1000], pa.nulls(1000, pa.binary()), 0, np.ones(1000)))
-    producer.flush(topic)
-    stack.stop_kafka()
-    back = threading.Timer(1.0, stack.start_kafka)
-    back.start()
-    producer.send_columns(topic, columns(value[1000:], pa.nulls(count - 1000, pa.binary()), 0, np.ones(count - 1000)))
-    producer.flush(topic)
-    back.join()
-    producer.discard()
-    read = [payload for _, _, _, payload in rows_of(reader.read(0, count))]
-    assert read == value.to_pylist()
-    reader.close()
 
 
 def test_a_plain_record_goes_where_the_partitioner_says(properties: dict[str, str]) -> None:

@@ -1,13 +1,22 @@
-"""The services of the integration tests, in containers or embedded, obey the same switches."""
+"""The services of the integration tests, in containers or embedded, obey the same switches; a writer outlives a restart of the broker."""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import redis
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.stack.kafka_columns import columns, rows_of
+from support.stack.topics import create, fresh
+
+from tidegate.kafka.ranges import RangeReader
+from tidegate.kafka.writer import GaplessProducer
+from tidegate.native_parts import NATIVE_SWITCH
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack
@@ -46,3 +55,25 @@ def test_a_redis_that_was_killed_comes_back_with_what_was_on_disk(stack: Stack) 
     stack.stop_redis(grace_s=0)
     stack.start_redis()
     assert redis.Redis.from_url(stack.redis_url).get("faults") == b"kept"
+
+
+@pytest.mark.parametrize("path", ["auto", pytest.param("off", marks=pytest.mark.deep)])
+def test_a_full_queue_and_a_broker_that_restarts_lose_and_double_nothing(stack: Stack, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level 1: more than the queue holds, the broker stopped in the middle: every record once, in order, by writer and by reader."""
+    monkeypatch.setenv(NATIVE_SWITCH, path)
+    properties = {"bootstrap.servers": stack.bootstrap}
+    topic, count = create(stack.bootstrap, fresh("paths"), 1), 250_000
+    value = pa.array([b"%07d" % row for row in range(count)], type=pa.binary())
+    producer, reader = GaplessProducer(properties), RangeReader(properties, topic, 0)
+    producer.send_columns(topic, columns(value[:1000], pa.nulls(1000, pa.binary()), 0, np.ones(1000)))
+    producer.flush(topic)
+    stack.stop_kafka()
+    back = threading.Timer(1.0, stack.start_kafka)
+    back.start()
+    producer.send_columns(topic, columns(value[1000:], pa.nulls(count - 1000, pa.binary()), 0, np.ones(count - 1000)))
+    producer.flush(topic)
+    back.join()
+    producer.discard()
+    read = [payload for _, _, _, payload in rows_of(reader.read(0, count))]
+    assert read == value.to_pylist()
+    reader.close()

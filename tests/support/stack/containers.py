@@ -98,6 +98,15 @@ class RedisContainer(DockerContainer):
         """Tell whether the server has loaded its data and answers."""
         return redis_answers(self.url)
 
+    def halt(self, grace_s: float = 30.0) -> None:
+        """Stop the server; with *grace_s* 0 as a power cut would."""
+        _halt(self, grace_s)
+
+    def resume(self) -> None:
+        """Bring the server back at the same address."""
+        _resume(self)
+        wait_for(self.answers, "Redis", self)
+
 
 class ContainerStack:
     """The same face as the embedded stack's: addresses, and switches for the faults that tests make."""
@@ -129,12 +138,11 @@ class ContainerStack:
 
     def stop_redis(self, grace_s: float = 30.0) -> None:
         """Stop Redis; with *grace_s* 0 as a power cut would."""
-        _halt(self._redis, grace_s)
+        self._redis.halt(grace_s)
 
     def start_redis(self) -> None:
         """Bring Redis back at the same address."""
-        _resume(self._redis)
-        wait_for(self._redis.answers, "Redis", self._redis)
+        self._redis.resume()
 
 
 class PostgresContainer:

@@ -16,13 +16,14 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 import pytest
 from support.postgres_server import PostgresServer
+from support.valkey_server import Server
 
 from tidegate.stack.embedded import EmbeddedStack
 
@@ -69,6 +70,33 @@ class SharedStack:
     bootstrap: str
     redis_url: str
     kind: str
+
+
+@dataclass(frozen=True)
+class OwnRedis:
+    """The Kafka of all, and a Redis of one's own that may be stopped; its data stay."""
+
+    bootstrap: str
+    redis_url: str
+    stop_redis: Callable[[], None]
+    start_redis: Callable[[], None]
+
+
+@contextlib.contextmanager
+def own_redis(folder: Path, bootstrap: str) -> Iterator[OwnRedis]:
+    """Start a Redis of one's own beside the Kafka at *bootstrap*, *folder* is its; stop it at the end."""
+    if _obstacle("REDIS_IMAGE"):
+        server = Server(folder, "--appendonly", "yes", "--appendfsync", "always")
+        yield OwnRedis(bootstrap, f"redis://127.0.0.1:{server.port}/0", server.stop, server.start)
+        server.stop()
+    else:
+        from support.stack import containers
+
+        container = containers.RedisContainer()
+        container.start()
+        containers.wait_for(container.answers, "Redis", container)
+        yield OwnRedis(bootstrap, container.url, container.halt, container.resume)
+        container.stop(force=True, delete_volume=True)
 
 
 @contextlib.contextmanager
