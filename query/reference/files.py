@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -262,7 +263,7 @@ def _from_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
     if kind is None and not pa.types.is_null(column.type):
         raise _bad_record(f"values of type {column.type} have no meaning here", where)
     if kind in (Kind.RECORD, Kind.ARRAY):
-        column = pa.array([None if value is None else _to_json(value) for value in column.to_pylist()], pa.string())
+        column = pa.array([None if value is None else _to_json(value, column.type) for value in column.to_pylist()], pa.string())
     elif kind is Kind.DATETIME:
         column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     elif kind is Kind.FLOAT:
@@ -270,9 +271,19 @@ def _from_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
     return kind, Variant.of(len(column), {kind: column.cast(kind.arrow)} if kind else {})
 
 
-def _to_json(value: Any) -> str:
-    value = dict(value) if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value) else value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+def _to_json(value: Any, kind: pa.DataType) -> str:
+    return json.dumps(_json_value(value, kind), ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _json_value(value: Any, kind: pa.DataType) -> Any:
+    """Return *value* with NULL for every NaN and infinity, which JSON has not, and with a dict for every map."""
+    if value is None or (pa.types.is_floating(kind) and not math.isfinite(value)):
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _json_value(value[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return {str(key): _json_value(item, kind.item_type) for key, item in value}
+    return [_json_value(item, kind.value_type) for item in value] if isinstance(value, list) else value
 
 
 # Declared types

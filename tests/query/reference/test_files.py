@@ -94,6 +94,19 @@ def test_a_parquet_file_gives_its_columns_types(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_parquet_records_members_are_json(tmp_path: Path) -> None:
+    """At any depth what is not a number is NULL, and a map is a record, an empty one too."""
+    columns = {
+        "r": pa.array([{"f": float("nan"), "in": {"f": float("inf")}}]),
+        "a": pa.array([[1.5, float("-inf"), None]]),
+        "m": pa.array([[]], pa.map_(pa.string(), pa.int64())),
+        "in": pa.array([[[(1, {"f": float("nan")})]]], pa.list_(pa.map_(pa.int64(), pa.struct({"f": pa.float64()})))),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "r.parquet")
+    table = load_reference(settings(path=str(tmp_path / "r.parquet")))
+    assert values(table) == ['{"r":{"f":null,"in":{"f":null}},"a":[1.5,null,null],"m":{},"in":[{"1":{"f":null}}]}']
+
+
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
