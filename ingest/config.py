@@ -24,6 +24,9 @@ from tidegate.settings.tables.redis import RedisSettings
 
 Partition = tuple[str, int]
 
+# A clock reading stays in force for this part of ``arrival_max_ahead``.
+_CLOCK_SHARE = 10
+
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
@@ -73,6 +76,11 @@ class IngestPlan:
     key_bytes_max: int | None = None
     # Size that dead letters are cut to.
     letter_bytes_max: int = LETTER_BYTES_MAX
+
+    @property
+    def clock_slack_us(self) -> int:
+        """How old the clock reading in force may be, microseconds, so that most ranges need no new one; 0 if ingest stamps records."""
+        return 0 if self.settings.arrival == "ingest" else self.arrival_max_ahead_us // _CLOCK_SHARE
 
     @property
     def roster(self) -> Roster:

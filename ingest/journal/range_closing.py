@@ -15,9 +15,6 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Call, Close, PlanningTime, Read
 
-# A clock reading stays in force for a tenth of ``arrival_max_ahead``, so most ranges need no new one.
-_CLOCK_SHARE = 10
-
 
 class RangeClosing:
     """Closes the ranges of one job."""
@@ -28,7 +25,7 @@ class RangeClosing:
     def calls(self, partition: Partition, start: int, end: int, now_us: int) -> list[Call]:
         """Return the calls that close a range and read its facts; every range has the same number of calls."""
         key, last, kind = self._known.key(partition), end - 1, self._known.planning_kind
-        planning_time = PlanningTime(kind, now_us, self._slack_us)
+        planning_time = PlanningTime(kind, now_us, self._plan.clock_slack_us)
         calls: list[Call] = [Close(key, end, planning_time), Read(FactKind.ESTIMATE, key, start, last), Read(kind, key, start, last)]
         if self._plan.imported is not None:
             import_key = self._known.import_key(partition)
@@ -59,11 +56,7 @@ class RangeClosing:
         """Return the end of a range that was never judged, without the journal; remember that the journal has not closed it."""
         known, memory = self._known, self._known.memory(partition)
         last = memory.last(known.planning_kind)
-        if last is None or last[1] < now_us - self._slack_us:
+        if last is None or last[1] < now_us - self._plan.clock_slack_us:
             memory.remember(known.planning_kind, [(start, now_us)])
         known.unclosed.setdefault(partition, start)
         return known.range_end(partition, start, end, is_unclosed=True)
-
-    @property
-    def _slack_us(self) -> int:
-        return 0 if self._known.stamps_arrivals else self._plan.arrival_max_ahead_us // _CLOCK_SHARE

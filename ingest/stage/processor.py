@@ -298,7 +298,8 @@ class RangeWalk:
 
     def _note_jumps(self, batch: Batch) -> None:
         bound_us = self._plan.settings.watermark_jump_warn_us
-        for jump in find_time_jumps(batch, self._model.policies, self._state.arrival_us, self._planning_times, bound_us):
+        slack_us = self._plan.clock_slack_us
+        for jump in find_time_jumps(batch, self._model.policies, self._state.arrival_us, self._planning_times, slack_us, bound_us):
             self._jumps.append(jump)
             if f"time_jumps_{jump.cause}" not in self._state.totals:
                 _log.warning(EFFECTS[jump.cause], origin=f"{self._place}@{jump.offset}", jump=jump.in_words)

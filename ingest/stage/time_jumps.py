@@ -50,13 +50,21 @@ class TimeJump:
         return format_duration(self.by_us // SECOND_US * SECOND_US)
 
 
-def find_time_jumps(batch: Batch, policies: Policies, frontier_us: int, planned: PlanningTimes, bound_us: int) -> Iterator[TimeJump]:
-    """Yield for each cause the jumps of *batch* beyond *bound_us*; *frontier_us* is the arrival frontier before it, *planned* its clock."""
+def find_time_jumps(
+    batch: Batch, policies: Policies, frontier_us: int, planned: PlanningTimes, clock_slack_us: int, bound_us: int
+) -> Iterator[TimeJump]:
+    """
+    Yield for each cause the jumps of *batch* beyond *bound_us*.
+
+    Args:
+        frontier_us: The arrival frontier before the batch.
+        planned: The clock readings in force, each up to *clock_slack_us* old when the records were planned.
+    """
     if not len(batch.offset):
         return
     jumps = {
         JumpCause.EVENT: _ahead_of_arrival(batch, policies, bound_us),
-        JumpCause.ARRIVAL: batch.arrival_us - planned.times_at(batch.offset) if planned.judges_stamps else None,
+        JumpCause.ARRIVAL: batch.arrival_us - clock_slack_us - planned.times_at(batch.offset) if planned.judges_stamps else None,
         JumpCause.BEHIND: np.maximum(np.maximum.accumulate(batch.arrival_us), frontier_us) - batch.arrival_us,
     }
     for cause, by_us in jumps.items():

@@ -14,7 +14,7 @@ from ordering.policies import Policies
 from ordering.protocol.facts import FactKind
 from ordering.ticks import NEVER
 
-BOUND_US, PLANNED_US = 600, 10_000
+BOUND_US, PLANNED_US, SLACK_US = 600, 10_000, 100
 
 
 def batch_of(rows: list[tuple[int, int | None]]) -> Batch:
@@ -36,7 +36,7 @@ def jumps(rows: list[tuple[int, int | None]], early_us: int | None = None, front
     """The jumps of a batch at the frontier, with a reorder of 10."""
     policies = Policies(early_us=early_us, late_us=None, reorder_us=10)
     planned = PlanningTimes(FactKind.CLOCK, ((0, PLANNED_US),), 0, 10**9)
-    return list(find_time_jumps(batch_of(rows), policies, frontier_us, planned, BOUND_US))
+    return list(find_time_jumps(batch_of(rows), policies, frontier_us, planned, SLACK_US, BOUND_US))
 
 
 def test_an_event_ahead_of_its_arrival_is_found_where_early_lets_it_pass() -> None:
@@ -49,10 +49,15 @@ def test_an_event_ahead_of_its_arrival_is_found_where_early_lets_it_pass() -> No
 
 def test_an_arrival_ahead_of_the_clock_is_found_and_one_behind_an_earlier_record() -> None:
     """Each once, with its first record; the frontier before the batch counts as an earlier record."""
-    assert jumps([(10_600, 0), (10_601, 0), (10_700, 0)]) == [TimeJump(JumpCause.ARRIVAL, 6, 601, 2)]
+    assert jumps([(10_700, 0), (10_701, 0), (10_800, 0)]) == [TimeJump(JumpCause.ARRIVAL, 6, 601, 2)]
     assert jumps([(2_000, 0), (1_400, 0), (1_399, 0)]) == [TimeJump(JumpCause.BEHIND, 7, 601, 1)]
     assert jumps([(2_000, 0)], frontier_us=2_601) == [TimeJump(JumpCause.BEHIND, 5, 601, 1)]
     assert jumps([]) == []
+
+
+def test_a_record_that_is_younger_than_the_clock_reading_in_force_is_no_jump() -> None:
+    """Readings are taken anew after a tenth of ``arrival_max_ahead``: 2.4 hours where brokers stamp."""
+    assert jumps([(PLANNED_US + SLACK_US, 0)]) == jumps([(PLANNED_US + SLACK_US + BOUND_US, 0)]) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 12_000), st.none() | st.integers(0, 20_000)), max_size=20), st.data())
