@@ -30,8 +30,8 @@ from query.plan.operator_extensions import OperatorExtension
 from query.sql.operator_calls import BUILT_IN_OPERATORS
 from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.functions import column_functions, extension_aggregates
-from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, argument_column, wrong_kinds
-from tidegate.expressions.functions.extension_aggregates import ExtensionAggregate, RowNumbers
+from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, argument_column, wrong_kinds
+from tidegate.expressions.functions.extension_aggregates import ExtensionAggregate
 from tidegate.expressions.kinds import DECLARABLE, Kind
 from tidegate.expressions.syntax.errors import suggest, suggest_type
 from tidegate.expressions.variant import Variant, finite

@@ -1,5 +1,6 @@
 """
-Expressions of the query language over rows: parsed, bound and evaluated alike by ingest and by queries.
+Expressions of the query language over rows: ingest and queries parse, bind and evaluate them alike.
 
-Settings, payloads and both jobs may import it. Imports only go down: binding, evaluation, functions (beside them syntax), trees and values.
+Settings, payloads and both jobs may import this package. Inside it imports only go down: binding, then evaluation, then functions and
+syntax, then trees and values.
 """

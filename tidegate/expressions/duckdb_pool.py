@@ -17,7 +17,7 @@ import pyarrow as pa
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
-    # Of the machine or its container, where two tasks compute at a time. Rows whose texts need more are computed in smaller parts.
+    # Of the memory of the machine or container, since two tasks compute at a time. Rows that need more are computed in smaller parts.
     "memory_limit": "40%",
     "preserve_insertion_order": True,
     "autoinstall_known_extensions": False,
@@ -25,7 +25,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": False,
     "python_enable_replacements": False,
 }
-# Datetimes are int64 microseconds; ISO-8601 with as few fraction digits as ordering.ticks.format_tick writes. `spans` counts whole
+# Datetimes are int64 microseconds. `iso8601` writes as few fraction digits as ordering.ticks.format_tick does; `spans` counts whole
 # spans since 1970, rounded down; `datetime_of` is NULL outside the years 1 to 9999.
 _MACROS = """
 CREATE MACRO iso8601(us) AS CASE
@@ -44,7 +44,7 @@ CREATE MACRO cast_json(x, type) AS CASE WHEN x IS NULL THEN NULL
 CREATE MACRO record_properties(x) AS CASE WHEN x IS NOT NULL THEN CAST(to_json(list_transform(
     list_zip(json_keys(x), json_extract(x, '$.*')), lambda m: {'PropertyName': m[1], 'PropertyValue': m[2]})) AS VARCHAR) END;
 """
-# How often each macro repeats its first argument: nested macros multiply.
+# How often each macro repeats its first argument; nested macros multiply these numbers.
 MACRO_USES = {
     "iso8601": 5,
     "spans": 3,
@@ -63,7 +63,7 @@ def connection() -> duckdb.DuckDBPyConnection:
     """Return this thread's connection; a forked process opens its own."""
     if getattr(_local, "pid", None) != os.getpid():
         _local.connection = duckdb.connect(":memory:", config=_SETTINGS)
-        # What is computed is in memory anyway, so nothing is spilled to disk. Without external access this can no longer be set.
+        # All values are in memory anyway, so nothing is spilled to disk. Set first: without external access it can no longer be set.
         _local.connection.execute("SET temp_directory = ''; SET enable_external_access = false; SET TimeZone = 'UTC'")
         _local.connection.execute(_MACROS)
         _local.pid = os.getpid()

@@ -7,8 +7,8 @@ other a float (NULL if not finite); true and false are bit; objects and arrays a
 infinities. A payload that is missing, not UTF-8, not JSON (:mod:`tidegate.expressions.json_texts`) or not an object is bad and is reported
 with a reason.
 
-:mod:`tidegate.json_columns.json_fields` reads all members in one walk if it was compiled. DuckDB parses the payloads that it leaves in one
-call; only members spelled in another case are looked up in a second step.
+If it was compiled, :mod:`tidegate.json_columns.json_fields` reads all members in one walk. DuckDB parses the other payloads in one call;
+only members spelled in another case are looked up in a second step.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _INT64_DIGITS = 18  # every number of this many characters fits 64 bits
 _INT64_CHARACTERS = 20  # no number of more characters does: 19 digits and a sign
 _ROWS_ONE_BY_ONE_MAX = 64  # up to this many rows are checked one by one instead of by a regular expression
 _LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
-# May stand in compact JSON: finds also some texts that have none, in which a string looks like it.
+# Finds each NaN and infinity in compact JSON, and sometimes a part of a string that looks like one.
 _NON_NUMBER = r"(?i)[:,\[]-?(?:nan|inf)"
 
 
@@ -74,7 +74,7 @@ def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Fi
 
 @dataclass(frozen=True, slots=True)
 class WalkedMembers:
-    """The members of a column of payloads that C has read, NULL in all others: payloads that are *missing*, and those in *other_rows*."""
+    """The members of the payloads that C has read. They are NULL in the other rows: *missing* payloads, and those in *other_rows*."""
 
     columns: list[Variant]
     missing: Mask
@@ -87,7 +87,7 @@ class WalkedMembers:
 
 
 def walk_members(payloads: pa.Array | pa.ChunkedArray, wanted: tuple[Wanted, ...]) -> WalkedMembers | None:
-    """Read members in one walk over each payload; None if the native part is not usable, or cannot read such members."""
+    """Read members in one walk over each payload; None if the native part is not usable, or cannot read these members."""
     read = json_fields.read_members(payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads, wanted)
     if read is None:
         return None
@@ -96,7 +96,7 @@ def walk_members(payloads: pa.Array | pa.ChunkedArray, wanted: tuple[Wanted, ...
 
 
 def extract_parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns:
-    """Extract *fields* by the parser."""
+    """Extract *fields* with DuckDB's parser."""
     texts, reasons = decode_texts(payloads)
     deep = too_deep(texts)
     if deep.any():
@@ -209,7 +209,7 @@ def parse_values(members: pa.Array) -> Variant:
 
 
 def _null_non_numbers(texts: pa.Array) -> pa.Array:
-    """Return objects and arrays with null for NaN and infinities inside, as the keys of ingest have it."""
+    """Return objects and arrays with null in place of NaN and infinities, as in the keys of ingest."""
     hits = pc.fill_null(pc.match_substring_regex(texts, _NON_NUMBER), False)
     if not pc.any(hits).as_py():
         return texts

@@ -2,8 +2,8 @@
 Which payloads are JSON, for ingest, queries and files alike.
 
 Law: a payload is JSON if it is UTF-8 and DuckDB's parser takes it (RFC 8259, with a comma after the last member or element, and NaN and
-infinities as numbers), and if its objects and arrays are nested at most ``NESTING_MAX`` deep. So nothing that reads a payload afterwards
-can run out of stack.
+infinities as numbers), and if its objects and arrays are nested at most ``NESTING_MAX`` deep. So no later reader of a payload can run out
+of stack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 def too_deep(payloads: pa.Array) -> Mask:
     """Return which JSON payloads (binary or string) are nested too deeply; of other payloads the answer has no meaning."""
     mask = np.zeros(len(payloads), dtype=np.bool_)
-    # Shorter ones have not enough brackets.
+    # Shorter payloads have too few brackets.
     is_long = pc.fill_null(pc.greater(pc.binary_length(payloads), 2 * NESTING_MAX), False)
     if pc.any(is_long).as_py():
         for row in np.flatnonzero(is_long.to_numpy(zero_copy_only=False)).tolist():

@@ -63,7 +63,7 @@ class Field(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class KeyList(Expr):
-    """The keys of an OVER that names several; rows have a value for each, and none for the list."""
+    """The keys of an OVER with several keys. Rows have a value of each key, but none of the list."""
 
     keys: tuple[Expr, ...]
 

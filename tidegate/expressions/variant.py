@@ -106,8 +106,8 @@ def valid_mask(part: pa.Array) -> Mask:
 def finite(part: pa.Array) -> pa.Array:
     """Return floats with infinities and NaN replaced by null, and negative zero by zero."""
     positive_zero = pc.add(part, 0.0)
-    fine = pc.is_finite(positive_zero)
-    return positive_zero if pc.all(fine).as_py() in (True, None) else pc.if_else(fine, positive_zero, None)
+    is_finite = pc.is_finite(positive_zero)
+    return positive_zero if pc.all(is_finite).as_py() in (True, None) else pc.if_else(is_finite, positive_zero, None)
 
 
 def _scatter(length: int, rows: Iterable[Ints], parts: Sequence[pa.Array]) -> pa.Array:

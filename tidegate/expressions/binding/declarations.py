@@ -1,4 +1,4 @@
-"""CREATE TABLE: add the types that a script declares to the configured inputs."""
+"""CREATE TABLE: the types that a script declares are added to the configured inputs."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tidegate.expressions.syntax.counterparts import COUNTERPARTS
 from tidegate.expressions.syntax.errors import Source, offset_of, suggest, suggest_type
 from tidegate.expressions.tree import Aggregate, Call, Cast, DatePart, Expr, Literal, Property
 
-# A number where a time is needed: its unit and its zero are the script's to say, as in Stream Analytics.
+# A number is refused where a time is needed: the script must say its unit and its zero, as in Stream Analytics.
 _NUMBERS_AS_TIMES = {QueryReason.NOT_CONVERTIBLE.text(kind.asa_name, Kind.DATETIME.asa_name) for kind in (Kind.BIGINT, Kind.FLOAT)}
 
 

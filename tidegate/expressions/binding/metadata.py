@@ -1,5 +1,5 @@
 """
-Binding of GetMetadataPropertyValue: what is known of an event's record beside its payload.
+Binding of GetMetadataPropertyValue: properties of an event's record that are not in its payload.
 
 ``'EventId'`` tells the events of an input apart. ``'[EventHub].[PartitionId]'``, ``Offset``, ``SequenceNumber`` and the two times are those
 of the Kafka record; ``'[User].[X]'`` is its header X, if the ordered topic keeps it; ``'[IoTHub].[X]'`` is the member X of the payload's

@@ -35,7 +35,10 @@ class Names(Protocol):
 
 
 def header_of(source: Source, schema: InputSchema, header: Header, offset: int) -> Expr:
-    """Return what *header* means in an input; names are matched exactly, else ignoring case. Raises QueryError: the input keeps no such."""
+    """
+    Return the expression of *header* in an input; names are matched exactly, else ignoring case.
+    Raises QueryError: the input keeps no such header.
+    """
     if schema.is_free or schema.headers is None:
         return Cast(Field(("User", header.name), offset=offset), Kind.NVARCHAR, offset=offset)
     if schema.is_result:
@@ -109,7 +112,7 @@ class InputNames:
         return self.whole_row(offset) if self.is_row_name(name) else None
 
     def _find_misspelled(self, name: str) -> str:
-        """Return the declared field that *name* misspells, if it is none itself; names that differ in their digits are no misspellings."""
+        """Return the declared field that *name* probably misspells, else an empty text; names with other digits are no misspellings."""
         declared = {field.split(".")[0] for field in self.schema.fields}
         texts = (self.schema.timestamp_by, *(self.schema.over or "").split(","))
         configured = {text.strip().lower() for text in texts if text}

@@ -63,7 +63,7 @@ class ScalarBinder(FunctionBinder):
     """Binds names, constants and operators; the base class binds functions."""
 
     def bind(self, node: exp.Expr, *, event_clause: str = "") -> Expr:
-        """Bind one expression; *event_clause* is the clause if it works on single events, so that aggregates are refused; else empty."""
+        """Bind one expression; *event_clause* is the clause around it if that clause works on single events and refuses aggregates."""
         bound = self._bind(node)
         self._refuse_long(bound, node)
         refused_types = (Aggregate, WindowId) if event_clause in _ROW_CLAUSES else (Aggregate, WindowId, Analytic)
@@ -149,11 +149,8 @@ class ScalarBinder(FunctionBinder):
 
     def _suggest_dotted(self, function_name: str, name: str) -> str:
         if function_name.startswith(("udf.", "uda.")):
-            known_names = (
-                *extension_aggregates.REGISTERED,
-                *(known_names for known_names in column_functions.REGISTERED if "." in known_names),
-            )
-            return suggest(function_name, known_names)
+            dotted = [registered for registered in column_functions.REGISTERED if "." in registered]
+            return suggest(function_name, [*extension_aggregates.REGISTERED, *dotted])
         return suggest(name, ["System.Timestamp()"])
 
     def _property(self, node: exp.Expr) -> Expr:

@@ -36,13 +36,13 @@ class ColumnCalls:
     Args:
         leaves: The column of every leaf; each computed call is added.
         compute: Evaluates an expression without column functions.
-        computed_everywhere: Calls computed in every row, shared by all expressions over the same rows.
+        computed_everywhere: Calls computed in every row without a failure, shared by all expressions over the same rows.
     """
 
     leaves: dict[Expr, Variant]
     length: int
     compute: Compute
-    computed_everywhere: dict[Expr, Evaluated]
+    computed_everywhere: dict[Expr, Variant]
     failures: list[Failure] = field(default_factory=list)
     _computed_rows: dict[Expr, Mask] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class ColumnCalls:
         return self._compute_call(expr, rows) if self.is_call(expr) else self._replace_in_parts(expr, rows)
 
     def is_call(self, expr: Expr) -> bool:
-        """Return whether the outermost operation of *expr* is computed first."""
+        """Return whether the outermost operation of *expr* is computed apart from the expression around it."""
         return column_functions.is_column_call(expr)
 
     def _replace_in_parts(self, expr: Expr, rows: RowNumbers) -> Expr:
@@ -97,9 +97,7 @@ class ColumnCalls:
     def _compute_call(self, expr: Expr, rows: RowNumbers) -> Expr:
         leaf = ComputedCall(expr, offset=expr.offset)
         if expr in self.computed_everywhere:
-            if leaf not in self.leaves:
-                self.leaves[leaf], failures = self.computed_everywhere[expr]
-                self.failures += failures
+            self.leaves.setdefault(leaf, self.computed_everywhere[expr])
             return leaf
         is_computed = self._computed_rows.setdefault(leaf, np.zeros(self.length, dtype=np.bool_))
         # Another branch of the same expression may have computed the call in some of these rows.
@@ -107,13 +105,14 @@ class ColumnCalls:
         if len(rows) or leaf not in self.leaves:
             is_computed[rows] = True
             column, failures = self._call_function(expr, rows)
-            failures = [Failure(rows[failure.rows], failure.reason) for failure in failures]
-            self.failures += failures
-            earlier = [(np.flatnonzero(self.leaves[leaf].valid_mask()), self.leaves[leaf])] if leaf in self.leaves else []
-            pieces = [(before, column_before.take_rows(before)) for before, column_before in earlier]
-            self.leaves[leaf] = gather(self.length, [*pieces, (rows, column)])
+            self.failures += [Failure(rows[failure.rows], failure.reason) for failure in failures]
+            pieces = [(rows, column)]
+            if (earlier := self.leaves.get(leaf)) is not None:
+                earlier_rows = np.flatnonzero(earlier.valid_mask())
+                pieces.append((earlier_rows, earlier.take_rows(earlier_rows)))
+            self.leaves[leaf] = gather(self.length, pieces)
             if len(rows) == self.length and not self.failures:
-                self.computed_everywhere[expr] = self.leaves[leaf], failures
+                self.computed_everywhere[expr] = self.leaves[leaf]
         return leaf
 
     def _call_function(self, expr: Expr, rows: RowNumbers) -> Evaluated:

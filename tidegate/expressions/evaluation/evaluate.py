@@ -60,11 +60,11 @@ def evaluate(
     """
     Evaluate expressions, given the column of every leaf; return a column per expression (NULL in failed rows) and the failures.
 
-    TooMuchAtOnce: *can_split*, and the texts of one column might be too many for memory.
+    Raises TooMuchAtOnce, if *can_split*: the texts of one column might be too many for memory.
     """
     columns: list[Variant] = []
     failures: list[Failure] = []
-    computed_everywhere: dict[Expr, Evaluated] = {}
+    computed_everywhere: dict[Expr, Variant] = {}
     together = _evaluate_together(exprs, leaves, length) if len(exprs) > 1 else {}
     for expr in exprs:
         if expr in together:
@@ -83,9 +83,9 @@ def evaluate(
 
 def _evaluate_together(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> dict[Expr, Variant]:
     """
-    Return the values of those expressions that one statement computes, which costs less than one each; no row of them fails.
+    Return the values of the expressions that one statement computes, which costs less than a statement for each; no row of them fails.
 
-    They have one signature in all rows, and no text can become longer.
+    These expressions have one signature in all rows and cannot make a text longer. The others are left out.
     """
     chosen: dict[Expr, tuple[Expr, Signature]] = {}
     for expr in dict.fromkeys(exprs):
@@ -102,7 +102,7 @@ def _evaluate_together(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], le
     try:
         values = run(statement.sql, input=table)
     except duckdb.Error:
-        # Some row fails: each expression by itself tells which.
+        # Some row fails: each expression computed by itself shows which.
         return {}
     names = {plain: f"v{index}" for index, plain in enumerate(statement.kinds)}
     columns = {plain: (kind, values[names[plain]]) for plain, kind in statement.kinds.items()}
@@ -112,7 +112,7 @@ def _evaluate_together(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], le
 
 @dataclass(frozen=True, slots=True)
 class _Joint:
-    """A statement for several expressions: the leaves that are its columns c0, c1, ... with their kinds, and the kinds of v0, v1, ..."""
+    """A statement for several expressions: its columns c0, c1, ... (leaves with their kinds), and the kinds of its results v0, v1, ..."""
 
     sql: str
     inputs: tuple[tuple[Expr, Kind], ...]
@@ -143,14 +143,14 @@ def _of_kind(kind: Kind, values: pa.ChunkedArray, length: int) -> Variant:
     return Variant.of(length, {kind: finite(values) if kind is Kind.FLOAT else values})
 
 
-def _evaluate_with_column_calls(expr: Expr, lifting: ColumnCalls) -> Evaluated:
-    plain = lifting.replace_calls(expr, np.arange(lifting.length, dtype=np.int64))
-    column, failures = lifting.compute(plain, lifting.leaves, lifting.length)
-    if lifting.failures:
-        fine = np.ones(lifting.length, dtype=np.bool_)
-        fine[np.concatenate([failure.rows for failure in lifting.failures])] = False
-        column = Variant.of(column.length, {kind: pc.if_else(pa.array(fine), part, None) for kind, part in column.parts.items()})
-    return column, [*lifting.failures, *failures]
+def _evaluate_with_column_calls(expr: Expr, calls: ColumnCalls) -> Evaluated:
+    plain = calls.replace_calls(expr, np.arange(calls.length, dtype=np.int64))
+    column, failures = calls.compute(plain, calls.leaves, calls.length)
+    if calls.failures:
+        is_computed = np.ones(calls.length, dtype=np.bool_)
+        is_computed[np.concatenate([failure.rows for failure in calls.failures])] = False
+        column = Variant.of(column.length, {kind: pc.if_else(pa.array(is_computed), part, None) for kind, part in column.parts.items()})
+    return column, [*calls.failures, *failures]
 
 
 def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int, *, can_split: bool = False) -> Evaluated:
@@ -262,7 +262,7 @@ def _evaluate_sized(expr: Expr, signature: Signature, inputs: Mapping[Expr, Vari
 
 
 def _evaluate_large(expr: Expr, signature: Signature, inputs: Mapping[Expr, Variant], length: int) -> Evaluated:
-    """Evaluate an expression in rows in which a text might become too long: the functions that lengthen texts one after the other."""
+    """Evaluate an expression in rows in which a text might become too long: functions that can lengthen a text are computed one by one."""
     return _evaluate_with_column_calls(expr, _GrowingCalls(dict(inputs), length, _evaluate_plain, {}))
 
 
@@ -280,9 +280,9 @@ class _GrowingCalls(ColumnCalls):
         failures = [Failure(too_large, reason)] if len(too_large) else []
         outer = expr.with_parts(tuple(ComputedCall(part) for part in expr.parts))
         pieces = []
-        fine = np.flatnonzero(sizes <= VALUE_BYTES_MAX).astype(np.int64)
-        for part in split_by_size(sizes[fine]) if len(fine) else ():
-            rows = fine[part]
+        computed_rows = np.flatnonzero(sizes <= VALUE_BYTES_MAX).astype(np.int64)
+        for part in split_by_size(sizes[computed_rows]) if len(computed_rows) else ():
+            rows = computed_rows[part]
             columns = {leaf: arg.take_rows(rows) for leaf, arg in zip(outer.parts, args, strict=True)}
             for places, signature in _signatures(outer, columns, len(rows)):
                 inputs = {leaf: column.take_rows(places) for leaf, column in columns.items()}
@@ -325,7 +325,7 @@ def _run(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table)
 
 
 def _run_halves(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table) -> tuple[pa.ChunkedArray, list[Failure]]:
-    """Compute each half of the rows by itself, since together they need more memory than DuckDB may use; a row that does alone fails."""
+    """Compute each half of the rows by itself, since all need more memory than DuckDB may use; a single row that needs too much fails."""
     half = table.num_rows // 2
     if not half:
         reason = with_place(QueryReason.VALUE_TOO_LARGE.text("more memory than DuckDB may use"), expr)
@@ -339,7 +339,7 @@ def _run_halves(expr: Expr, signature: Signature, statement: TypedSql, table: pa
 def _row_by_row(expr: Expr, signature: Signature, table: pa.Table) -> pa.StructArray:
     """Return ``{'v': value}`` for each row, null for a row that fails."""
     known = {leaf: TypedSql(f"c{index}", kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
-    # DuckDB folds constants before the first row. As columns they fail inside of TRY, and only in the rows that use them.
+    # DuckDB computes with constants before the first row, outside of TRY. As columns they fail only in the rows that use them.
     texts = dict.fromkeys(part for part in expr.walk() if isinstance(part, Literal) and part.kind is Kind.NVARCHAR)
     for index, literal in enumerate(texts):
         known[literal] = replace(translate_literal(literal), sql=f"t{index}")

@@ -1,4 +1,4 @@
-"""What is known of an expression before any row is read: the kind of its values, whether its operations fit, and its size."""
+"""Facts about an expression before any row is read: the kind of its values, whether its operations can work on it, and its size."""
 
 from __future__ import annotations
 

@@ -31,23 +31,23 @@ VALUE_BYTES_MAX = 2**22
 AT_ONCE_BYTES = 2**28
 RETURNED_BYTES_MAX = 2**29
 
-# The functions that can lengthen a text. Any other gives at most the bytes of its longest argument, or a few (upper case may take half as
-# many more).
+# The functions that can lengthen a text. Any other function returns at most the bytes of its longest argument, or a few bytes; upper case
+# may take half as many more.
 GROWING = frozenset({"+", "concat", "concat_ws", "replace", "stuff", "translate", "replicate", "space"})
 _TEXT_KINDS = (Kind.NVARCHAR, Kind.RECORD, Kind.ARRAY)
 # Numbers, dates and names have at most this many bytes as text.
 _SHORT_BYTES = 64
 _CHARACTER_BYTES_MAX = 4
 
-# Bytes: of one row, or an array with those of each row.
+# Bytes: one number for a row, or an array with the number of each row.
 Sizes = float | npt.NDArray[np.float64]
 
 
 class TooMuchAtOnce(Exception):
-    """The values of a column might need more memory than there is: give fewer rows at once. Never raised for one row."""
+    """The values of a column might need more memory than there is: evaluate fewer rows at once. Never raised for one row."""
 
 
-# What says that fewer rows at once may do.
+# The errors after which fewer rows at once may succeed.
 TOO_MUCH = (TooMuchAtOnce, duckdb.OutOfMemoryException)
 
 
@@ -55,7 +55,7 @@ TOO_MUCH = (TooMuchAtOnce, duckdb.OutOfMemoryException)
 def can_grow(expr: Expr, signature: tuple[Kind, ...]) -> bool:
     """Return whether values of *expr* can be longer than its leaves, which are of these kinds."""
     growing = {node.name for node in expr.walk() if isinstance(node, Call) and is_growing_call(node)}
-    # Sums of numbers, and texts joined that all stand in the script, are short.
+    # "+" of numbers, or of texts that the script itself contains, gives short values.
     return bool(growing - {"+"}) or (bool(growing) and any(kind in _TEXT_KINDS for kind in signature))
 
 
@@ -106,7 +106,7 @@ def _bound_growth(call: Call, sizes: Sequence[Sizes], count_of: Callable[[Expr],
         return np.minimum(count_of(call.args[0]), REPEATED_CHARACTERS_MAX)
     if call.name == "replicate":
         return np.minimum(sizes[0] * count_of(call.args[1]), REPEATED_CHARACTERS_MAX * _CHARACTER_BYTES_MAX)
-    # One separator is among the sizes.
+    # The sizes already include one separator.
     more_separators = sizes[0] * (len(sizes) - 3) if call.name == "concat_ws" else 0.0
     return sum(sizes, more_separators)
 
@@ -140,7 +140,7 @@ def text_sizes(column: Variant) -> npt.NDArray[np.float64]:
 
 
 def counts(column: Variant) -> npt.NDArray[np.float64]:
-    """Return how often REPLICATE repeats a text in each row, given its second argument: beyond a limit not at all."""
+    """Return how often REPLICATE repeats a text in each row, given its second argument; beyond the limit its value is NULL, so 0."""
     count = pc.fill_null(column.of_kind(Kind.BIGINT), 0).to_numpy(zero_copy_only=False).astype(np.float64)
     is_repeated = (count >= 0) & (count <= REPEATED_CHARACTERS_MAX)
     return np.where(is_repeated, count, 0.0) + (Kind.BIT in column.parts)
@@ -160,7 +160,7 @@ def sizes_of_call(call: Call, args: Sequence[Variant]) -> npt.NDArray[np.float64
 
 
 def _growth_by_replacing(args: Sequence[Variant], sizes: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Return for each row how many bytes REPLACE adds; numbers among the arguments count as if they were sought and found everywhere."""
+    """Return for each row how many bytes REPLACE adds; for an argument that is no text an upper bound, as if it were found everywhere."""
     rows = zip(_texts(args[0]), _texts(args[1]), *(size.tolist() for size in sizes), strict=True)
     return np.array(
         [

@@ -1,7 +1,7 @@
 """
-What needs no SQL: text in the usual form of a time that becomes a datetime, COALESCE of values of one kind, and comparisons of such.
+Expressions that need no SQL: a CAST of text in the usual form of a time, COALESCE of values of one kind, and comparisons of these.
 
-Law: values are computed here only where no row fails, and are those that DuckDB would give.
+Law: values are computed here only if no row fails, and they equal the values that DuckDB would compute.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMPARED = (Kind.BIGINT, Kind.DATETIME)
 
 
 def plain_values(expr: Expr, leaves: Columns, length: int) -> Variant | None:
-    """Return the values of a leaf, a time in a text, the first of some that is not NULL, or a comparison; None if SQL is needed."""
+    """Return the values of a leaf, of a CAST of text to a datetime, of COALESCE or of a comparison; None if SQL is needed."""
     if expr in leaves:
         return leaves[expr]
     if isinstance(expr, Cast):
@@ -45,10 +45,10 @@ def plain_values(expr: Expr, leaves: Columns, length: int) -> Variant | None:
 
 
 def replace_times(expr: Expr, leaves: Columns) -> tuple[Expr, Columns]:
-    """Return *expr* with texts that are times in every row as leaves, and the columns of all leaves."""
+    """Return *expr* with each CAST of text that is a time in every row replaced by a leaf, and the columns of all leaves."""
     times: dict[Expr, Variant] = {}
     for part in expr.walk():
-        # A cast gives even NULL its kind, which a leaf does not: what is around it might ask for that.
+        # A cast gives even NULL its kind, and a leaf does not: the operation around it might depend on the kind.
         if isinstance(part, Cast) and (read := _read_times(part, leaves)) is not None and read.valid_mask().all():
             times[ComputedCall(part)] = read
     if not times:
@@ -62,7 +62,7 @@ def _read_times(cast: Cast, leaves: Columns) -> Variant | None:
         return None
     part = texts.parts[Kind.NVARCHAR]
     ticks, is_read = to_ticks(part, "iso")
-    # What is not read may be a time between spaces or before 1970, or no time: DuckDB tells.
+    # Text that is not read here may be a time between spaces or before 1970, or no time: DuckDB decides.
     if is_read.sum() < len(part) - part.null_count:
         return None
     return Variant.of(texts.length, {Kind.DATETIME: pa.array(ticks, mask=None if is_read.all() else ~is_read)})

@@ -39,8 +39,8 @@ ColumnRule = Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]
 @dataclass(frozen=True, slots=True)
 class ColumnFunction:
     """
-    One column function; each argument must be NULL or of a kind that :func:`is_accepted` for the one in *argument_kinds* (None, or an index
-    beyond the tuple: any kind).
+    One column function. Each argument must be NULL or of a kind that is accepted (:func:`is_accepted`) for its kind in *argument_kinds*;
+    None there, or an index beyond the tuple, accepts any kind.
     """
 
     args_min: int
@@ -65,7 +65,7 @@ def has_column_calls(expr: Expr) -> bool:
 
 
 def is_accepted(kind: Kind, expected: Kind) -> bool:
-    """Return whether an argument of *kind* may stand where *expected* is: JSON writes many a float without a point."""
+    """Return whether an argument of *kind* may stand where *expected* is needed. A bigint may be a float: JSON may omit the point."""
     return kind is expected or (kind is Kind.BIGINT and expected is Kind.FLOAT)
 
 

@@ -68,7 +68,7 @@ _STRICT = re.compile(r"(?<!TRY_)CAST(?:_json\(|\((?:regexp_extract|trunc)\()")
 
 
 class TooLong(KindMismatch):
-    """The SQL of an expression would be too long; met when a script is read, so no row fails by it."""
+    """The SQL of an expression would be too long. It is raised when a script is read, so no row fails by it."""
 
     def __init__(self, characters: int) -> None:
         super().__init__(ReasonText(f"the expression needs more than {characters} characters of SQL"))

@@ -127,5 +127,5 @@ DATE_FUNCTIONS: dict[str, Function] = {
     "day": Function(1, 1, _named_part("day"), Kind.BIGINT),
     "datetimefromparts": Function(7, 7, _from_parts, Kind.DATETIME),
 }
-# Those whose first argument is a unit.
+# The functions whose first argument is a unit.
 DATE_PART_FUNCTIONS = frozenset({"dateadd", "datediff", "datename", "datepart"})

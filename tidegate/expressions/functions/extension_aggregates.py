@@ -12,14 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ordering.arrays import Ints
 from tidegate.expressions.functions import column_functions
-from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, argument_column, wrong_kinds
+from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, argument_column, wrong_kinds
 from tidegate.expressions.kinds import VALUE_KINDS, Kind
 from tidegate.expressions.tree import Call, Expr
 from tidegate.expressions.variant import Variant
-
-RowNumbers = Ints
 
 # Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result, and the
 # results that failed, NULL in it.
@@ -40,7 +37,7 @@ REGISTERED: dict[str, ExtensionAggregate] = {}
 
 
 def require_kind(arg: Expr, kind: Kind) -> Expr:
-    """Return *arg* restricted to what is accepted as one kind: a row with another kind fails, NULL stays NULL."""
+    """Return *arg* restricted to values that are accepted as *kind*: a row with another kind fails, NULL stays NULL."""
     return Call(f"only {kind.value}", (arg,), offset=arg.offset)
 
 

@@ -3,8 +3,8 @@ Patterns: LIKE, PATINDEX and REGEXMATCH.
 
 A pattern is a constant of the script and is checked before the job starts, so an event cannot supply one. RE2 matches in time linear in the
 text, so no pattern explodes. Positions count from 1; 0 means no match. As in Stream Analytics, REGEXMATCH ignores case and ``.`` matches
-line ends too. Look-ahead and back references are refused. Counted repetitions are unrolled before matching, and the time that a character
-takes grows with the parts that this gives; so their number is limited.
+line ends too. Look-ahead and back references are refused. RE2 unrolls counted repetitions before matching, and the time for each character
+grows with the number of parts; so that number is limited.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-Functions of other SQLs, each with what is written here in its place.
+Functions of other SQL dialects, each with its replacement in this dialect.
 
-Law: a name that can be called here is not in the table, and every example is a valid expression.
+Law: a function of this dialect is not in the table, and every example is a valid expression.
 """
 
 from __future__ import annotations

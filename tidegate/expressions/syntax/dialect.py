@@ -98,7 +98,7 @@ class AsaParser(TSQLParser):
         return self._parse_union_of_names(table) if isinstance(table, exp.Table) else table
 
     def _parse_union_of_names(self, table: exp.Table) -> exp.Expr:
-        """Parse what may follow a table, `UNION b`: all rows of both, as Stream Analytics has it for steps partitioned anew."""
+        """Parse ``UNION b`` after a table, if it is there: all rows of both, as Stream Analytics joins steps that are partitioned anew."""
         if not (self._curr and self._curr.token_type is TokenType.UNION and self._next and self._next.token_type in NAMES):
             return table
         self._advance()
@@ -135,7 +135,7 @@ class AsaParser(TSQLParser):
         try:
             return super()._parse_user_defined_type(identifier)
         except TokenError:
-            # sqlglot reads the text of a name in brackets as SQL; a name that is none is still only an unknown type.
+            # sqlglot reads the text of a name in brackets as SQL; a name that is no SQL is still only an unknown type.
             return exp.DataType.build(identifier, udt=True)
 
     def _parse_timestamp_by(self) -> exp.Expr | None:

@@ -35,7 +35,7 @@ from tidegate.expressions.kinds import Kind
 if TYPE_CHECKING:  # suggestions are made in processes that do not need sqlglot
     from sqlglot import exp
 
-# Longest name that others are compared with for a suggestion: the time grows with the square of its length, and no keyword is as long.
+# Longest name for which a similar one is sought: the time grows with the square of the length, and no keyword is as long.
 _COMPARED_LETTERS_MAX = 100
 
 

@@ -1,8 +1,8 @@
 """
 Parts of a statement that the parser understands and this dialect does not have.
 
-Law: what is refused here would otherwise be parsed and left out, and the results would be those of another script. Parts with words of
-their own are refused where statements are bound.
+Law: every part that would be parsed and then left out is refused, since the results would be those of another script. Clauses with an
+error message of their own are refused where statements are bound.
 """
 
 from __future__ import annotations

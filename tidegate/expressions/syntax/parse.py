@@ -66,7 +66,7 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
     except ParseError as error:
         raise _syntax_error(error, source) from None
     except (AttributeError, LookupError, TypeError, ValueError):
-        # sqlglot assumes more of some texts than they have.
+        # On some malformed texts sqlglot fails with an error of its own code instead of a ParseError.
         offset, word = parser.place
         raise syntax_error(source, offset, _REASONS["Invalid expression / Unexpected token"], word) from None
     except RecursionError:

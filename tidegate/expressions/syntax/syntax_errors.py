@@ -1,8 +1,10 @@
 """
 Advice on text that is no SQL: the misspelled keyword, and an example that resembles the statement.
 
-The parser stops at or after the mistake: a misspelled keyword reads like an alias, and only the word behind it is unexpected. Law: a word
-is called misspelled only if it resembles a keyword, is none, and stands where the parser stopped, up to two words before it, or first.
+The parser stops at or after the mistake: a misspelled keyword reads like an alias, and only the word behind it is unexpected.
+
+Law: a word is called misspelled only if it resembles a keyword without being one, and is the first word of the statement, the word at which
+the parser stopped, or one of the two words before that.
 """
 
 from __future__ import annotations
