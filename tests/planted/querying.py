@@ -152,6 +152,15 @@ QUERYING = [
         "tests/query/buckets/test_keyed.py::test_a_result_under_another_key_is_a_dead_letter",
     ),
     Bug(
+        "progress-from-before-a-join",
+        "How far a substream has come is saved when a channel joins.",
+        6,
+        "query/buckets/keyed.py",
+        "        self._subs.touch(np.arange(len(self._subs)))",
+        "        pass",
+        "tests/query/buckets/test_keyed.py::test_a_channel_that_joins_takes_no_progress_back",
+    ),
+    Bug(
         "pending-without-partition",
         "Events of one instant are evaluated by input partition, then offset.",
         5,

@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pyarrow as pa
 import pytest
@@ -353,6 +354,38 @@ def test_substreams_are_forgotten() -> None:
     bucket.accept_records(0, decoded_range(again))
     (released,) = bucket.settle()
     assert list(zip(released.system_us.tolist(), released.key.tolist(), strict=True)) == [(4_000, b"open"), (4_005, b"k7")]
+
+
+def test_a_channel_that_joins_takes_no_progress_back() -> None:
+    """Level 2: what the channels of before had made final is not given again by a bucket that is restored after another one joined."""
+    sql = "SELECT k, COUNT(*) AS n FROM b TIMESTAMP BY System.Timestamp() OVER k GROUP BY k, HoppingWindow(mcs, 20, 5)"
+    event = Event(0, 0, 60, 0, b"p", b'{"k":"p"}')
+    one, two = (Roster(version, version, Spread.ONE, False) for version in (1, 2))
+
+    def cti(number: int, c: int, n: int, roster: Roster) -> Cti:
+        return Cti(number, number, c, n, 0, 0, c, 60, roster, Cause.EVENT)
+
+    batches: list[list[Line]] = [
+        [(0, cti(0, 1, 0, one)), (1, event)],
+        [(2, cti(0, 70, 1, one))],
+        [(3, cti(0, 70, 1, two)), (4, cti(1, 62, 0, two))],
+        [(5, cti(0, 100, 1, two)), (6, cti(1, 100, 0, two))],
+    ]
+    plans, topics = bound(sql, A, RESULTS), {"b": Topic([[*chain(*batches)]], [], 1, True, False)}
+    given, head, chunks = list[tuple[int, bytes]](), b"", dict[int, bytes]()
+    for lines in batches:
+        bucket = made(plans, topics, 0, [None])
+        if head:
+            bucket.restore(head, chunks)
+        bucket.accept_records(0, decoded_range(lines))
+        (released,) = bucket.settle()
+        given += zip(released.system_us.tolist(), released.value.tolist(), strict=True)
+        changes = bucket.save()
+        head, chunks = (
+            changes.head,
+            {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete},
+        )
+    assert given == [(end, b'{"k":"p","n":1}') for end in (60, 65, 70, 75)]
 
 
 @SOME
