@@ -222,8 +222,7 @@ class Stream:
 
     def where(self, condition: Expression) -> Stream:
         """Keep the rows for which *condition* is true."""
-        added = Value(f"({_expression(condition)})")
-        return replace(self, condition=added if self.condition is None else self.condition & added)
+        return replace(self, condition=_both(self.condition, condition))
 
     def through(self, operator: str, *arguments: Operand) -> Stream:
         """
@@ -276,8 +275,7 @@ class Groups:
 
     def having(self, condition: Expression) -> Groups:
         """Keep the groups for which *condition* is true."""
-        added = Value(f"({_expression(condition)})")
-        return replace(self, condition=added if self.condition is None else self.condition & added)
+        return replace(self, condition=_both(self.condition, condition))
 
     def select(self, **columns: Expression) -> Step:
         """Return one row of these columns per group."""
@@ -348,6 +346,11 @@ def stream(name: str, *, timestamp_by: Expression = None, over: Expression = Non
 
 def _columns(columns: dict[str, Expression]) -> str:
     return ", ".join(f"{_expression(value)} AS {_quote(name)}" for name, value in columns.items()) or "*"
+
+
+def _both(condition: Value | None, added: Expression) -> Value:
+    value = Value(f"({_expression(added)})")
+    return value if condition is None else condition & value
 
 
 def _expression(value: Expression) -> str:

@@ -161,6 +161,9 @@ def _line_and_column(where: str) -> tuple[int, int]:
     return (int(line), int(column)) if line.isdigit() and column.isdigit() else (0, 0)
 
 
+# Rules: each function yields the findings of the code that ends in its name.
+
+
 def _star(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
         read_by_others = [(step.this, f"step {step.alias}") for step in tree.find_all(exp.CTE)]
@@ -225,7 +228,7 @@ def _spread(bound: _Bound) -> Iterator[Finding]:
                 yield bound.warning("TG-LINT-SPREAD", message, offset_of(keys[0]), fix)
 
 
-def _processing_times(bound: _Bound) -> Iterator[Finding]:
+def _processed(bound: _Bound) -> Iterator[Finding]:
     free = {schema.name for schema in bound.schemas if schema.is_free and schema.declared_kind(("EventProcessedUtcTime",)) is None}
     if not free & {name for plan in bound.plans for name in plan.inputs}:
         return
@@ -341,7 +344,7 @@ RULES = (
     _alias,
     _partition,
     _spread,
-    _processing_times,
+    _processed,
     _retention,
     _early,
     _like,

@@ -173,8 +173,7 @@ class ResultChannel:
 
     def pop_file_rows(self, c: int, retention: Retention) -> pa.Table | None:
         """Return the rows of those files (``system_us``, ``key``, ``value``) in their order, None if there are none; forget them."""
-        rows = retention.rows(self._rows_name) if self._span_us else None
-        if rows is None or self._span_us is None:
+        if self._span_us is None or (rows := retention.rows(self._rows_name)) is None:
             return None
         until_us = _first_open_span(c, self._span_us)
         if until_us <= int(pc.min(rows["system_us"]).as_py()):

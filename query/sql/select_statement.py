@@ -106,9 +106,10 @@ class SelectBinder:
             partition_keys.check_analytics(looking_back)
             if bound.window is not None:
                 partition_keys.check_groups(bound.keys, bound.window)
-        through_columns = joins or applying.clauses or looking_back
+        # These operators take rows of columns; without them the expressions read the only relation as it is.
+        needs_columns = joins or applying.clauses or looking_back
         named = [*bound.exprs, *joining.exprs, *applying.exprs]
-        layout = Layout.of([*joining.relations, *applying.relations], named) if through_columns else Layout.of_one(relations[0])
+        layout = Layout.of([*joining.relations, *applying.relations], named) if needs_columns else Layout.of_one(relations[0])
         settled = bound.transform(layout.over_columns)
         child = joining.rows(layout.first_relations(len(relations))) if joins else layout.rows[0]
         if applying.clauses:
@@ -143,6 +144,7 @@ class SelectBinder:
         conditions = [condition] if condition is not None else []
         chosen = self._ungrouped_columns(select, binder, relations, looks_back=bool(analytics_of(conditions)))
         if having:
+            # The columns are bound before HAVING, which uses their names, and again after it: if it looks back, SELECT * has columns.
             conditions.append(self._having_of_rows(having, ScalarBinder(self.source, binder.names, _aliases(chosen, ()))))
             condition = conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions), offset=conditions[0].offset)
             chosen = self._ungrouped_columns(select, binder, relations, looks_back=bool(analytics_of(conditions)))

@@ -94,6 +94,7 @@ def restore_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, 
     return bucket
 
 
+# By checkpoint and output.
 _SINKS: dict[tuple[str, int], list[Sink]] = {}
 
 
@@ -105,8 +106,10 @@ def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
     return _SINKS[key]
 
 
+# By checkpoint and bucket: a worker may run many batches of a bucket, and the first records are those of all of them.
 _FIRST_RECORDS: dict[tuple[str, int], FirstRecords] = {}
 
+# By checkpoint: how many later versions were taken, and the reference data with them.
 _REFERENCES: dict[str, tuple[int, KnownReferences]] = {}
 
 
