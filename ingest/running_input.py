@@ -120,7 +120,7 @@ class RunningInput:
 
     @property
     def state(self) -> tuple[str, str]:
-        """The state, and the text of what the input waits for, or the code of its failure."""
+        """The state, and a text that says what the input waits for, or the code of its failure."""
         return (self._watch.state, self._watch.waits_for) if self.failure is None else ("failed", self.failure.code)
 
     def line(self) -> str:

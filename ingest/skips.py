@@ -50,7 +50,7 @@ class Skip:
         return self.start, self.start if self.is_undone else self.end
 
     def describe(self) -> str:
-        """Return a text that says what is skipped, by whom, when and why."""
+        """Return a text with the skipped offsets, and who skipped them, when and why."""
         more = f" and {self.end - self.start - 1:,} more" if self.end - self.start > 1 else ""
         whose = ", ".join(text for text in (self.by, self.at) if text)
         return f"{self.place}{more}: {self.why or 'why is not known'}{f' ({whose})' if whose else ''}"

@@ -41,7 +41,7 @@ def least_broken(counts: Mapping[str, int]) -> int:
 
 
 def stands_still_because(plan: IngestPlan) -> str:
-    """Return a text that says why silence advances no time in some topic of an input, and what to do; empty if it does in all."""
+    """Return a text that says why silence advances no time in some topic of an input, with the fix; empty if it advances time in all."""
     settings = plan.settings
     # The end of the input releases the held events.
     if plan.until_end:

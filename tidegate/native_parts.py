@@ -26,7 +26,7 @@ def is_enabled() -> bool:
     return os.environ.get(NATIVE_SWITCH, "auto").strip().lower() != "off"
 
 
-# The functions of a part: what each returns, and its arguments.
+# The functions of a part by name: the type of the result, and the types of the arguments.
 Signatures = Mapping[str, tuple[Any, list[Any]]]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ordering.errors import TidegateError
 
-# Makes the error of a message, from what, where and fix.
+# Makes the error of a message from its parts what, where and fix.
 Fail = Callable[..., TidegateError]
 
 

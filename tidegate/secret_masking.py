@@ -89,7 +89,7 @@ class Secrets(dict[str, str]):
     """
     Properties of a client, secrets included. Its repr masks them, and in every process that receives it :func:`scrub` knows them.
 
-    Workers are such processes: without this they would print in their logs what only the driver remembers as secret.
+    Workers are such processes: only the driver reads the settings, and without this class workers would log secrets unmasked.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:

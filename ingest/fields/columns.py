@@ -51,14 +51,14 @@ class Fields:
             self.reasons = {**self.reasons, **dict.fromkeys(np.flatnonzero(rows).tolist(), reason)}
 
     def limit_keys(self, bytes_max: int) -> None:
-        """Mark the records whose substream has a longer key as unusable, and drop those keys."""
+        """Mark the records with a key of more than *bytes_max* bytes as unusable, and drop their keys."""
         if self.substream is not None:
             self.substream, too_long = drop_long_keys(self.substream, bytes_max)
             self.mark_unusable(too_long, IngestReason.KEY_TOO_LONG)
 
 
 def drop_long_keys(substream: pa.DictionaryArray, bytes_max: int) -> tuple[pa.DictionaryArray, Mask]:
-    """Return substream keys with zero bytes in place of those longer than *bytes_max*, and which rows had longer ones."""
+    """Return substream keys, with zero bytes in place of keys longer than *bytes_max*, and the mask of the rows with longer keys."""
     keys, indices = substream.dictionary, substream.indices
     too_long = pc.greater(pc.binary_length(keys), bytes_max)
     if not pc.any(too_long).as_py():

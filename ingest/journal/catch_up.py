@@ -60,7 +60,7 @@ class CatchUp:
             return
         journaled, has_forgotten = self._read(journal, new)
         behind = [p for p in new if journaled[p].closed < known.positions[p].next_offset and not known.is_fresh(p)]
-        # Conflicts are looked for before facts are given back: afterwards our own facts could not be told from those of others.
+        # Conflicts are looked for before facts are given back: afterwards this job's facts and those of others would look alike.
         for partition in behind:
             self._find_conflicts(journal, partition, journaled[partition].closed)
         self._report_loss(behind, journaled)

@@ -1,7 +1,7 @@
 """
 Facts that a planner received or made, kept to give them back to a journal that has lost them.
 Law: at each position the largest estimate or import counts, as in the journal, and the newest planning time. A limited number of each kind
-is kept. Those at the lowest positions are forgotten first, because the ordered topic has them.
+is kept; facts at the lowest positions are forgotten first, because the ordered topic has them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
 Limits how much the next batch reads: a maximum of events and bytes, and about as much as the target batch time allows.
 
-Law: limits change when results come, never what they are. At least one record is always allowed, so a job never stands still. The driver
-writes each batch's cost into the checkpoint's folder, and the planner adapts. While no cost is known, batches begin small and grow.
+Law: limits change the time at which results come, never the results. At least one record is always allowed, so a job never stands still.
+The driver writes each batch's cost into the checkpoint's folder, and the planner adapts. While no cost is known, batches begin small and
+grow.
 
 A job that is far behind takes longer batches, because each has a fixed cost. Readers need not wait for their ends, since CTIs are written
 within them. With many partitions the job then reads some at a time, in turns, because each range has a fixed cost too.
@@ -81,7 +82,7 @@ def choose_turn(behind: Mapping[Partition, int], allowed: int, last: Partition, 
 
 
 def deal_shares(behind: Mapping[Partition, int], allowed: int) -> dict[Partition, int]:
-    """Deal out *allowed* offsets evenly; what one partition does not need goes to the others, a remainder to those farthest behind."""
+    """Deal out *allowed* offsets evenly. Offsets that a partition does not need go to the others, a remainder to those farthest behind."""
     shares: dict[Partition, int] = {}
     remaining = allowed
     ordered = sorted(behind, key=lambda partition: (behind[partition], partition))

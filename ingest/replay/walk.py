@@ -94,7 +94,7 @@ class ReplayingWalk(RangeWalk):
 
 
 def _in_force_from(start: int, marks: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return marks from a position on, with the largest of those before it, which is in force there."""
+    """Return the marks from a position on, preceded by the largest earlier value, which is in force at that position."""
     before = max((value for position, value in marks if position < start), default=None)
     later = tuple(mark for mark in marks if mark[0] >= start)
     return later if before is None else ((start, before), *later)

@@ -37,7 +37,14 @@ EFFECTS = {
 
 @dataclass(frozen=True, slots=True)
 class TimeJump:
-    """The first record of a batch that moves time too far, by how much (microseconds), and the number of such records."""
+    """
+    A jump of time in one batch.
+
+    Args:
+        offset: The offset of the first record that moves time too far.
+        by_us: How far that record moves time, microseconds.
+        count: How many records of the batch move time too far.
+    """
 
     cause: JumpCause
     offset: int

@@ -198,7 +198,7 @@ class Copier(threading.Thread):
         self._note_position(partition)
 
     def _copy(self) -> bool:
-        """Read each partition to its end, and write what is due; return whether there was nothing to read."""
+        """Read each partition to its end, and write the batches that are due; return whether there was nothing to read."""
         ends = self._plan.ends(self._partitions)
         is_idle = True
         for partition, feed in self._feeds.items():

@@ -1,5 +1,5 @@
 """
-Copies the result topic of an output into its stores: what ``tidegate sink`` runs, and a query job beside its query.
+The job that copies the result topic of an output into its stores; ``tidegate sink`` runs it, and a query job beside its query.
 
 ::
 
@@ -77,7 +77,7 @@ def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until
 
 
 def _prepare_dead_letters(admin: Admin, output: OutputSettings, kafka: Mapping[str, str]) -> partial[DeadLetterWriter] | None:
-    """Check the rights at the brokers; return what makes a writer of dead letters if a store of the output needs one."""
+    """Check the rights at the brokers; return a function that makes a writer of dead letters, or None if no store needs one."""
     topic = f"{output.topic}.dead" if any(store.on_error == "dead_letter" for store in output.stores.values()) else None
     bytes_max = 0
     if topic is not None:
@@ -148,7 +148,7 @@ class SinkJob:
 
     @property
     def state(self) -> tuple[str, str]:
-        """The state of the job, and the text of what it waits for."""
+        """The state of the job, and a text that says what it waits for."""
         return self._watch.state, self._watch.waits_for
 
     @property

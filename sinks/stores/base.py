@@ -187,10 +187,10 @@ class Store(Protocol):
         """
 
     def prepare(self) -> None:
-        """Make what is missing, or change what may be changed, and check the rest."""
+        """Make or change tables and columns as far as the settings allow, and check the rest."""
 
     def progress(self, partitions: Sequence[int]) -> Mapping[int, Progress]:
-        """Return the progress of partitions, without those of which nothing has been written."""
+        """Return the progress of partitions; partitions of which nothing has been written are missing."""
 
     def write(self, batch: Batch) -> Progress:
         """

@@ -26,10 +26,10 @@ class Standing:
     The progress of a store when its rows were read.
 
     Args:
-        progress: By partition of the stream, without those of which nothing has been written.
-        is_shared: Whether the store has results of other topics too, which cannot be told from those of the stream.
-        certain: By partition, the position below which all results have been read; those from there to the progress may have been written
-            while the store was read. None: it equals the progress.
+        progress: By partition of the stream; partitions of which nothing has been written are missing.
+        is_shared: Whether the store has results of other topics too, which look like those of the stream.
+        certain: By partition, the position below which all results have been read; later results may have been written while the store was
+            read. None: it equals the progress.
         expires: Whether rows disappear after a time, so that a missing row is no error.
     """
 

@@ -1,7 +1,7 @@
 """
 The fields of payloads as columns, whatever format the payloads have, and the payloads that cannot be read.
 
-Law: what is read from a payload depends on that payload alone, never on its neighbours in a batch. A payload that cannot be read is a
+Law: the values read from a payload depend on that payload alone, never on its neighbours in a batch. A payload that cannot be read is a
 result with a reason, never an exception, and NULL in every column.
 """
 

@@ -85,7 +85,7 @@ class RangeReader:
     def _connect(self) -> None:
         library, properties = native.usable_library(), self._consumer_properties
         self._consumer: NativeConsumer | MessageConsumer
-        # What this reader has opened and must close.
+        # The consumer, or the source of its own, that this reader has opened and must close.
         self._opened: NativeConsumer | MessageConsumer | NativeSource
         if library is None:
             own = {**properties, "group.id": "tidegate"}

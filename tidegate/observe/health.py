@@ -17,7 +17,7 @@ LIVE_WITHIN_S = 60.0
 
 
 class Health:
-    """What the driver says about its jobs; *clock_s* is a clock that never goes back, in seconds."""
+    """The states of a process's jobs, as its driver reports them; *clock_s* is a clock that never goes back, in seconds."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s

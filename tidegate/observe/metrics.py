@@ -159,7 +159,7 @@ class Metrics(Collector):
         self._queries.setdefault(name, _Query(visible(name))).lags = dict(lags)
 
     def set_sink(self, output: str, counts: Mapping[str, Mapping[str, int]], lags: Mapping[Partition, int]) -> None:
-        """Set what the stores of an output have got since the process began, by store, and how many records of each partition they lack."""
+        """Set the counts of each store of an output since the process began, and how many records of each partition the stores lack."""
         self._sinks[output] = _Sink(visible(output), counts, lags)
 
     def collect(self) -> Iterator[Metric]:

@@ -1,5 +1,5 @@
 """
-Reports a running job's recovery, and then its lag, to its log and to Redis; also what the job waits for.
+Reports a running job's recovery, and then its lag, to its log and to Redis; also the brokers, stores or executors that it waits for.
 
 Law: a job that waits for brokers, stores or executors says so: in its log once when the wait begins and once when it ends, and in Redis as
 long as it lasts.
@@ -26,7 +26,7 @@ class RecoveryWatch:
 
     Args:
         ask_ends: Returns the ends of given partitions; raises RefusedError if a topic was deleted or made again.
-        waits: By the name of what the job may wait for beside Kafka: returns a text while the job waits, else an empty one.
+        waits: For each thing beside Kafka that the job may wait for, by its name: returns a text while the job waits, else an empty one.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RecoveryWatch:
 
     @property
     def line(self) -> str:
-        """A few words: what the job waits for, or how far behind it is."""
+        """A short text that says what the job waits for, or how far behind it is."""
         return self.waits_for or (self.catch_up.status_line() if self._batches else f"no batch yet, {self.catch_up.behind:,} records wait")
 
     @property

@@ -2,7 +2,7 @@
 Watermark delay: how far a partition's watermark is behind the wall clock, divided into parts by cause.
 
 Law: the parts are not negative and add up to the delay, or to 0 if the watermark is ahead of the clock. They are computed in this order;
-each is as large as its cause allows, at most what the earlier parts have left of the delay:
+each is as large as its cause allows, but at most the rest of the delay after the earlier parts:
 
 - **sink**: the time in which the last batch waited for its destination to accept and acknowledge its output.
 - **pipeline**: the time in which the batch was read, judged and computed.

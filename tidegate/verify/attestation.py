@@ -1,8 +1,8 @@
 """
-Attestations: a signed statement of what a verification has found, small enough to be kept for years.
+Attestations: signed statements of the result of a verification, small enough to be kept for years.
 
 Law: the signature is Ed25519 over the bytes ``tidegate-attestation/1\\n`` and the statement as canonical JSON: UTF-8, members sorted by
-name, no white space, numbers whole. So whoever has the file, the public key and what was published can check both without Tidegate.
+name, no white space, numbers whole. So anyone with the file, the public key and the published results can check both without Tidegate.
 Format: docs/verify.md.
 """
 
@@ -60,8 +60,8 @@ def sign(statement: Mapping[str, Any], key_file: Path) -> str:
 
 def check_signature(text: str, where: str, public_key_file: Path | None = None) -> Attestation:
     """
-    Return what an attestation says if its signature holds, and is of the key in *public_key_file* (PEM) if one is given; RefusedError
-    (TG-VERIFY-SIGNATURE) if not.
+    Return an attestation after checking its signature and, if *public_key_file* (PEM) is given, that this key has signed it. Raises
+    RefusedError (TG-VERIFY-SIGNATURE).
     """
     try:
         fields = json.loads(text)

@@ -1,8 +1,8 @@
 """
 The tables of stores and the plain topic that an output writes beside its topic and files.
 
-Law: they are read before the ends of the topics, so they cannot be ahead of what is computed. They are compared only if all results are
-computed: rows of tables carry no numbers, so those of a part of the results could not be told from the others.
+Law: they are read before the ends of the topics, so they cannot be ahead of the computed results. They are compared only if all results are
+computed: rows of tables have no numbers, so nothing shows which rows belong to a part of the results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.verify.table_rows import TableCheck, make_store_check, refused_pos
 
 @dataclass
 class Destinations:
-    """The checks of each output, by the number of the output; *notes* say what is not compared."""
+    """The checks of each output, by the number of the output; *notes* name the destinations that are not compared."""
 
     checks: dict[int, list[TableCheck]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -22,7 +22,7 @@ from tidegate.kafka.records import Records
 # Called with a partition and the next records of it.
 OnRead = Callable[[int, Records], None]
 _PIECE_EVENTS = 100_000
-# Events between two settlements, and settlements between two saves. Nobody reads what is saved, but saving drops rows that are no longer
+# Events between two settlements, and settlements between two saves. Nobody reads the saved state, but saving drops rows that are no longer
 # needed.
 _SETTLE_EVENTS = 200_000
 _SETTLEMENTS_PER_SAVE = 16

@@ -64,7 +64,7 @@ class Standings:
         return self._client
 
     def read(self, partitions: Sequence[int]) -> Mapping[int, Standing]:
-        """Return the standings of partitions, without those of which nothing has been sent."""
+        """Return the standings of partitions; partitions of which nothing has been sent are missing."""
         client = self.connect()
         with translate_errors(self._settings.address):
             texts: Any = client.hmget(self.key, [str(partition) for partition in partitions])

@@ -34,7 +34,7 @@ class HttpStore:
         return self._receiver.name
 
     def check(self) -> None:
-        """Check the certificate files. A receiver cannot be asked what it would take."""
+        """Check the certificate files. A receiver cannot be asked which results it would accept."""
         self._receiver.connect()
 
     def prepare(self) -> None:

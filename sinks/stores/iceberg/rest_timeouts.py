@@ -1,8 +1,10 @@
 """
 Gives requests to REST catalogs a time limit.
 
-pyiceberg itself waits as long as the connection is open. So a server that goes silent would stop the job, which could not even say what it
-waits for. Law: a commit that is given up may have been made, so its progress is looked up, as after every lost answer.
+pyiceberg itself waits as long as the connection is open. So a server that goes silent would stop the job, and the job could not even report
+the wait.
+
+Law: a commit that is given up may have been made, so its progress is looked up, as after every lost answer.
 """
 
 from __future__ import annotations

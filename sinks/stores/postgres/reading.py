@@ -131,7 +131,7 @@ class PostgresReader:
         try:
             yield self._read_csv(piece, self._schema)
         except pa.ArrowException:
-            # A value that no result can have, such as the time 'infinity': its row stays text.
+            # Some row has a value that no result can have, such as the time 'infinity': that row stays text.
             texts = self._read_csv(piece, pa.schema([pa.field(name, pa.string()) for name in self._schema.names]))
             for row in range(len(texts)):
                 single = texts.slice(row, 1)

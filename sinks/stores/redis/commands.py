@@ -43,7 +43,7 @@ def progress_field(topic: str, partition: int) -> str:
 
 
 def parse_progress(text: str) -> Progress:
-    """Return the progress in the text of such a field."""
+    """Return the progress that a field of the hash has as *text*."""
     position, offset, stream_id = text.split(" ", 2)
     return Progress(stream_id, int(position), int(offset))
 

@@ -43,7 +43,7 @@ _OPEN_CALL = re.compile(r"\b(\w+)\s*\([^()]*$")
 # The name of an input or an output right before a position, and the rest of one with hyphens.
 _NAME_BEFORE = re.compile(r"\b(?:INTO|FROM|JOIN)\s+(\w+)$", re.IGNORECASE)
 _HYPHENED = re.compile(r"(?:-\w+)+")
-# What the parser passes over: texts, names in brackets or quotes, and comments.
+# Parts of a script without keywords: texts, names in brackets or quotes, and comments.
 _SKIPPED = re.compile(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
 # Examples of the clause in which the parser stopped, by its first word.
 _CLAUSES = {

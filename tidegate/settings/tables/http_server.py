@@ -1,4 +1,4 @@
-"""Where a server answers over HTTP and how it is met: what the stores that are reached so have in common."""
+"""The address of an HTTP server and the settings of connections to it, for all stores that are reached over HTTP."""
 
 from __future__ import annotations
 

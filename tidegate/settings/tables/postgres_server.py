@@ -1,4 +1,4 @@
-"""Where a PostgreSQL server answers and how it is met: what a store and the query of a reference table have in common."""
+"""The address of a PostgreSQL server and the settings of connections to it, for a store and for the query of a reference table."""
 
 from __future__ import annotations
 

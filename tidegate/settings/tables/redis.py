@@ -13,7 +13,7 @@ from tidegate.settings.tables.base import PASSWORD_TWICE, Conflict, PemFile, Sys
 
 
 class RedisConnection(Table):
-    """How a server is reached: what the tables of all that talk to Redis have."""
+    """The settings of a connection to Redis, which several tables have."""
 
     table: ClassVar[str] = "redis"
     """The table, as errors name it."""

@@ -1,1 +1,1 @@
-"""The tables of stores in [outputs.NAME], one module each: ``base`` has what all of them have."""
+"""The tables of stores in [outputs.NAME], one module each; ``base`` has the settings of all stores."""

@@ -1,4 +1,4 @@
-"""What the tables of all stores have: how results are written in batches, and what happens to those that a store does not take."""
+"""The settings of all stores: how results are written in batches, and what happens to results that a store does not take."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SchemaEvolution = Annotated[
 
 
 class LakeSettings(StoreSettings):
-    """What tables of files have in common."""
+    """The settings of stores that are tables of files."""
 
     partition_by: Annotated[tuple[str, ...], Kind("list of columns; default: none, or the table's own")] = Field(
         default=(), description="The columns whose values part the files of a table that is made into folders."

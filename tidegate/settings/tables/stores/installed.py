@@ -22,7 +22,7 @@ _FAIL = partial(SettingError, code="TG-EXTENSION")
 def find_store_table(kind: str) -> type[StoreSettings] | None:
     """
     Return the class of the table ``[outputs.NAME.KIND]`` of an installed package; None: no package offers it. Raises SettingError
-    (TG-EXTENSION): several do, or what is offered is unusable.
+    (TG-EXTENSION): several packages offer it, or the offered class is unusable.
     """
     offer = find_offers(STORES, _FAIL, only=kind.lower()).get(kind)
     if offer is None:
@@ -42,14 +42,14 @@ class _Offered:
 
 
 def find_offered(data: Mapping[str, Any], known: set[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the entries of the table of an output, those of installed packages' stores with their classes; *known* are its own settings."""
+    """Yield the entries of an output's table, those of installed stores with their classes; *known* are the output's own settings."""
     for key, value in data.items():
         table = None if key in known else find_store_table(key)
         yield key, value if table is None else _Offered(table, value)
 
 
 def validate_offered(value: object) -> BaseModel:
-    """Return what an entry that :func:`find_offered` knows amounts to; any other is an unknown setting."""
+    """Return the validated table of an entry that :func:`find_offered` has yielded with its class; any other is an unknown setting."""
     if isinstance(value, StoreSettings):
         return value
     if isinstance(value, _Offered):
