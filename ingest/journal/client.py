@@ -1,12 +1,12 @@
 """
 The planner's access to the journal.
 
-Law: what a call returns is in force and durable, so it may be planned; a fact that the journal did not confirm is not in force for this
-planner. A journal that does not answer never ends the job. Meanwhile:
+Law: a fact that a call returns is in force and durable, so it may be planned; a fact that the journal did not confirm is not in force for
+this planner. A journal that does not answer never ends the job. Meanwhile:
 
 - no estimate is made, and if ingest stamps arrivals nothing is planned;
-- otherwise only records are planned that nobody had judged or estimated before: all their facts are known. Spark's offset remembers that
-  they are judged, and the journal learns this first when it answers again;
+- otherwise only records are planned that no job had judged or estimated before: all their facts are known. Spark's offset remembers that
+  they are judged, and when the journal answers again it receives this first;
 - a replay of records that others may have judged waits. So does a partition for which an answer was lost: a fact may be in force that this
   planner never received.
 """
@@ -48,7 +48,7 @@ class JournalClient:
         self._trim_due_us = 0
 
     def begin_pass(self, positions: Positions, read_starts: ReadStarts) -> None:
-        """Begin a pass at *positions*, Spark's offset: let the journal catch up, and now and then forget facts of deleted records."""
+        """Begin a pass at *positions*, Spark's offset: let the journal catch up, and from time to time forget facts of deleted records."""
         self._known.move_to(positions)
         now_us = time.monotonic_ns() // 1000
         if self.is_available() and now_us >= self._trim_due_us:
@@ -63,7 +63,7 @@ class JournalClient:
         return self._connection.read_fingerprint(self._plan.settings.ordered_topic, self._plan.ordered_topic_id)
 
     def select_plannable(self, positions: Positions) -> dict[Partition, PlannedPosition]:
-        """Return those of *positions* that may be planned: all, or without the journal those whose facts are all known."""
+        """Return the *positions* that may be planned: all, or without the journal the partitions whose facts are all known."""
         if self.is_available():
             return dict(positions)
         if self._known.stamps_arrivals or self._plan.settings.journal_outage == "pause":
@@ -92,7 +92,7 @@ class JournalClient:
         return self._catch_up.pop_conflicts(partition)
 
     def journal_estimates(self, proposals: Sequence[Proposal]) -> dict[Partition, int]:
-        """Journal estimates; return those in force: none if the position is closed, or no answer came."""
+        """Journal estimates; return the estimates in force: none for a closed position, and none at all without an answer."""
         return self._propose(FactKind.ESTIMATE, self._known.key, proposals)
 
     def journal_imports(self, proposals: Sequence[Proposal]) -> dict[Partition, int]:
@@ -108,7 +108,7 @@ class JournalClient:
         return base_us
 
     def share_silences(self, silences: Mapping[Partition, Silence]) -> dict[Partition, Silence]:
-        """Journal since when partitions are silent; return the journal's entries, nothing without an answer."""
+        """Journal the silences of partitions; return the silences that the journal has then, nothing without an answer."""
         answers = self._connection.ask([RecordSilence(self._known.key(partition), silence) for partition, silence in silences.items()])
         return dict(zip(silences, answers or [], strict=False))
 
@@ -133,7 +133,7 @@ class JournalClient:
 
     def _propose(self, kind: FactKind, key: Callable[[Partition], JournalKey], proposals: Sequence[Proposal]) -> dict[Partition, int]:
         partitions = {partition for partition, _, _ in proposals}
-        # A server that was gone before the call has done nothing. One that fails during the call may have: the partitions stay uncertain.
+        # A server that was gone before the call has done nothing. If it fails during the call, it may have: the partitions stay uncertain.
         if not partitions or not self._connection.is_answering():
             return {}
         uncertain_before = set(self._known.uncertain)

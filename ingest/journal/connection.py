@@ -1,5 +1,5 @@
 """
-A planner's connection to the journal, lost and found again without ending the job.
+A planner's connection to the journal, which may fail and return without ending the job.
 Law: a journal that fails is asked again after a while. Each time it answers again it catches up before any other call.
 """
 
@@ -21,14 +21,14 @@ _RETRY_S = 1.0
 
 
 class JournalConnection:
-    """A connection opened on first use; *consequence* is what the job does without it, for the log."""
+    """A connection opened on first use; *consequence* says in the log how the job goes on without it."""
 
     def __init__(self, settings: RedisSettings, catch_up: CatchUp, consequence: str, log: FilteringBoundLogger) -> None:
         self._settings, self._catch_up, self._consequence, self._log = settings, catch_up, consequence, log
         self._journal: RedisJournal | None = None
         self._is_lost = False
         self._retry_s = 0.0
-        # Outlives each connection, so that facts lost between two of them are noticed.
+        # Kept from one connection to the next, so that facts lost between them are noticed.
         self._seen_writes: SeenWrites = {}
 
     def open(self) -> RedisJournal | None:
@@ -71,7 +71,7 @@ class JournalConnection:
             return None
 
     def is_answering(self) -> bool:
-        """Return whether the server answers right now: it is always asked."""
+        """Ask the server, and return whether it answers."""
         journal = self.open()
         if journal is None:
             return False

@@ -28,13 +28,17 @@ _log = get_logger("ingest.journal")
 
 @dataclass(frozen=True, slots=True)
 class TopicOrigin:
-    """How an ordered topic was begun."""
+    """
+    How an ordered topic was begun.
 
-    # The first offset of each input partition that it was begun from; empty: not known.
+    Args:
+        starts: The first offset of each input partition that it was begun from; empty: not known.
+        start: Its output start; None: not known.
+        fingerprint: The text that the journal keeps.
+    """
+
     starts: Mapping[Partition, int]
-    # Its output start; None: not known.
     start: Start | None
-    # The text that the journal keeps.
     fingerprint: str
 
 
@@ -83,7 +87,7 @@ def check_not_begun_anew(plan: IngestPlan, stored: str | None) -> None:
     Raise RefusedError (TG-TOPIC-SETTINGS, TG-START-BOUND) if *stored*, the fingerprint that the journal keeps now, shows that another job
     found the ordered topic empty after the job of *plan* had started, and began it otherwise.
     """
-    # Without starts it was written by a job that found events, after the journal had been lost.
+    # A fingerprint without starts was written by a job that found events in the topic, after the journal had been lost.
     if stored is None or stored == plan.fingerprint or not _origin(stored).starts:
         return
     topic = plan.settings.ordered_topic
@@ -103,9 +107,9 @@ def _origin(fingerprint: str) -> TopicOrigin:
 
 
 def compare_settings(ordered: str, known: Mapping[str, str], current: Mapping[str, str]) -> None:
-    """Raise RefusedError if *current* settings, or raw topics, are not those *known* of an ordered topic."""
+    """Raise RefusedError if the *current* settings or raw topics differ from the settings and topics *known* of an ordered topic."""
     check_same_topics(json.loads(known.get("topic_ids", "{}")), json.loads(current.get("topic_ids", "{}")), ordered, WAYS_OUT)
-    # A topic from before there was this limit has none in its fingerprint.
+    # The fingerprint of a topic may lack this limit, which is younger than fingerprints: then the limit of now counts as known.
     limit = {name: current[name] for name in ("key_bytes_max",) if name in current}
     changed = differences({**limit, **known}, current, MAY_GROW)
     if changed:

@@ -4,7 +4,7 @@ Python process beside the driver; only here do a clock, the brokers' ends and th
 
 Law: the planner's decisions are written into the offset, which Spark logs before the batch runs, so a repeated batch decides nothing again.
 An estimate changes the offset and thereby starts a batch without data: batches run exactly when time advances. A broker or journal that
-does not answer never ends the job; without the journal only what :mod:`ingest.journal.client` allows is planned.
+does not answer never ends the job; without the journal only the ranges that :mod:`ingest.journal.client` allows are planned.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Planner(RangePlanner):
             return start
         while True:
             end = self._try_to_advance(offset)
-            # If nothing is planned Spark asks again; but a run to the present end would take that for the end.
+            # If nothing is planned, Spark asks again; but in a run to the present end Spark would take that for the end and stop.
             if end != offset or not self._plan.until_end:
                 return end.to_json()
             time.sleep(_RETRY_S)
@@ -142,7 +142,7 @@ class Planner(RangePlanner):
         ]
 
     def _pass_skips(self, partition: Partition, until: int, ends: Mapping[Partition, int]) -> int:
-        """Return where a range that was to end at *until* ends: what is skipped costs nothing."""
+        """Return the end of a range that is planned to *until*: it also takes the skipped records that follow, since they cost nothing."""
         return min(first_read(until, self._plan.skipped_spans(partition)), ends[partition])
 
     def _comparison(self, partition: Partition, start: int, end: int) -> dict[str, int]:
@@ -162,7 +162,7 @@ class Planner(RangePlanner):
         return offset
 
     def _check_new_topics(self) -> None:
-        """Refuse to wait for a topic that was made while the job runs and is gone: the driver watches only the initial ones."""
+        """Raise RefusedError if a topic that joined while the job runs is replaced or gone: the driver watches only the first topics."""
         try:
             self._joins.check_topics(boottime_us())
         except RefusedError:
@@ -187,7 +187,7 @@ class Planner(RangePlanner):
         is_final = ends_here and all(partition in reached and reached[partition].next_offset >= end for partition, end in ends.items())
         if not planned and ends_here:
             return replace(offset, is_final=is_final)
-        # Also if other partitions have records: these must not wait for a silent one.
+        # Silent partitions advance also while others have records, since the records must not wait for a silent partition.
         raised = self._estimates.raise_silent(positions, asked_us) if self._frozen_ends is None else {}
         return replace(offset.advance(self._imports.raise_read({**positions, **raised, **planned})), is_final=is_final)
 

@@ -1,9 +1,9 @@
 """
-What earlier attempts have left in the ordered topic, compared with what a walk writes now.
+Comparison of the events that a walk writes with those that earlier attempts have left in the ordered topic.
 
-Law: once a record is skipped, a walk writes only if every event that an earlier attempt wrote is the same. An attempt that had not yet
-heard of the skip may have judged the record and died before its CTIs: its events, if they differ, are numbered like ours. Readers may have
-accepted them, so the skip comes too late.
+Law: once a record is skipped, a walk writes only if every event that an earlier attempt wrote is the same. An attempt before the skip may
+have judged the record and died before it wrote its CTIs. Its events have the same numbers as the events written now. If they differ,
+readers may have accepted them already, so the skip comes too late.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EarlierAttempt:
         self._planned, self._headers_by_output = planned, headers_by_output
 
     def check_events(self, released: Released) -> None:
-        """Raise RefusedError (TG-SKIP-PASSED) if an event about to be written differs from the one of its number that is there."""
+        """Raise RefusedError (TG-SKIP-PASSED) if an event about to be written differs from the written event with its number."""
         for output, seq, header in zip(
             released.output_partition.tolist(), released.seq.tolist(), event_headers(released).to_pylist(), strict=True
         ):
@@ -54,8 +54,8 @@ class EarlierAttempt:
 
     def check_end(self, next_seqs: Ints) -> None:
         """
-        Raise RefusedError (TG-SKIP-PASSED) if the range is the last that earlier attempts may have walked, and more events are there than
-        were written by now; *next_seqs*: the next number of each output partition.
+        Raise RefusedError (TG-SKIP-PASSED) if the range is the last that earlier attempts may have walked, and they wrote more events than
+        this walk. *next_seqs* has the next number of each output partition.
         """
         if self._planned.end < self._planned.compare_until:
             return
@@ -64,7 +64,7 @@ class EarlierAttempt:
                 raise self._refusal(output, max(headers))
 
     def _refusal(self, output: int, seq: int) -> RefusedError:
-        # Which of several skips differs from what held then is not written anywhere.
+        # Nothing records which skips held at the earlier attempt, so all of them are named.
         states = ", ".join(f"{skip.place} ({'undone' if skip.is_undone else 'in force'})" for skip in self._skips)
         skip = next((skip for skip in self._skips if not skip.is_undone), self._skips[0])
         change = f'--until {skip.end} --why "as before"' if skip.is_undone else "--undo"
@@ -79,7 +79,7 @@ class EarlierAttempt:
 
 
 def read_earlier_attempt(plan: IngestPlan, planned: IngestRange) -> EarlierAttempt:
-    """Return the events of the partition that stand behind a CTI of a range before *planned*, and some before it."""
+    """Return the events of the partition after the last CTI of a range before *planned*, and some earlier ones."""
     topic = plan.settings.ordered_topic
     outputs = [(topic, output) for output in plan.outputs_of(planned.number)]
     admin = Admin(plan.kafka, _ANSWER_S)

@@ -1,6 +1,6 @@
 """
-Skips at a start: which take effect, and which records that Kafka has lost become gaps.
-Law: what has taken effect is in the journal and in the checkpoint's folder before any range is planned under it.
+Skips at a start: the requests that take effect, and the gaps in place of records that Kafka has lost.
+Law: a skip that takes effect is in the journal and in the checkpoint's folder before any range is planned with it.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def apply_skips(plan: IngestPlan, survey: Survey, gaps: tuple[Skip, ...], admin:
 def _offsets_to_compare(
     plan: IngestPlan, skips: tuple[Skip, ...], judged: Mapping[Partition, int], planned: Offset | None, journal: RedisJournal
 ) -> dict[Partition, tuple[int, int]]:
-    """Return the offsets in which earlier attempts may have written what the skips ahead would change."""
+    """Return the offsets, by partition, whose events earlier attempts may have written and the skips ahead would change."""
     compared = {}
     for partition in {skip.input_partition for skip in skips}:
         ahead = [skip.start for skip in skips if skip.input_partition == partition and skip.start >= judged.get(partition, 0)]
-        # Whatever any job has judged is closed.
-        tried = journal.first_open(plan.journal_key(partition))
+        # The journal closes a position before any job judges it.
+        tried_until = journal.first_open(plan.journal_key(partition))
         if planned is not None and partition in planned.partitions:
-            tried = max(tried, planned.partitions[partition].next_offset)
-        if ahead and min(ahead) < tried:
-            compared[partition] = min(ahead), tried
+            tried_until = max(tried_until, planned.partitions[partition].next_offset)
+        if ahead and min(ahead) < tried_until:
+            compared[partition] = min(ahead), tried_until
     return compared
