@@ -268,14 +268,15 @@ class TemporalJoin(Operator):
 
     def _slice(self, left: _Side, right: _Side | None, matches: Sequence[Matches], count: int) -> Iterator[pa.Table]:
         """Yield the results of a stretch of time with *count* pairs, of which there are not too many to sort at once."""
-        parts, excess = [], None
-        if right is not None and count > self.pairs_max:
-            pairs, excess = self._limit(
-                left, self._sort_pairs(left, right, [self._add_times(left, right, pairs) for pairs in _pairs_of(matches)])
-            )
-            parts = [self._filter_pairs(left, right, pairs)]
-        elif right is not None:
-            parts = [self._filter_pairs(left, right, self._add_times(left, right, pairs)) for pairs in _pairs_of(matches)]
+        parts: list[_TimedPairs] = []
+        excess = None
+        if right is not None:
+            unfiltered = (self._add_times(left, right, pairs) for matched in matches for pairs in matched.pairs())
+            if count > self.pairs_max:
+                admitted, excess = self._limit(left, self._sort_pairs(left, right, [*unfiltered]))
+                parts = [self._filter_pairs(left, right, admitted)]
+            else:
+                parts = [self._filter_pairs(left, right, pairs) for pairs in unfiltered]
         if self.node.outer:
             parts.append(self._unmatched_rows(left, right))
         if any(len(part.left) for part in parts):
@@ -381,10 +382,6 @@ class TemporalJoin(Operator):
         parts = (self._filter_pairs(left, right, self._add_times(left, right, pairs)) for pairs in matches.pairs())
         lefts = [np.unique(part.left) for part in parts]
         return np.unique(np.concatenate(lefts)) if lefts else np.empty(0, dtype=np.int64)
-
-
-def _pairs_of(matches: Sequence[Matches]) -> Iterator[Pairs]:
-    return (pairs for matched in matches for pairs in matched.pairs())
 
 
 def _excess_of_instant(key: Ints, count: Ints, instant_us: int, pairs_max: int) -> Excess:
