@@ -147,7 +147,7 @@ def _read(settings: ReferenceSettings, path: ReferenceFile) -> _Read:
             return _read_json(path)
         if kind == "csv":
             return _read_csv(path, settings)
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, pa.ArrowException) as error:
         reason, fix = f"the reference data cannot be read: {error}", "give the path of a file that is there and whole"
         raise RefusedError(reason, code="TG-REFERENCE-FILE", where=str(path), fix=fix) from None
     reason, fix = f"the ending of {path.name} stands for no format", f"set references.{settings.name}.format"
@@ -203,7 +203,7 @@ def _read_json(path: ReferenceFile) -> _Read:
             continue
         try:
             is_object = isinstance(json.loads(record), dict)
-        except ValueError:
+        except (ValueError, RecursionError):
             is_object = False
         if not is_object:
             raise _bad_record(f"this {'element' if is_array else 'line'} is no JSON object", f"{path}:{number}")
@@ -290,10 +290,11 @@ def _json_value(value: Any, kind: pa.DataType) -> Any:
 
 
 def _check_types(schema: InputSchema, declared: Iterable[str], read: _Read) -> None:
-    names = InputNames(Source(""), schema)
+    names = InputNames(Source("", f"references.{schema.name}.fields"), schema)
     exprs: list[Expr] = [names.field(tuple(name.split("."))) for name in declared]
     leaves = list(dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves() if isinstance(leaf, Field)))
-    extracted = reader_of(JSON).extract(read.texts.cast(pa.binary()), leaves)
+    # Without a declared type any field is read: a record that is not JSON is bad whichever field is asked for.
+    extracted = reader_of(JSON).extract(read.texts.cast(pa.binary()), leaves or [Field(("any",))])
     columns: dict[Expr, Variant] = {leaf: extracted.columns[leaf] for leaf in leaves}
     _, failures = evaluate(exprs, columns, len(read.texts))
     failures_found = [(int(failure.rows.min()), failure.reason) for failure in failures if len(failure.rows)]

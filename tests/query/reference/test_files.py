@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ordering.errors import RefusedError, SettingError
+from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.ticks import NEVER, parse_tick
 from query.reference.files import load_reference, load_references, versions_of
 from query.reference.tables import ReferenceTable
@@ -160,12 +160,16 @@ def test_versions_may_be_listed(tmp_path: Path) -> None:
         ("r.json", '[{"a":1}\n{"a":2}]', {}, "TG-REFERENCE-RECORD: this is no JSON array: Expecting ',' delimiter\n  where: r.json:2"),
         ("r.json", '[{"a":1}]\n[{"a":2}]', {}, "TG-REFERENCE-RECORD: this is no JSON array: Extra data\n  where: r.json:2"),
         ("r.ndjson", "\n{\n", {}, "TG-REFERENCE-RECORD: this line is no JSON object\n  where: r.ndjson:2"),
+        # Events with such a text are dead letters; a record with it would silently be no record.
+        ("r.ndjson", '{"a":1}\n{"b":"\\ud800"}\n', {}, "TG-REFERENCE-RECORD: payload is not JSON\n  where: r.ndjson:2"),
         (
             "r.csv",
             "amount\n1\n",
             {"fields": {"amuont": "bigint"}},
             "TG-REFERENCE-FIELD: r has no column amuont\n  where: references.r.fields.amuont",
         ),
+        ("r.ndjson", '{"a":' + "[" * 5000 + "]" * 5000 + "}", {}, "TG-REFERENCE-RECORD: this line is no JSON object\n  where: r.ndjson:1"),
+        ("r.json", "[" * 5000 + "]" * 5000, {}, "TG-REFERENCE-FILE: the reference data cannot be read: maximum recursion depth"),
         ("r.csv", b"a\n\xff\n", {}, "TG-REFERENCE-FILE: the reference data cannot be read: 'utf-8' codec"),
         ("r.parquet", "no parquet", {}, "TG-REFERENCE-FILE: the reference data cannot be read: Could not open Parquet"),
         ("r.xml", "<a/>", {}, "TG-REFERENCE-FILE: the ending of r.xml stands for no format\n  where: r.xml"),
@@ -179,6 +183,12 @@ def test_what_cannot_be_read_is_refused_with_its_place(
     with pytest.raises(RefusedError) as caught:
         loaded(Path(name), text, **given)
     assert str(caught.value).startswith(message)
+
+
+def test_a_declared_field_without_a_name_is_refused_with_its_setting(tmp_path: Path) -> None:
+    """The message names the table of the settings, as the script is not at fault."""
+    with pytest.raises(QueryError, match=r"cannot be named \* or nothing\n  where: references\.r\.fields\n"):
+        loaded(tmp_path / "r.ndjson", "{}\n", fields={"a..b": "bigint"})
 
 
 def test_missing_files_are_refused(tmp_path: Path) -> None:
