@@ -10,6 +10,7 @@ whichever module logs them.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
     handler = logging.StreamHandler(out)
     final = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_final_processors(console, out)]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_shared_processors(), processors=final))
+    handler.addFilter(_is_wanted)
     handler.writes_json = not console  # type: ignore[attr-defined]
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -49,6 +51,11 @@ def configure(form: str, level: str = "info", stream: TextIO | None = None) -> N
         # A later configure must reach loggers made at import.
         cache_logger_on_first_use=False,
     )
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Return whether an event is none of py4j's that bypass its own logger: each stopped job would log the traceback of its last call."""
+    return record.name != "root" or f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
 def writes_json() -> bool:
