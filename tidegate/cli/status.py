@@ -34,7 +34,7 @@ _COLOUR_BY_STATE = {"starting": "cyan", "replaying": "yellow", "live": "green", 
 
 # What moves the watermark of a partition next, by the cause that its job reports.
 _CAUSES = {
-    "event": "follows its events: only a newer one moves it",
+    "event": "follows its events: a newer one moves it, or silence that is longer than `late`",
     "late floor": "follows arrivals: the next record, or an estimate after silence, moves it",
     "estimate": "follows elapsed time, since the partition is silent",
     "source CTI": "follows the CTIs of its producer",

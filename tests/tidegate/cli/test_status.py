@@ -149,7 +149,10 @@ def test_held_events_are_told_with_what_the_watermark_waits_for() -> None:
     reports = {("a", 0): {"c": 10**15, "held": 1_000, "cause": "event"}, ("a", 1): {"c": 10**15 + 1, "held": 331, "cause": "estimate"}}
     job = {"state": "live", "at_ms": 0}
     shown = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, reports), 1)
-    assert shown.waiting == "1,331 events held; the watermark of a-0 follows its events: only a newer one moves it"
+    assert (
+        shown.waiting
+        == "1,331 events held; the watermark of a-0 follows its events: a newer one moves it, or silence that is longer than `late`"
+    )
     assert (shown.as_dict()["held"], shown.as_dict()["slowest"]) == (1_331, {"partition": "a-0", "cause": "event"})
     gone = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, reports), 10**6)
     assert (gone.state, gone.waiting) == ("gone", "")

@@ -72,7 +72,7 @@ def test_console_is_one_readable_line() -> None:
 def test_the_last_call_of_a_stopped_job_leaves_no_traceback() -> None:
     """py4j logs it past its own logger; what others log there stays."""
     out = logs_to("json")
-    for path in ("/site-packages/py4j/java_gateway.py", "/home/me/query.py"):
+    for path in ("/site-packages/py4j/java_gateway.py", "/srv/query.py"):
         logging.getLogger().handle(logging.LogRecord("root", logging.INFO, path, 1, "Exception while sending command.", (), None))
     assert len(lines(out)) == 1
 
