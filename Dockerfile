@@ -13,9 +13,11 @@ WORKDIR /src
 COPY requirements.lock pyproject.toml ./
 RUN awk '/^uv==/ {found = 1} found {print} found && !/\\$/ {exit}' requirements.lock > uv.lock \
     && /opt/uv/bin/pip install --no-cache-dir --quiet --require-hashes -r uv.lock
+# What stores need, by pyproject.toml's names: --build-arg EXTRAS="postgres delta".
+ARG EXTRAS=""
 # The lock's versions and hashes bind, but its developer tools stay out: they are constraints, not wishes.
 RUN /opt/uv/bin/uv pip install --quiet --constraint requirements.lock \
-    --config-settings-package 'pyspark:--build-option=--compression=stored' -r pyproject.toml
+    --config-settings-package 'pyspark:--build-option=--compression=stored' -r pyproject.toml ${EXTRAS:+$(printf -- '--extra %s ' $EXTRAS)}
 # The native part of the Kafka path (hatch_build.py): without a compiler everything works, but slower.
 RUN command -v cc >/dev/null || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
 COPY README.md LICENSE hatch_build.py ./
