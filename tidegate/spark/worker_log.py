@@ -32,8 +32,9 @@ class WorkerLog:
             self._position += len(line)
             if line.startswith(b'{"'):
                 self._log_event(line)
-        if self._position > WORKER_LOG_BYTES_MAX:
-            # The file would grow for ever by a few lines a batch. All writers append, so it may be truncated under them.
+        # The file would grow for ever by a few lines a batch. All writers append, so it may be truncated under them; but not while it has
+        # lines that are not read yet.
+        if self._position > WORKER_LOG_BYTES_MAX and self._file.stat().st_size == self._position:
             os.truncate(self._file, 0)
             self._position = 0
 

@@ -57,3 +57,23 @@ def test_a_log_that_grows_for_ever_is_cut_and_still_heard(tmp_path: Path) -> Non
         assert (tmp_path / WORKER_LOG).stat().st_size == 0
         file.write(LINES)
         assert len(heard(log)) == 2
+
+
+@pytest.mark.parametrize("written", [0, 30])
+def test_a_line_that_a_worker_writes_while_the_log_is_cut_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """The line comes after the driver has read the file, or half of it before: the file is not cut until all of it is logged."""
+    log, line = WorkerLog(tmp_path), LINES.splitlines(keepends=True)[-1]
+    with (tmp_path / WORKER_LOG).open("ab", buffering=0) as file:
+        file.write(b"chatter of Spark\n" * (WORKER_LOG_BYTES_MAX // 17 + 1) + LINES[: LINES.index(b"\n") + 1] + line[:written])
+        log_event = log._log_event
+
+        def log_while_written(event: bytes) -> None:
+            log_event(event)
+            file.write(line[written:])
+            monkeypatch.undo()
+
+        monkeypatch.setattr(log, "_log_event", log_while_written)
+        assert [event["event"] for _ in range(2) for event in heard(log)] == ["nothing planned", "the journal answers again"]
+    assert (tmp_path / WORKER_LOG).stat().st_size == 0
