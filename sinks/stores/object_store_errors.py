@@ -50,8 +50,8 @@ def message_of(error: BaseException) -> str:
     return scrub(" ".join(_COLOURS.sub("", str(error)).split()))
 
 
-def translated(error: Exception, store: str, where: str, *, is_users: bool = False) -> StoreError | UnreachableError:
-    """Return the error of ours for one of the client of *store*; *is_users*: only the user can mend it."""
+def translated(error: Exception, store: str, where: str, *, is_users: bool) -> StoreError | UnreachableError:
+    """Return Tidegate's error for an *error* of the client of *store*; *is_users*: only the user can mend it."""
     message = message_of(error) or type(error).__name__
     return store_error(store, message, where, is_users=is_users or any(part in message.lower() for part in _USER_WORDS))
 

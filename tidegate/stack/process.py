@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,17 +50,15 @@ class ServerProcess:
         process = self.process()
         if process is None:
             return
-        try:
-            if grace_s > 0:
-                process.terminate()
-                process.wait(grace_s)
-        except psutil.TimeoutExpired:
-            pass
-        except psutil.NoSuchProcess:
-            return
-        if self.process() is not None:
-            process.kill()
-            process.wait()
+        # It may end by itself at any moment.
+        with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.TimeoutExpired):
+                if grace_s > 0:
+                    process.terminate()
+                    process.wait(grace_s)
+            if self.process() is not None:
+                process.kill()
+                process.wait()
 
 
 def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerProcess:

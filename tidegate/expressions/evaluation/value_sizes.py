@@ -178,7 +178,7 @@ def _texts(column: Variant) -> list[str | None]:
     return texts
 
 
-def split_by_size(sizes: npt.NDArray[np.float64], bytes_max: int = AT_ONCE_BYTES) -> list[Ints]:
-    """Return the numbers of the rows in parts of about *bytes_max* together."""
-    cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // bytes_max)) + 1
+def split_by_size(sizes: npt.NDArray[np.float64]) -> list[Ints]:
+    """Return the numbers of the rows in parts of about ``AT_ONCE_BYTES`` together."""
+    cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // AT_ONCE_BYTES)) + 1
     return np.split(np.arange(len(sizes), dtype=np.int64), cuts)
