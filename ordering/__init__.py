@@ -4,6 +4,10 @@ The model: how disordered events become one order. Pure: no Spark, no Kafka, no 
 Law: the result of a batch depends on the log up to its end, the policies and the journaled estimates, not on how the log was cut into
 batches. ``docs/tutorial.md`` explains the terms, ``docs/library.md`` the use from Python.
 
+``model`` judges, holds and releases events; start reading at :mod:`ordering.model.step`. ``protocol`` is the ordered topic: its bytes, and
+the rule by which it is read. ``proof`` explains the fate of single events, ``conformance`` questions other implementations, and ``columns``
+has what both jobs do with whole columns.
+
 >>> from ordering import MINUTE_US, Policies, log_of, transcript
 >>> policies = Policies(early_us=5 * MINUTE_US, late_us=5 * MINUTE_US, reorder_us=2 * MINUTE_US)
 >>> print(transcript(log_of([("12:07", "12:07", "a"), ("12:17", "12:11", "a"), ("12:12", "12:13", "b")]), policies))

@@ -1,4 +1,5 @@
-"""Joins: of two streams over time, and with reference data.
+"""
+Joins: of two streams over time, and with reference data.
 
 The engine imports the two operators; it imports ``operators.rows``.
 """
