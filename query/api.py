@@ -103,7 +103,7 @@ def literal(value: str | float | bool | None) -> Value:
         return Value("NULL")
     if isinstance(value, bool):
         return Value("CAST(1 AS bit)" if value else "CAST(0 AS bit)")
-    return Value("'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value))
+    return Value("'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value))
 
 
 def column(*path: str) -> Value:

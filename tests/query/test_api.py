@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -72,6 +73,11 @@ def test_conditions_are_not_joined_by_pythons_words() -> None:
     """``and`` would silently drop one of them."""
     with pytest.raises(TypeError, match="join conditions by & and"):
         _ = column("a") > 1 and column("b") > 1
+
+
+def test_a_number_of_numpy_is_a_constant() -> None:
+    """Its repr is the call of a function that the language has not."""
+    assert [literal(value).sql for value in (np.float64(1e-7), np.float64(1.5))] == ["1e-07", "1.5"]
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
