@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
     from ingest.journal.redis_journal import RedisJournal
     from ingest.skips import Skip
+    from ordering.proof.explain import Explanation
     from ordering.protocol.facts import Fact
     from tidegate.kafka.admin import Admin
 
@@ -31,7 +32,6 @@ def explain(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show what each policy did with records, the watermark they met, and the record that had set it."""
-    from ingest.explain import ExplainingWalk
     from ingest.journal.skip_book import SkipBook
     from tidegate.cli.journal import open_services, plan_for_journal
     from tidegate.payloads.formats import PayloadFormat
@@ -47,34 +47,47 @@ def explain(
     plan = replace(plan, payloads=PayloadFormat.of(settings.input(name), settings.schema_registry), skips=skips)
     missing = False
     for partition, offsets in parse_places(places, plan.partitions).items():
-        offsets = _print_skipped(skips, partition, offsets, format)
-        if not offsets:
-            continue
-        start, end = _read_bounds(admin, partition, offsets)
-        walk = ExplainingWalk(plan, partition, _read_facts(plan, journal, partition), frozenset(offsets))
-        walked = 0
-        with live_line(standard_error(), f"{partition[0]}-{partition[1]}", end - start) as show:
-            # Bound as a default, so that it stays the line of this partition.
-            def on_records(count: int, show=show) -> None:  # type: ignore[no-untyped-def]
-                nonlocal walked
-                walked += count
-                show(f"{walked:,} records", walked)
-
-            explanations = {explanation.offset: explanation for explanation in walk.explanations(start, end, on_records)}
-        for offset in offsets:
-            unusable = walk.unusable_offsets.get(offset)
-            missing |= unusable is None and offset not in explanations
-            if format is Format.JSON:
-                place = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": unusable}
-                print_json({**(explanations[offset].as_dict() if offset in explanations else {"verdict": None}), **place})
-            elif unusable is not None:
-                print_lines([f"The record at {partition[0]}-{partition[1]}@{offset} went to the dead-letter topic: {unusable}."])
-            elif offset in explanations:
-                print_lines(str(explanations[offset]).split("\n"))
-            else:
-                print_lines([f"There is no record at {partition[0]}-{partition[1]}@{offset}."])
+        explained = _print_skipped(skips, partition, offsets, format)
+        if explained:
+            explanations, unusable = _explain_records(plan, admin, journal, partition, explained)
+            for offset in explained:
+                missing |= offset not in explanations and offset not in unusable
+                _print_record(partition, offset, explanations.get(offset), unusable.get(offset), format)
     if missing:
         raise typer.Exit(1)
+
+
+def _explain_records(
+    plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, offsets: list[int]
+) -> tuple[dict[int, Explanation], dict[int, str]]:
+    """Return, by offset, the explanations of the records at *offsets*, and why others of them are no events; show the progress."""
+    from ingest.explain import ExplainingWalk
+
+    start, end = _read_bounds(admin, partition, offsets)
+    walk = ExplainingWalk(plan, partition, _read_facts(plan, journal, partition), frozenset(offsets))
+    walked = 0
+    with live_line(standard_error(), f"{partition[0]}-{partition[1]}", end - start) as show:
+
+        def on_records(count: int) -> None:
+            nonlocal walked
+            walked += count
+            show(f"{walked:,} records", walked)
+
+        explanations = {explanation.offset: explanation for explanation in walk.explanations(start, end, on_records)}
+    return explanations, walk.unusable_offsets
+
+
+def _print_record(partition: Partition, offset: int, explanation: Explanation | None, unusable: str | None, format: Format) -> None:
+    place = f"{partition[0]}-{partition[1]}@{offset}"
+    if format is Format.JSON:
+        fields = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": unusable}
+        print_json({**(explanation.as_dict() if explanation is not None else {"verdict": None}), **fields})
+    elif unusable is not None:
+        print_lines([f"The record at {place} went to the dead-letter topic: {unusable}."])
+    elif explanation is not None:
+        print_lines(str(explanation).split("\n"))
+    else:
+        print_lines([f"There is no record at {place}."])
 
 
 def _print_skipped(skips: tuple[Skip, ...], partition: Partition, offsets: list[int], format: Format) -> list[int]:

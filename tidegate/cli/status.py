@@ -147,29 +147,34 @@ def status(
         stack_fields = stack.as_dict() if stack is not None else {}
         print_text(json.dumps({**stack_fields, "jobs": [job.as_dict() for job in jobs]}) + "\n")
     else:
-        terminal = standard_output()
         if stack is not None and (has_server or not jobs):
             print_services(stack)
         if jobs:
-            terminal.table(jobs_table(jobs, time.time_ns() // 1_000_000))
+            standard_output().table(jobs_table(jobs, time.time_ns() // 1_000_000))
         for job in jobs:
-            if job.waiting:
-                terminal.line(f"{job.name}: {job.waiting}")
-            if job.too_large:
-                terminal.line(Styled(job.name, "yellow"), f": {job.too_large:,} results are dead letters: too large for their topic")
-            if job.state == "waiting":
-                terminal.line(Styled(job.name, "red"), f": {job.published['waits_for']}")
-            if "failure" in job.published and job.state == "failed":
-                failure = job.published["failure"]
-                terminal.line(Styled(job.name, "red"), f": {failure['code']}: {failure['what']}")
-            if breaks := job.published.get("breaks"):
-                terminal.line(Styled(job.name, "yellow"), f": {breaks['in_words']}: {breaks['fix']}")
-            if "jump" in job.published:
-                terminal.line(Styled(job.name, "yellow"), f": {_jump_in_words(job.published['jump'])}")
+            _print_notes(job)
     # Servers elsewhere are checked by their jobs. Servers of this folder count if one runs, or if there is no job to ask for.
     silent = stack is not None and not stack.healthy and (has_server or not asks_redis)
     if silent or not all(job.state in (RUNNING if names else _HEALTHY_STATES) for job in jobs):
         raise typer.Exit(1)
+
+
+def _print_notes(job: JobStatus) -> None:
+    """Print the facts about a job that its line in the table does not have: a line for each."""
+    terminal = standard_output()
+    if job.waiting:
+        terminal.line(f"{job.name}: {job.waiting}")
+    if job.too_large:
+        terminal.line(Styled(job.name, "yellow"), f": {job.too_large:,} results are dead letters: too large for their topic")
+    if job.state == "waiting":
+        terminal.line(Styled(job.name, "red"), f": {job.published['waits_for']}")
+    if "failure" in job.published and job.state == "failed":
+        failure = job.published["failure"]
+        terminal.line(Styled(job.name, "red"), f": {failure['code']}: {failure['what']}")
+    if breaks := job.published.get("breaks"):
+        terminal.line(Styled(job.name, "yellow"), f": {breaks['in_words']}: {breaks['fix']}")
+    if "jump" in job.published:
+        terminal.line(Styled(job.name, "yellow"), f": {_jump_in_words(job.published['jump'])}")
 
 
 def _jump_in_words(jump: Mapping[str, Any]) -> str:

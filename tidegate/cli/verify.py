@@ -62,9 +62,7 @@ def verify(
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.cli.journal import open_services
     from tidegate.settings.load import load_assigned
-    from tidegate.verify.attestation import read_private_key, sign
-    from tidegate.verify.because import explain_stages
-    from tidegate.verify.report import as_dict, as_lines, make_statement
+    from tidegate.verify.attestation import read_private_key
     from tidegate.verify.stages import Request, find_target
 
     if check is not None:
@@ -83,12 +81,20 @@ def verify(
     scripts = add_configured_scripts(settings, read_scripts(settings, queries or []), name)
     admin, journal = open_services(settings)
     request = Request(settings, admin, journal, scripts, since_us, until_us, requested)
-    if sample is not None:
-        seed = time.time_ns() % 1_000_000 if seed is None else seed
-        _verify_sample(request, name, sample, seed, format, is_input=is_input)
-        return
+    if sample is None:
+        _verify_whole(request, name, sign_with, attestation or Path(f"{name}.attestation.json"), format, is_input=is_input)
+    else:
+        _verify_sample(request, name, sample, time.time_ns() % 1_000_000 if seed is None else seed, format, is_input=is_input)
+
+
+def _verify_whole(request: Request, name: str, sign_with: Path | None, attestation: Path, format: Format, *, is_input: bool) -> None:
+    """Verify all requested results; exit with 1 if they differ, else write the attestation if a key is given to sign it with."""
+    from tidegate.verify.attestation import sign
+    from tidegate.verify.because import explain_stages
+    from tidegate.verify.report import as_dict, as_lines, make_statement
+
     stages = _verify_with_progress(request, name, is_input=is_input)
-    explanations = explain_stages(stages, admin)
+    explanations = explain_stages(stages, request.admin)
     verification = as_dict(name, stages, explanations)
     if format is Format.JSON:
         print_json(verification)
@@ -97,12 +103,10 @@ def verify(
     if not verification["equal"]:
         raise typer.Exit(1)
     if sign_with is not None:
-        file = attestation or Path(f"{name}.attestation.json")
-        file.write_text(
-            sign(make_statement(verification, stages[-1].since_us, until_us, time.time_ns() // 1_000), sign_with), encoding="utf-8"
-        )
+        statement = make_statement(verification, stages[-1].since_us, request.until_us, time.time_ns() // 1_000)
+        attestation.write_text(sign(statement, sign_with), encoding="utf-8")
         if format is Format.TEXT:
-            print_lines([f"attested: {file}"])
+            print_lines([f"attested: {attestation}"])
 
 
 def _verify_sample(request: Request, name: str, count: int, seed: int, format: Format, *, is_input: bool) -> None:

@@ -95,18 +95,7 @@ class RunSetup:
             what, fix = f"{', '.join(sorted(shared_names))} is both an input and reference data", "name it once"
             raise SettingError(what, code="TG-SETTING-CONFLICT", where="--reference", fix=fix)
         settings = _load_config(config)
-        configured_inputs = _by_name(settings.inputs if settings else {})
-        default = TimeRules(flags.override(Policies()))
-        schemas, rules = [], {}
-        for file in files:
-            table = configured_inputs.get(file.name.lower())
-            if table is None:
-                schemas.append(InputSchema(file.name, is_free=True))
-                rules[file.name] = default
-            else:
-                schemas.append(replace(table.schema_of_events(file.name), headers=None))
-                policies, limit = flags.override(table.policies()), table.key_bytes_max or KEY_BYTES_MAX
-                rules[file.name] = TimeRules(policies, table.timestamp_format, table.event_shape, table.end, limit)
+        schemas, rules = _schemas_and_rules(files, flags, settings)
         known_tables = _by_name(settings.references if settings else {})
         tables = _load_tables(references, known_tables)
         given = {file.name.lower() for file in [*files, *references]}
@@ -120,6 +109,26 @@ class RunSetup:
         if settings:
             longest_us, pairs_max = settings.query.window_max_us, settings.query.join_pairs_max
         return cls(ScriptSettings(schemas, longest_us), rules, files, tables, pairs_max)
+
+
+def _schemas_and_rules(
+    files: Sequence[LocalFile], flags: PolicyFlags, settings: Settings | None
+) -> tuple[list[InputSchema], dict[str, TimeRules]]:
+    """Return the schema of each file's input, and its time rules by its name: as configured, where the configuration has the input."""
+    configured_inputs = _by_name(settings.inputs if settings else {})
+    default = TimeRules(flags.override(Policies()))
+    schemas, rules = [], {}
+    for file in files:
+        table = configured_inputs.get(file.name.lower())
+        if table is None:
+            schemas.append(InputSchema(file.name, is_free=True))
+            rules[file.name] = default
+        else:
+            # A file has no headers: its payloads' record User stands for them.
+            schemas.append(replace(table.schema_of_events(file.name), headers=None))
+            policies, limit = flags.override(table.policies()), table.key_bytes_max or KEY_BYTES_MAX
+            rules[file.name] = TimeRules(policies, table.timestamp_format, table.event_shape, table.end, limit)
+    return schemas, rules
 
 
 def _load_config(config: Path | None) -> Settings | None:
