@@ -42,6 +42,7 @@ from query.plan.windows import Window
 from query.sql.bind import bind_outputs
 from query.sql.input_clauses import named_table, spelled_name
 from query.sql.misused_names import is_quoted, text_or_field
+from query.sql.window_lengths import WindowLengths
 from tidegate.expressions.binding.declarations import apply_declarations
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.evaluation.static_kinds import static_kind
@@ -317,10 +318,13 @@ def _is_start(call: Call, size_us: int) -> bool:
 def _hop(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
         for call in tree.find_all(exp.Anonymous):
-            numbers = [int(arg.name) for arg in call.expressions[1:3] if isinstance(arg, exp.Literal) and arg.name.isdigit()]
-            if str(call.name).lower() in ("hopping", "hoppingwindow") and len(numbers) == 2 and numbers[1] > numbers[0]:
-                message = f"windows of {numbers[0]} every {numbers[1]}: what falls between them is in none"
-                yield bound.warning("TG-LINT-HOP", message, offset_of(call), "write the size first, then the hop")
+            # In a Dot it is a function of a package that bears this name.
+            if str(call.name).lower() in ("hopping", "hoppingwindow") and not isinstance(call.parent, exp.Dot):
+                lengths_us = WindowLengths(bound.script.source, UNBOUNDED).bind(call, "hopping")
+                size_us, hop_us = lengths_us["Duration"], lengths_us["Hop"]
+                if hop_us > size_us:
+                    message = f"windows of {format_duration(size_us)} every {format_duration(hop_us)}: what falls between them is in none"
+                    yield bound.warning("TG-LINT-HOP", message, offset_of(call), "write the size first, then the hop")
 
 
 def _lookback(bound: _Bound) -> Iterator[Finding]:

@@ -72,6 +72,12 @@ def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
         ("SELECT TRY_CAST(v AS float) AS v INTO out FROM a TIMESTAMP BY at WHERE v > 1", []),
         ("CREATE TABLE a (w bigint); SELECT v * 2 AS w INTO out FROM a TIMESTAMP BY at WHERE w > 1", []),
         ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY HoppingWindow(second, 5, 10)", [("TG-LINT-HOP", "1:63")]),
+        ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY Windows(Hopping(second, 5, 10))", [("TG-LINT-HOP", "1:71")]),
+        (
+            "SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY HoppingWindow(Duration(second, 90), Hop(minute, 2))",
+            [("TG-LINT-HOP", "1:63")],
+        ),
+        ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY HoppingWindow(Duration(minute, 2), Hop(second, 90))", []),
         ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY HoppingWindow(second, 10, 5)", []),
         ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k LIKE 'ab[c]'", []),
         ("SELECT LAG(v) OVER (LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", [("TG-LINT-PARTITION", "1:8")]),
