@@ -123,7 +123,7 @@ def poll_at_start(settings: ReferenceSettings) -> None:
         return
     try:
         poll(settings, _now_us())
-    except TidegateError as error:
+    except (TidegateError, OSError) as error:
         _warn(settings, error)
 
 
@@ -160,4 +160,4 @@ def _now_us() -> int:
 
 def _warn(settings: ReferenceSettings, error: Any) -> None:
     fields = {"code": error.code, "fix": error.fix} if isinstance(error, TidegateError) else {}
-    _log.warning("reference data was not renewed: the database was not read", table=settings.name, reason=str(error), **fields)
+    _log.warning("reference data was not renewed", table=settings.name, reason=str(error), **fields)

@@ -17,6 +17,7 @@ from support.postgres_server import PostgresServer
 
 from ordering.errors import RefusedError, UnreachableError
 from ordering.ticks import parse_tick
+from query.reference import polling
 from query.reference.files import load_references
 from query.reference.polling import Polling, fill_empty, poll, poll_at_start
 from tidegate.settings.tables.references import ReferenceSettings
@@ -153,21 +154,33 @@ def test_a_server_that_is_away_stops_a_start_only_if_nothing_is_there(
     assert [line["code"] for line in logs] == ["TG-STORE-UNREACHABLE"]
 
 
+def test_a_folder_that_cannot_be_written_does_not_stop_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job goes on with the versions it has, as a running one does."""
+    (tmp_path / "versions").write_text("no folder")
+    query = {"url": "postgresql://postgres@127.0.0.1:1/postgres", "query": QUERY, "valid_from": "begins"}
+    path = f"{tmp_path}/versions/airports-{{date}}T{{time}}.ndjson"
+    unwritable = ReferenceSettings.model_validate({"__name__": "airports", "path": path, "postgres": query})
+    monkeypatch.setattr(polling, "_read_rows", lambda name, query: [])
+    with capture_logs() as logs:
+        poll_at_start(unwritable)
+    assert [line["log_level"] for line in logs] == ["warning"]
+
+
 def test_a_running_job_finds_new_versions(table: psycopg.Connection[Any], postgres: PostgresServer, tmp_path: Path) -> None:
     """Each poll asks; one that fails is logged once, and the next one asks again."""
     add(table, "ORD", "Chicago", None)
-    polling = Polling(make(postgres, tmp_path, poll="1s"))
+    job = Polling(make(postgres, tmp_path, poll="1s"))
     with capture_logs() as logs:
-        polling.start()
+        job.start()
         until(lambda: len(list(tmp_path.iterdir())) == 1)
         table.execute("ALTER TABLE airports RENAME TO away")
         until(lambda: any("does not exist" in str(line.get("reason")) for line in logs))
         table.execute("ALTER TABLE away RENAME TO airports")
         add(table, "SFO", "San Francisco", datetime.now(UTC).isoformat())
         until(lambda: any(cities(path) == ["Chicago", "San Francisco"] for path in tmp_path.iterdir() if path.suffix == ".ndjson"))
-        polling.ask_to_stop()
-        polling.join(10)
-    assert not polling.is_alive()
+        job.ask_to_stop()
+        job.join(10)
+    assert not job.is_alive()
 
 
 def until(holds: Any, patience_s: float = 20.0) -> None:
