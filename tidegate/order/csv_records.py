@@ -1,5 +1,5 @@
 """
-Records in CSV: the header names the fields, all values are text.
+Records in CSV: the header names the fields; all values are text, and one that is empty without quotes is NULL, as to ingest.
 
 Law: a record over several lines has as many values as the header. If an open quote runs over more lines than a record may have, to the end
 of the file, or into a record with another number of values, only the line in which it opens is unreadable: the next record begins in the
@@ -160,12 +160,33 @@ class CsvRecords:
             return
         try:
             if len(row) == len(columns):
-                fields: dict[str, Any] = dict(zip(columns, row, strict=True))
+                fields: dict[str, Any] = dict(zip(columns, self._with_nulls(row) if "" in row else row, strict=True))
                 block.add(line, orjson.dumps(fields), fields)
             else:
                 block.add(line, orjson.dumps(row), None, Fault.COLUMNS)
         except TypeError:
             block.add(line, orjson.dumps(_replace_invalid(row)), None, Fault.ENCODING)
+
+    def _with_nulls(self, row: list[str]) -> list[str | None]:
+        """Return a row with None for each value that is empty and has no quotes, which the csv module does not tell from ``""``."""
+        text = "".join(self._lines.record)
+        has_quotes = [value.startswith('"') for value in _split(text, self._delimiter)] if '"' in text else [False] * len(row)
+        if len(has_quotes) != len(row):
+            return list[str | None](row)
+        return [value if value or is_quoted else None for value, is_quoted in zip(row, has_quotes, strict=True)]
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    """Return the values of a record as they are written, with their quotes."""
+    values, start, is_quoted = list[str](), 0, False
+    for place, sign in enumerate(text):
+        if sign == '"' and text[start] == '"':
+            # A quote that is written twice closes and opens again.
+            is_quoted = not is_quoted
+        elif sign == delimiter and not is_quoted:
+            values.append(text[start:place])
+            start = place + 1
+    return [*values, text[start:]]
 
 
 def _replace_invalid(row: list[str]) -> list[str]:

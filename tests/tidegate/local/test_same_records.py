@@ -24,6 +24,7 @@ from ordering.policies import Policies
 from query.plan.nodes import Scan
 from tidegate.expressions import json_members
 from tidegate.expressions.json_texts import NESTING_MAX, is_too_deep, too_deep
+from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
 from tidegate.local.files import LocalFile
 from tidegate.local.inputs import FileInput, TimeRules
@@ -31,6 +32,7 @@ from tidegate.native_parts import NATIVE_SWITCH
 from tidegate.order.blocks import Block, Format
 from tidegate.order.files import open_records
 from tidegate.order.rows import FieldNames, OrderPlan, Rows
+from tidegate.payloads.csv_records import CsvReader
 
 # Microseconds and key of a usable record, None for another one.
 Verdict = tuple[int, bytes] | None
@@ -233,3 +235,24 @@ def test_nesting_is_that_of_a_parser(text: str, levels: int) -> None:
             expected = depth(json.loads(wrapped)) > most
             assert is_too_deep(wrapped.encode()) == expected
             assert too_deep(pa.array([None, wrapped])).tolist() == [False, expected]
+
+
+CSV_VALUES = st.tuples(st.text(alphabet='ab;"\n é', max_size=5), st.booleans())
+
+
+@given(st.lists(CSV_VALUES, min_size=3, max_size=3), st.lists(CSV_VALUES, min_size=3, max_size=3))
+def test_a_line_of_a_file_has_the_values_of_a_csv_payload(first: list[tuple[str, bool]], second: list[tuple[str, bool]]) -> None:
+    """An empty value is NULL without quotes, as ``csv_columns`` of an input reads it; in quotes it is text."""
+    lines = [";".join(_csv_value(text, is_quoted) for text, is_quoted in values) for values in (first, second)]
+    records = open_records("-", Format.CSV, io.BytesIO("\n".join(["x;y;z", *lines, ""]).encode()), ";", 10**6)
+    read = [list(fields.values()) if fields else None for block in records.blocks() for fields in block.fields]
+    names = [Field((name,)) for name in "xyz"]
+    taken = CsvReader(("x", "y", "z"), ";").extract(pa.array([line.encode() for line in lines], pa.binary()), names)
+    columns = [taken.columns[name].of_kind(Kind.NVARCHAR).to_pylist() for name in names]
+    assert not len(taken.bad_rows)
+    assert read == [list(values) for values in zip(*columns, strict=True)]
+
+
+def _csv_value(text: str, is_quoted: bool) -> str:
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"' if is_quoted or set(text) & set(';"\n') else text
