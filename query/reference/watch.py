@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ordering.errors import RefusedError, TidegateError
+from ordering.errors import RefusedError, TidegateError, UnreachableError
 from ordering.ticks import NEVER, format_tick
 from query.reference.files import load_reference, versions_of
 from query.reference.objects import ReferenceFile, StoredObject
@@ -231,6 +231,10 @@ class ReferenceWatch:
                 # A file counts once two looks find it unchanged; an object is there whole or not at all.
                 elif (is_known or isinstance(path, StoredObject)) and (str(path), stamp) not in self._reported:
                     self._take_up(table, effective_us, path)
+            except UnreachableError as error:
+                # It may pass: the next look takes the object for a new one, whatever its stamp.
+                self._seen.pop((table, effective_us), None)
+                self._report_once(str(path), (0, 0), error)
             except TidegateError as error:
                 self._report_once(str(path), stamp, error)
             except OSError:
@@ -240,7 +244,7 @@ class ReferenceWatch:
     def _take_up(self, table: str, effective_us: int, path: ReferenceFile) -> None:
         versions = self._versions.with_file(table, effective_us, path)
         # Read before it is in the list: a wrong record in it is reported now, and the job goes on without the file.
-        load_reference(self._settings[table], [(effective_us, path)])
+        load_reference(self._settings[table], [(effective_us, versions.folder / versions.versions[-1].copy)])
         versions.save()
         self._versions = versions
         _log.info("reference data taken up", table=table, file=str(path), valid_from=format_tick(effective_us))

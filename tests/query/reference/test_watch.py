@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,8 +13,10 @@ from support.reference_job import ReferenceJob
 
 from ordering.errors import RefusedError
 from ordering.ticks import NEVER, parse_tick
+from query.reference.objects import StoredObject
 from query.reference.watch import LOOK_S, ReferenceWatch, TakenVersions, check_unchanged, take_up_versions
 from query.stage.offsets import Offset
+from sinks.file_places import ObjectStore
 from tidegate.settings.tables.references import ReferenceSettings
 
 DAY = "2001-01-0{}"
@@ -152,6 +156,41 @@ def test_a_version_that_cannot_be_read_is_told_and_the_job_goes_on_without_it(jo
     assert job.begins(0) == day(1)
     job.write(2, "k,n\n22,x\n")
     assert [job.look(lookout), job.look(lookout)] == [0, 1]
+
+
+class Store:
+    """An object store with one content for all names, of which every other read is not answered."""
+
+    content = b"k,n\n22,x\n"
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read(self, key: str) -> bytes:
+        """Return the content."""
+        self.reads += 1
+        if self.reads % 2:
+            raise OSError("the connection was reset")
+        return self.content
+
+
+def test_an_object_whose_store_does_not_answer_is_read_at_a_later_look(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is reported once. Whether an object was replaced is found out later too."""
+    take_up_versions(job.checkpoint, job.settings)
+    lookout = job.lookout()
+    store = Store()
+    found = StoredObject("s3://b/r-2001-01-02.csv", "r-2001-01-02.csv", cast(ObjectStore, store), (9, 1))
+    present = [("r", *day(2), found)]
+    monkeypatch.setattr("query.reference.watch._present_versions", lambda settings: present)
+    with capture_logs() as logs:
+        assert [job.look(lookout) for _ in range(3)] == [0, 1, 1]
+    assert [each.get("code") for each in logs] == ["TG-REFERENCE-UNREACHABLE", None]
+    assert job.begins(1) == day(1, 2)
+    store.content = b"k,n\n23,x\n"
+    present[0] = ("r", *day(2), replace(found, stamp=(9, 2)))
+    with capture_logs() as logs:
+        assert [job.look(lookout) for _ in range(3)] == [1, 1, 1]
+    assert [each.get("code") for each in logs] == ["TG-REFERENCE-CHANGED"]
 
 
 def test_a_start_without_a_run_has_nothing_to_compare(job: Job) -> None:
