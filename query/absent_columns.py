@@ -124,7 +124,8 @@ def _newest_payloads(layout: QueryPlan, feed: Feed, admin: Admin) -> pa.Array:
 
 def _names(payload: bytes | None) -> list[str]:
     """Return the names of a JSON record's members, ``place.lat`` of members of records too; none if it is none."""
-    with suppress(ValueError):
+    # A record nested too deeply for Python's parser is a dead letter anyway.
+    with suppress(ValueError, RecursionError):
         record = json.loads(payload or b"")
         return _paths(record) if isinstance(record, dict) else []
     return []

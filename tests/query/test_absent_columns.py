@@ -40,6 +40,15 @@ def test_a_column_that_no_record_has_is_told_with_the_nearest_name() -> None:
     }
 
 
+def test_a_record_that_python_cannot_read_suggests_no_name() -> None:
+    """A start looks at whatever is newest in the topic, and must not end with it."""
+    deep = b'{"k":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+    script = plans("SELECT kk INTO out FROM a TIMESTAMP BY at")
+    assert dict(absent_columns(script, "a", pa.array([deep]))) == {
+        "kk has no value in 1 records of a: it is NULL": "correct the name, if it is misspelled"
+    }
+
+
 def test_a_member_of_a_record_is_told_with_the_nearest_member() -> None:
     """By its whole path, not by the name of the record that is spelled right."""
     script = plans("SELECT place.lta AS lat INTO out FROM a TIMESTAMP BY at")
