@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OnFailure(StrEnum):
-    """What the other inputs of a process do if one fails."""
+    """Whether the other inputs of a process go on or stop if one fails."""
 
     CONTINUE = "continue"
     STOP = "stop"

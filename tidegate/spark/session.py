@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +61,33 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     The JVM and the workers write to ``spark.log`` in *folder*; :class:`WorkerLog` logs their events again. Raises TidegateError: Java is
     missing, Spark does not start, or no folder can be made for its sockets.
     """
+    master = settings.spark.master
+    private_folder = make_private_folder(SOCKETS)
+    conf = _spark_conf(settings, job, private_folder, _set_environment(settings, private_folder))
+    builder: Any = SparkSession.builder
+    builder = builder.master(master)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    import_late_modules()
+    try:
+        with _redirect_stderr(folder / WORKER_LOG):
+            with launch_files(private_folder, {"spark.master": master, **conf}) as properties:
+                start_jvm(properties)
+            with _keep_interrupt_handler():
+                started: SparkSession = builder.getOrCreate()
+    except Exception as error:  # py4j raises its own kinds, and a missing Java a bare RuntimeError
+        what = f"Spark does not start on {master}: {error}"
+        fix = "install Java 17 and check spark.master"
+        raise TidegateError(what, code="TG-SPARK-START", where="spark.master", fix=fix, example='master = "local[*]"') from error
+    silence_accumulator_server(accumulator_server(started))
+    if master.startswith("local"):
+        for prepare in (set_permissions_in_process, _warm_worker, _prepare_state):
+            threading.Thread(target=prepare, args=(started,), daemon=True).start()
+    return started
+
+
+def _set_environment(settings: Settings, private_folder: Path) -> dict[str, str]:
+    """Set the environment of the JVM and of workers on this machine; return the variables that executors need elsewhere too."""
     # Only this machine has the lean program: workers of a cluster may run on others.
     python = lean_python() if settings.spark.master.startswith("local") else sys.executable
     os.environ.setdefault("PYSPARK_PYTHON", python)
@@ -70,14 +97,17 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     allocator = allocator_environment(os.environ) if settings.spark.allocator == "auto" else {}
     # Workers know only the settings of their stage; settings of a whole process go through its environment.
     os.environ[NATIVE_SWITCH] = settings.kafka.native
+    local_dirs = _local_dirs(settings.spark.properties().get("spark.local.dir", ""), private_folder)
+    os.environ[LOCAL_DIRS_VARIABLE] = ",".join(map(str, local_dirs))
+    return {NATIVE_SWITCH: settings.kafka.native, **allocator}
+
+
+def _spark_conf(settings: Settings, job: str, private_folder: Path, executor_environment: Mapping[str, str]) -> dict[str, str]:
     spark = settings.spark
-    private_folder = make_private_folder(SOCKETS)
-    os.environ[LOCAL_DIRS_VARIABLE] = ",".join(map(str, _local_dirs(spark.properties().get("spark.local.dir", ""), private_folder)))
-    conf = {
+    return {
         "spark.app.name": f"{spark.app_name}-{job}",
         "spark.driver.memory": spark.driver_memory,
-        f"spark.executorEnv.{NATIVE_SWITCH}": settings.kafka.native,
-        **{f"spark.executorEnv.{name}": value for name, value in allocator.items()},
+        **{f"spark.executorEnv.{name}": value for name, value in executor_environment.items()},
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # Spark puts these before the user's spark.driver.extraJavaOptions, so that the user's win.
         "spark.driver.defaultJavaOptions": java_options(private_folder, spark.properties().get("spark.driver.extraJavaOptions", "")),
@@ -87,27 +117,6 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
         **(local_conf(private_folder) if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
     }
-    builder: Any = SparkSession.builder
-    builder = builder.master(spark.master)
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    import_late_modules()
-    try:
-        with _redirect_stderr(folder / WORKER_LOG):
-            with launch_files(private_folder, {"spark.master": spark.master, **conf}) as properties:
-                start_jvm(properties)
-            with _keep_interrupt_handler():
-                started: SparkSession = builder.getOrCreate()
-    except Exception as error:  # py4j raises its own kinds, and a missing Java a bare RuntimeError
-        what = f"Spark does not start on {spark.master}: {error}"
-        fix = "install Java 17 and check spark.master"
-        raise TidegateError(what, code="TG-SPARK-START", where="spark.master", fix=fix, example='master = "local[*]"') from error
-    silence_accumulator_server(accumulator_server(started))
-    if spark.master.startswith("local"):
-        threading.Thread(target=set_permissions_in_process, args=(started,), daemon=True).start()
-        threading.Thread(target=_warm_worker, args=(started,), daemon=True).start()
-        threading.Thread(target=_prepare_state, args=(started,), daemon=True).start()
-    return started
 
 
 def _local_dirs(configured: str, default: Path) -> list[Path]:
