@@ -62,8 +62,8 @@ class IngestPlan:
     joins: Mapping[Partition, Join] = field(default_factory=dict)
     # Offsets that are not read, and places where they were read again after a skip was undone.
     skips: tuple[Skip, ...] = ()
-    # By partition: the offsets [start, end) whose events are compared with those of earlier attempts, from the first skip that is not yet
-    # passed up to the last offset that these may have judged.
+    # By partition: the offsets [start, end) whose events are compared with those of earlier attempts. They begin at the first skip that is
+    # not yet passed, and end where no attempt can have judged a record.
     compared: Mapping[Partition, tuple[int, int]] = field(default_factory=dict)
     # Topics that Tidegate writes: they never belong to the input, even if its pattern matches them.
     excluded: frozenset[str] = frozenset()

@@ -84,8 +84,8 @@ def read_fingerprint(journal: RedisJournal, ordered: Topic) -> tuple[dict[str, s
 
 def check_not_begun_anew(plan: IngestPlan, stored: str | None) -> None:
     """
-    Raise RefusedError (TG-TOPIC-SETTINGS, TG-START-BOUND) if *stored*, the fingerprint that the journal keeps now, shows that another job
-    found the ordered topic empty after the job of *plan* had started, and began it otherwise.
+    Raise RefusedError (TG-TOPIC-SETTINGS, TG-START-BOUND) if another job has begun the ordered topic otherwise: it found the topic empty
+    after the job of *plan* had started. *stored* is the fingerprint that the journal keeps now.
     """
     # A fingerprint without starts was written by a job that found events in the topic, after the journal had been lost.
     if stored is None or stored == plan.fingerprint or not _origin(stored).starts:

@@ -10,7 +10,7 @@ record follows the slowest of the others: a record that comes there later arrive
 partition whose silence began before the job, if no producer stamps.
 
 Estimates that change nothing are not made: none with late off, and none below the promises of the channels. If no event is held and the
-whole input is silent, estimates become less frequent. But one is due as soon as it can carry every channel past the last event, and a
+whole input is silent, estimates become less frequent. But an estimate is due as soon as it can carry every channel past the last event. A
 window that waits in a query gets its estimate at most half the late tolerance later.
 """
 

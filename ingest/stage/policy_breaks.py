@@ -47,8 +47,8 @@ class PolicyBreaks:
 
 def median_distances(batch: Batch, policies: Policies, frontier_us: int) -> dict[str, int]:
     """
-    Return for each broken policy the median distance in microseconds: of an early event from event time back to arrival, of a late one from
-    arrival back to event time, of one out of order to the largest event time before it in *batch*.
+    Return for each broken policy the median distance in microseconds. The distance of an early or late event is that between its event time
+    and its arrival; an event out of order is behind the largest event time before it in *batch*.
     """
     arrival_us = np.maximum(np.maximum.accumulate(batch.arrival_us), frontier_us)
     time_us = arrival_us if batch.event_time_us is None else batch.event_time_us

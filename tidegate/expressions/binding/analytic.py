@@ -1,9 +1,10 @@
 """
 Binding of analytic functions: functions of a row and the rows before it.
 
-``LAG(x, 2) OVER (PARTITION BY k LIMIT DURATION(hour, 1) WHEN c)`` is x of the last but one earlier row with the same k that meets c and is
-at most an hour older. LAST counts the row itself too. ``SUM(x) OVER (...)``, like every other aggregate, covers all these rows and the row
-itself. ``ISFIRST(minute, 15) OVER (...)`` is 1 in the first such row of each interval, else 0.
+In ``LAG(x, 2) OVER (PARTITION BY k LIMIT DURATION(hour, 1) WHEN c)`` the rows before are those with the same k that meet c and are at most
+an hour older; the value is x of the last but one of them. LAST counts the row itself too. ``SUM(x) OVER (...)``, like every other
+aggregate, covers all rows before and the row itself. ``ISFIRST(minute, 15) OVER (...)`` is 1 in the first row of each interval that meets
+c, else 0.
 
 Law: an analytic function is computed from the rows of FROM, before WHERE and GROUP BY. So neither can change its value, and both may
 contain it.
