@@ -1,1 +1,1 @@
-"""What Spark runs of an ingest job: read, judge, order, write, report. Only the job and explanations import it."""
+"""The stage of an ingest job, which Spark runs: read, judge, order, write, report. Only the job and explanations import it."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ordering.policies import Generation
 from ordering.protocol.punctuation import Cti
 
-# So many waiting CTIs are written before the end of the range.
+# When this many CTIs wait, they are written before the end of the range.
 PENDING_MAX = 10_000
 
 

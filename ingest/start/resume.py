@@ -41,7 +41,15 @@ _log = get_logger("ingest.start")
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Where each input partition is read from, each channel's last CTI, and how the ordered topic's run began."""
+    """
+    Where and how a job began.
+
+    Args:
+        starts: The position from which each input partition is read.
+        promises: Each channel's last CTI.
+        start: The output start of the ordered topic's run.
+        joins: The partitions that have joined since.
+    """
 
     starts: Positions
     promises: Promises = field(default_factory=dict)
