@@ -73,6 +73,14 @@ class Planner(RangePlanner):
         offset = Offset.from_json(start)
         if offset.is_final:
             return start
+        while True:
+            end = self._try_to_advance(offset)
+            # If nothing is planned, Spark asks again; but in a run to the present end Spark would take that for the end and stop.
+            if end != offset or self._frozen_ends is None:
+                return end.to_json()
+
+    def _try_to_advance(self, offset: Offset) -> Offset:
+        """Return the end of the next batch; *offset* itself if nothing lies ahead, or the brokers do not answer."""
         references = self._references.look() if self._references is not None else 0
         try:
             ends = self._by_log(self._frozen_ends or self._admin.ends(self._plan.starts))
@@ -83,10 +91,10 @@ class Planner(RangePlanner):
                 raise
             get_logger("query.planner").warning("nothing planned", topic=[feed.topic for feed in self._plan.feeds], reason=str(error))
             time.sleep(_RETRY_S)
-            return start
+            return offset
         if behind:
-            return Offset({**offset.positions, **until}, references=references).to_json()
-        return start if self._frozen_ends is None else Offset(offset.positions, is_final=True, references=references).to_json()
+            return Offset({**offset.positions, **until}, references=references)
+        return offset if self._frozen_ends is None else Offset(offset.positions, is_final=True, references=references)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._first_end = self._first_end or end

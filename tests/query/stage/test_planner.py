@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, repeat
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from ordering.errors import UnreachableError
 from query.config import QueryPlan
 from query.stage import planner
 from query.stage.offsets import Offset
@@ -28,3 +32,28 @@ def test_the_first_batch_after_a_start_has_every_bucket(monkeypatch: pytest.Monk
         assert ranges(made, {0: 5, 1: 4}, {0: 9, 1: 4}) == [(0, 5, 9), (1, 4, 4)]
     assert ranges(made, {0: 9, 1: 4}, {0: 12, 1: 4}) == [(0, 9, 12)]
     assert ranges(made, {0: 12, 1: 4}, {0: 12, 1: 4}, is_final=True) == [(0, 12, 12), (1, 4, 4)]
+
+
+def test_a_run_to_the_present_end_waits_for_brokers_that_do_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A batch without an advance would be its last one for Spark; a job without an end is asked again."""
+    monkeypatch.setattr(planner, "_RETRY_S", 0.0)
+    logs = [("t", 0), ("t", 1)]
+    parts = {"partitions": logs, "starts": dict.fromkeys(logs, 0), "buckets": 1, "logs_of": lambda bucket: [0, 1], "feeds": []}
+    plan = SimpleNamespace(**parts, references=(), checkpoint=str(tmp_path), events_per_batch=4, bytes_per_batch=10**9)
+    answers: Iterator[Exception | None] = chain([UnreachableError("no answer", code="TG-KAFKA-UNREACHABLE")], repeat(None))
+
+    def offsets_at(partitions: object, ms: int) -> dict[tuple[str, int], int]:
+        if (error := next(answers)) is not None:
+            raise error
+        return dict.fromkeys(logs, min(ms // 1000, 9))
+
+    def planned(*, until_end: bool) -> dict[int, int]:
+        made = Planner(cast(QueryPlan, plan))
+        made.__dict__["_admin"] = SimpleNamespace(ends=lambda partitions: dict.fromkeys(logs, 9), offsets_at=offsets_at)
+        if until_end:
+            made.prepareForTriggerAvailableNow()
+        return dict(Offset.from_json(made.plan_end(Offset({0: 0, 1: 0}).to_json())).positions)
+
+    assert planned(until_end=True) == {0: 2, 1: 2}
+    answers = chain([UnreachableError("no answer", code="TG-KAFKA-UNREACHABLE")], repeat(None))
+    assert planned(until_end=False) == {0: 0, 1: 0}
