@@ -22,7 +22,7 @@ _LEAST_EVENTS = 1_000
 # A job that is more than _FAR_BEHIND batches behind reads up to _LONGER times as much in a batch.
 _FAR_BEHIND = 4
 _LONGER = 10
-# So many events are worth a range of their own. A range has fewer only if no more exist, or to keep all tasks busy.
+# Least events of a range. A range has fewer only if no more exist, or to keep all tasks busy.
 _RANGE_EVENTS = 40_000
 
 

@@ -26,7 +26,7 @@ from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
 
 # How long results that a CTI promises may be missing (spec section 4).
 GAP_WAIT_S = 60.0
-# After so long a silence the feed gives up, so that its caller can see whether the job must stop and whether the brokers answer.
+# After a silence of this length the feed gives up, so that its caller can see whether the job must stop and whether the brokers answer.
 _SILENCE_MAX_S = 5.0
 
 

@@ -27,7 +27,7 @@ from tidegate.settings.tables.http_server import HttpServer
 _USER_STATUSES = {401, 403, 404, 405, 407, 410}
 # Statuses with which a server asks to try again, beside all from 500 on.
 _LATER_STATUSES = {408, 425, 429}
-# So much is read of the body of an answer, and so much of its text is shown.
+# Bytes of an answer's body that are read, and characters of its text that are shown.
 _ANSWER_BYTES, _WORDS_LENGTH = 4_096, 300
 _PAUSE_MAX_S = 3_600.0
 

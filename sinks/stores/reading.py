@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sinks.stores.base import Progress, Rows
 
-# Of several results with one key: all are rows, the first is, or the last.
+# Which of several results with one key are rows: all, the first, or the last.
 Keeps = Literal["all", "first", "last"]
 
 

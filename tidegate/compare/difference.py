@@ -174,7 +174,7 @@ class ChannelExcerpt:
     def _explain(self, index: int, a: Event, b: Event) -> Difference:
         kind, names = "fields", tuple(name for name in _FIELDS if a.fields[name] != b.fields[name])
         if a.origin != b.origin:
-            # They are two different events, whose fields differ anyway: the finding is which of them is missing, or that they are swapped.
+            # Two different events differ in their fields anyway: the finding is which of them is missing, or that they are swapped.
             kind = self._displacement(index) or kind
         subject = "missing" if kind.startswith("missing") else kind if kind == "swapped" else _cause(names)
         if a.is_result and b.is_result and {"key", "seq"} & set(names):

@@ -63,7 +63,7 @@ _HANDLED_BY_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
 # How long a running job waits for an answer, seconds.
 ANSWER_S = 5.0
 _TRY_S = 1.0
-# As in :mod:`tidegate.redis_client`: how long a refused connection or an unknown name is tried again, seconds.
+# How long a refused connection or an unknown name is tried again, seconds; the same as in :mod:`tidegate.redis_client`.
 REFUSED_S = 1.0
 _CREATED_PAUSE_S = 0.05
 

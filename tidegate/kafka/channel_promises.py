@@ -30,7 +30,7 @@ Promises = dict[int, dict[int, Cti]]
 # The first offset, or the end, of every partition of one topic.
 Offsets = Mapping[tuple[str, int], int]
 
-# So many records at the end of a partition are read for its last CTIs if some of them may be missing.
+# Records at the end of a partition that are read for its last CTIs, if some CTIs may be missing.
 TAIL_RECORDS = 1_000
 _FIRST_TAIL = 5_000
 _GROWTH = 8

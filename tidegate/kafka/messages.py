@@ -57,7 +57,7 @@ class MessageConsumer:
             # Do not wait for records after the range.
             if ready == rows_max or (ready and _offset(self._fetched[ready - 1].message) + 1 >= end):
                 return self._pop(ready), False, None, 0
-            # One record first: a call for many would wait until all of them have arrived.
+            # One record is fetched first: a call for many would wait until all of them have arrived.
             consumed = self._consumer.consume(1, wait / 1000)
             if not consumed:
                 return self._pop(ready), False, None, 0

@@ -26,7 +26,7 @@ from ordering.protocol.wire import HEADER_NAME
 Framed = tuple[str, ...]
 ALL_HEADERS: Framed = ("*",)
 OWN_HEADERS = (HEADER_NAME, FACTS_HEADER_NAME)
-UNASSIGNED = -1  # as a record's partition: the client chooses it
+UNASSIGNED = -1  # a record's partition, if the client chooses it
 
 
 @dataclass(slots=True)

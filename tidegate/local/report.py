@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from query.lint import Finding
 
 _REASONS_SHOWN = 10
-# Of the first record of each reason so much is shown.
+# Bytes that are shown of the first record of each reason.
 _EXAMPLE_BYTES = 200
 
 

@@ -140,7 +140,7 @@ class Settings(Table, BaseSettings):
         return [(keys[-1], f"{place} is written by {' and '.join(keys)}", fix) for place, keys in writers.items() if len(keys) > 1]
 
     def _loop_conflicts(self) -> list[Conflict]:
-        # A topic that is named like its output was perhaps named by nobody: nothing may read it as raw events.
+        # A topic with the name of its output is perhaps the default, which no user chose: no input may read it as raw events.
         loops = [
             (output, name)
             for output, results in self.outputs.items()

@@ -44,7 +44,7 @@ class StateStore(Generic[Value]):
         self._job = job
         # One state variable for everything: Spark derives the encoders of each variable again in every task.
         self._cells = handle.getMapState("cells", _CELL_NUMBER, _CELL_OCTETS)
-        # As in _in_memory, for the value that was loaded or saved last.
+        # The number of cells of each chunk that has several, as in _in_memory, for the value that was loaded or saved last.
         self._parts: dict[int, int] = {}
 
     def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:

@@ -42,7 +42,7 @@ class PlainTopicCheck(TableCheck):
                 continue
             times, keys, values = (list(column) for column in zip(*sheet.rows, strict=True))
             system_us, key = np.array(times, dtype=np.int64), pa.array([each or None for each in keys], pa.binary())
-            # As the sink writes it: to a Kafka client, a timestamp of 0 means the current time.
+            # The sink writes no timestamp below 1, since 0 means the current time to a Kafka client.
             stamp_ms = np.maximum(system_us // MILLISECOND_US, 1)
             rows = _make_table(stamp_ms, key, pa.array(values, pa.binary()))
             # A plain topic has no numbers of its own: these only order the differences.

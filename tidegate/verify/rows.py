@@ -46,7 +46,7 @@ class RowDifference:
         index: How many rows before it are equal; -1: the rows have no order.
         kind: ``changed``, ``missing``, ``extra``, ``moved`` or ``header``.
         stands, should: The standing row and the computed one; None if there is none.
-        text: What differs, in words.
+        text: The difference as a text.
     """
 
     where: str

@@ -99,7 +99,7 @@ class StoreCheck(TableCheck):
     store: Store = field(kw_only=True)
     reader: StoreReader = field(kw_only=True)
     refused: Positions = field(kw_only=True)
-    # As of :class:`sinks.stores.reading.Standing`.
+    # As in :class:`sinks.stores.reading.Standing`.
     certain: Mapping[int, int] | None = field(kw_only=True, default=None)
 
     def accept(self, computed: Computed) -> None:

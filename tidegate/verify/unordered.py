@@ -28,7 +28,7 @@ from tidegate.verify.rows import Row, RowDifference
 
 _MEMORY = "256MB"
 _FETCHED_ROWS = 10_000
-# So many missing and extra rows are searched for pairs that are one changed row; so many differences are shown.
+# Missing and extra rows that are searched for pairs that are one changed row, and differences that are shown.
 _FETCHED_DIFFERENCES, _SHOWN = 200, 20
 _TABLES = """
 CREATE TABLE standing (key VARCHAR, line VARCHAR);

@@ -173,6 +173,6 @@ def _arrow(rows: pa.Table | None) -> bytes:
         return b""
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, rows.schema) as stream:
-        # As one piece, so that the server can read nothing of a body that is cut off.
+        # The rows are written as one piece, so that the server can read nothing of a body that is cut off.
         stream.write_table(rows.combine_chunks())
     return bytes(out.getvalue().to_pybytes())

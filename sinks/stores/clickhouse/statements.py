@@ -15,7 +15,8 @@ from sinks.stores.base import Batch, Progress
 from sinks.stores.clickhouse.client import ClickHouseClient
 from sinks.stores.clickhouse.target import PARTITION, SEQ, TOPIC_ID, TableColumn, Target, literal, quote
 
-# Of a partition's rows in the progress table the one with the highest version counts: 2 * position, plus 1 while a batch is noted there.
+# A partition may have several rows in the progress table. The row with the highest version counts: 2 * position, plus 1 while a batch is
+# noted there.
 _PROGRESS_COLUMNS = "topic, `partition`, topic_id, position, log_offset, batch_end, version"
 
 

@@ -132,7 +132,7 @@ class RedisStore:
     def reader(self) -> RedisReader:
         """Return a reader of the keys."""
         with translate_errors(self._where):
-            # Somebody may have changed a text to bytes that are not UTF-8.
+            # Another program may have changed a text to bytes that are not UTF-8.
             self._client = connect(self._settings, retries=0, encoding_errors="backslashreplace")
         return RedisReader(self._client, self._settings, self._prefix, self._context, self._where)
 

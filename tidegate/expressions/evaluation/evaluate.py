@@ -247,7 +247,7 @@ def _evaluate_sized(expr: Expr, signature: Signature, inputs: Mapping[Expr, Vari
     if can_split and length > 1 and value.sum() > RETURNED_BYTES_MAX:
         raise TooMuchAtOnce
     is_within = largest <= VALUE_BYTES_MAX
-    # Where one text might be too long, each is computed only if it is not.
+    # In the other rows each growing call is computed by itself, and only if its text is not too long.
     growing = sum(map(is_growing_call, expr.walk()))
     together = np.where(is_within, together, np.minimum(together, growing * VALUE_BYTES_MAX))
     pieces, failures = [], []
