@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
+from confluent_kafka import KafkaException
 
 from ordering.errors import TidegateError
 from query.columns.decode import decode
@@ -105,7 +106,7 @@ def absent_in_topics(layout: QueryPlan, admin: Admin) -> list[tuple[str, str]]:
     warnings: list[tuple[str, str]] = []
     for feed in layout.feeds:
         # If a topic cannot be read, the job that has to read it reports that.
-        with suppress(TidegateError):
+        with suppress(TidegateError, KafkaException):
             payloads = _newest_payloads(layout, feed, admin)
             warnings += absent_columns(layout.plans, feed.input, payloads, replace(feed.payloads, headers=()))
     return warnings

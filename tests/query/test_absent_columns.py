@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from ordering.errors import QueryError
-from query.absent_columns import SAMPLE_RECORDS, FirstRecords, absent_columns
+from query.absent_columns import SAMPLE_RECORDS, FirstRecords, absent_columns, absent_in_topics
+from query.config import QueryPlan
 from query.plan.columns_read import leaves_read
 from query.plan.nodes import Plan
 from query.progress import QueryProgress
@@ -16,6 +20,7 @@ from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.tree import Field
+from tidegate.kafka.admin import Admin
 
 RECORDS = pa.array([json.dumps(record).encode() for record in ({"k": "a", "amount": 5, "place": {"lat": 1}}, {"k": "b", "amount": None})])
 
@@ -47,6 +52,16 @@ def test_a_record_that_python_cannot_read_suggests_no_name() -> None:
     assert dict(absent_columns(script, "a", pa.array([deep]))) == {
         "kk has no value in 1 records of a: it is NULL": "correct the name, if it is misspelled"
     }
+
+
+def test_a_partition_without_a_leader_does_not_end_the_start_that_looks_at_it() -> None:
+    """Findings are warnings; the job that has to read the topic waits for it."""
+
+    def ends(partitions: object) -> dict[tuple[str, int], int]:
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+    layout = SimpleNamespace(feeds=[SimpleNamespace(topic="t", partitions=1)])
+    assert absent_in_topics(cast(QueryPlan, layout), cast(Admin, SimpleNamespace(ends=ends))) == []
 
 
 def test_a_member_of_a_record_is_told_with_the_nearest_member() -> None:
