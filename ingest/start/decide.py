@@ -78,7 +78,8 @@ def decide(settings: Settings, name: str, survey: Survey, requested: Start | Non
     action = Action.CONTINUE if survey.checkpoint != "empty" else Action.RESUME if survey.has_events else Action.BEGIN
     resumption, start = _resumption(action, plan, survey, requested)
     decision = Decision(action, plan, fingerprint, resumption, start)
-    check_binding(survey.binding, decision.binding, str(survey.folder), MAY_GROW)
+    example = f"tidegate ingest {name} --set inputs.{name}.ordered_topic={chosen.ordered_topic}.2"
+    check_binding(survey.binding, decision.binding, str(survey.folder), MAY_GROW, way_out="write to a new ordered topic", example=example)
     if action is Action.CONTINUE:
         check_start(requested, start, chosen.ordered_topic, survey)
         if survey.has_ended:

@@ -36,13 +36,24 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
     replace_text(folder / _FILE, json.dumps(dict(settings), indent=1, sort_keys=True))
 
 
-def check_binding(binding: Mapping[str, str] | None, settings: Mapping[str, str], where: str, may_grow: Collection[str] = ()) -> None:
-    """Check *settings* against *binding* (None: unbound), see :func:`bind`. Raises RefusedError, which names each setting that differs."""
+def check_binding(
+    binding: Mapping[str, str] | None,
+    settings: Mapping[str, str],
+    where: str,
+    may_grow: Collection[str] = (),
+    *,
+    way_out: str = "write to a new topic with a new checkpoint",
+    example: str = "",
+) -> None:
+    """
+    Check *settings* against *binding* (None: unbound), see :func:`bind`. Raises RefusedError, which names each setting that differs, and
+    *way_out* of it.
+    """
     changed = [] if binding is None else differences(binding, settings, may_grow)
     if changed:
         what = f"the checkpoint was made under other settings: {'; '.join(changed)}"
-        fix = "set them back, or write to a new topic with a new checkpoint: results under two settings must not mix"
-        raise RefusedError(what, code="TG-CHECKPOINT-SETTINGS", where=where, fix=fix)
+        fix = f"set them back, or {way_out}: results under two settings must not mix"
+        raise RefusedError(what, code="TG-CHECKPOINT-SETTINGS", where=where, fix=fix, example=example)
 
 
 def read_binding(folder: Path) -> dict[str, str] | None:

@@ -107,6 +107,13 @@ def test_what_is_refused(survey: Survey, settings: Settings, requested: Start | 
     assert named in refusal.value.what
 
 
+def test_other_policies_are_shown_the_command_that_takes_them() -> None:
+    """A new ordered topic beside the old one."""
+    with pytest.raises(RefusedError) as refusal:
+        decide(settings_of(late="6s"), "raw", running())
+    assert refusal.value.example == "tidegate ingest raw --set inputs.raw.ordered_topic=raw.ordered.2"
+
+
 def test_a_checkpoint_whose_last_batch_cannot_be_read_is_not_refused_for_what_it_needs() -> None:
     """Spark deletes old offsets: what is unknown is no reason to stop."""
     decide(SETTINGS, "raw", running(done=None, first_offsets={("raw", 0): 99, ("raw", 1): 99}))

@@ -126,6 +126,14 @@ def test_what_is_refused(run: RunSurvey, requested: Start | None, changes: dict[
     assert named in refusal.value.what
 
 
+def test_a_changed_query_is_shown_both_ways_out() -> None:
+    """As the manual has them: begin anew, or continue."""
+    with pytest.raises(RefusedError) as refusal:
+        decided(running(), sql=BY_CITY)
+    assert "INTO a new output, or delete the checkpoint folder" in refusal.value.fix
+    assert refusal.value.example == "--start last-stopped"
+
+
 def test_a_changed_query_continues_if_its_keys_keep_their_partitions() -> None:
     """Level 3: other windows leave each key in its bucket."""
     assert decided(resuming(BY_CITY), LAST, sql=BY_CITY.replace("minute", "hour")).plan.promises == PROMISES
