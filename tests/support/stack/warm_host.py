@@ -55,7 +55,9 @@ STARTS, HAS_DIED = "starts", "has died"
 _SESSION = "warm.session"
 _MESSAGE_BYTES_MAX, _FILES_MAX = 2**17, 2**12
 # Longer than a task takes that was told to end.
-_STOP_WAIT = "10s"
+_STOP_WAIT = "5s"
+# The method in which Spark has the driver work on a batch.
+_ASKS_DRIVER = "callBatchWriter"
 IMPORTED = (
     "pyspark.daemon",
     "pyspark.sql.classic.dataframe",
@@ -406,14 +408,18 @@ def _keep_jvm(folder: Path, asked: socket.socket) -> None:
             return
         session.conf().set("spark.sql.streaming.stopTimeout", _STOP_WAIT)
         for query in session.streams().active():
-            try:
-                query.stop()
-            except Py4JJavaError:
-                # Its thread waits without end for a word of the driver, which was killed with a batch in its hands.
-                for thread in spark._jvm.java.lang.Thread.getAllStackTraces().keySet():
-                    if query.runId().toString() in thread.getName():
-                        thread.stop()
-                query.stop()
+            while query.isActive():
+                try:
+                    query.stop()
+                except Py4JJavaError:
+                    end_waiting(query.runId().toString())
+
+    def end_waiting(run_id: str) -> None:
+        """End the thread of a query that waits without end for a word of its driver, which was killed with a batch in its hands."""
+        for thread in spark._jvm.java.lang.Thread.getAllStackTraces().keySet():
+            # Any other thread is only slow, and may hold what the queries of other jobs need.
+            if run_id in thread.getName() and any(frame.getMethodName() == _ASKS_DRIVER for frame in thread.getStackTrace()):
+                thread.stop()
 
     while True:
         for key, _ in looking.select():
