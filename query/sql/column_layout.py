@@ -52,7 +52,7 @@ class Layout:
 
     def _leaf(self, part: Expr) -> Expr | None:
         if part in self.places:
-            return self.places[part]
+            return replace(self.places[part], offset=part.offset)
         return part.leaf if isinstance(part, RelationLeaf) else None
 
 

@@ -19,6 +19,7 @@ from tidegate.expressions.tree import (
     Field,
     Key,
     Leaf,
+    Property,
     Slot,
     SystemTimestamp,
     Total,
@@ -95,7 +96,8 @@ class GroupedExpressions:
             return Key(self.keys.index(expr), str(expr), static_kind(expr), offset=expr.offset)
         if isinstance(expr, Aggregate):
             return Total(self.totals.index(expr), str(expr), static_kind(expr), offset=expr.offset)
-        if isinstance(expr, Leaf) or (isinstance(expr, Cast) and expr.declared):
+        is_member = isinstance(expr, Property) and isinstance(expr.arg, Leaf) and expr.arg not in self.keys
+        if is_member or isinstance(expr, Leaf) or (isinstance(expr, Cast) and expr.declared):
             raise self._not_grouped(expr, alias)
         return None
 
