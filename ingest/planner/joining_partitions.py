@@ -82,10 +82,10 @@ class PartitionJoins:
         topics = match_topics(self._plan.settings, counts, self._plan.excluded)
         return [(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
 
-    def join_new(self, offset: Offset, now_us: int, candidates: Iterable[Partition] | None = None) -> Offset | None:
+    def join_new(self, offset: Offset, now_us: int, candidates: Iterable[Partition] | None) -> Offset | None:
         """
-        Return the offset with new partitions joined (of *candidates*, if given); None if there are none, or if a search for them is not due
-        at *now_us*, a monotonic clock. No batch may run meanwhile.
+        Return the offset with new partitions joined (of *candidates*, unless None); None if there are none, or if a search for them is not
+        due at *now_us*, a monotonic clock. No batch may run meanwhile.
         """
         self._journal_joins(offset)
         if now_us < self._due_us:

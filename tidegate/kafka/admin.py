@@ -205,7 +205,7 @@ class Admin:
             time.sleep(_CREATED_PAUSE_S)
         return topic
 
-    def ensure(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
+    def ensure(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int) -> Topic:
         """Return the topic, created if missing; an existing one needs no right to create."""
         return self.find(name) or self.create(name, partitions, config, replication_factor)
 

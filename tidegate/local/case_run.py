@@ -75,7 +75,7 @@ def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
     return Verdict(case, {name: compare_lines(_expected_lines(case, name), lines) for name, lines in lines_by_output.items()})
 
 
-def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_bytes: int = BLOCK_BYTES) -> dict[str, list[str]]:
+def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_bytes: int) -> dict[str, list[str]]:
     """Return the lines of each output, and of dead records if there are or should be any."""
     outputs = [plan.output for plan in script.plans]
     unmatched = sorted({*outputs} ^ {*case.expected})

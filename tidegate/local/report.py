@@ -28,7 +28,7 @@ _EXAMPLE_BYTES = 200
 class LocalReport:
     """The report of one run; *mistakes* are findings of lint that would keep results away."""
 
-    def __init__(self, script: str, outputs: Sequence[str], *, as_json: bool, mistakes: Sequence[Finding] = ()) -> None:
+    def __init__(self, script: str, outputs: Sequence[str], *, as_json: bool, mistakes: Sequence[Finding]) -> None:
         self._script, self._outputs, self._as_json, self._mistakes = script, outputs, as_json, mistakes
         self._results = [0] * len(outputs)
         self._reasons: Counter[str] = Counter()

@@ -71,7 +71,7 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
     return BoundScript(plans, scans)
 
 
-def find_mistakes(path: Path, settings: ScriptSettings, into: str | None = None) -> list[Finding]:
+def find_mistakes(path: Path, settings: ScriptSettings, into: str | None) -> list[Finding]:
     """Return the findings of ``tidegate lint`` that are probably mistakes."""
     surroundings = LintContext(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
     return [finding for finding in lint_script(read_script(path), surroundings) if finding.code in MISTAKES]

@@ -72,7 +72,7 @@ def _check_compression(path: str, source: BinaryIO, named_format: str | None) ->
     raise OrderFileError("the file is compressed with gzip", code="TG-ORDER-FORMAT", where=path, fix="unpack it", example=example)
 
 
-def choose_delimiter(path: str, delimiter: str | None, input_format: str | None = None) -> str:
+def choose_delimiter(path: str, delimiter: str | None, input_format: str | None) -> str:
     """Return the character between the columns of a CSV; raise SettingError if it is not one character."""
     character = delimiter if delimiter is not None else "\t" if input_format == "tsv" or path.lower().endswith(".tsv") else ","
     character = "\t" if character == "\\t" else character

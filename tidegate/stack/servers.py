@@ -79,7 +79,7 @@ set-proc-title no
 """
 
 
-def write_kafka_config(folder: Path, port: int, tls_port: int, controller_port: int, security: StackSecurity | None = None) -> Path:
+def write_kafka_config(folder: Path, port: int, tls_port: int, controller_port: int, security: StackSecurity | None) -> Path:
     """
     Write Kafka's configuration into *folder*; return the properties file, which marks the process.
 
@@ -98,7 +98,7 @@ def write_kafka_config(folder: Path, port: int, tls_port: int, controller_port: 
     return properties
 
 
-def format_kafka_storage(java: Path, jars: Path, properties: Path, security: StackSecurity | None = None) -> None:
+def format_kafka_storage(java: Path, jars: Path, properties: Path, security: StackSecurity | None) -> None:
     """Make Kafka's data folder, with the users of *security*, if it is not there. StackError (``TG-STACK-START``): Kafka's tool fails."""
     if (properties.parent / "data" / "meta.properties").exists():
         return
@@ -132,7 +132,7 @@ def kafka_answers(bootstrap: str, security: StackSecurity | None = None) -> bool
         return False
 
 
-def write_redis_config(folder: Path, port: int, security: StackSecurity | None = None) -> Path:
+def write_redis_config(folder: Path, port: int, security: StackSecurity | None) -> Path:
     """Write Valkey's configuration into *folder*; return the file, which marks the process."""
     (folder / "data").mkdir(parents=True, exist_ok=True)
     config = folder / "redis.conf"
