@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +44,14 @@ _CAUSES = {
 }
 
 
+# What has become a dead letter, by the counter of the job.
+_DEAD_LETTERS = {
+    "unreadable": "records are dead letters: they cannot be used",
+    "bad_rows": "events are dead letters: the query failed on them",
+    "results_too_large": "results are dead letters: too large for their topic",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class JobStatus:
     """
@@ -57,7 +65,7 @@ class JobStatus:
         watermark_us: The smallest watermark of its partitions, microseconds; None if it has published none.
         held: How many events wait in ingest for a watermark.
         slowest: The partition with that smallest watermark, and the cause of it; empty if not known.
-        too_large: How many results their topic did not take.
+        dead_letters: How many dead letters it has written, by the counter (``_DEAD_LETTERS``), without those that are 0.
     """
 
     name: str
@@ -67,7 +75,7 @@ class JobStatus:
     watermark_us: int | None
     held: int = 0
     slowest: tuple[str, str] = ("", "")
-    too_large: int = 0
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int) -> JobStatus:
@@ -84,11 +92,21 @@ class JobStatus:
         watermarks_us = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
         least_us = min(watermarks_us, default=NEVER)
         held = sum(int(report.get("held", 0)) for report in progress.partitions.values())
-        too_large = sum(int(report.get("totals", {}).get("results_too_large", 0)) for report in progress.partitions.values())
+        totals = [report.get("totals", {}) for report in progress.partitions.values()]
+        counts = {name: sum(int(counted.get(name, 0)) for counted in totals) for name in _DEAD_LETTERS}
         causes = {place: report for place, report in progress.partitions.items() if "cause" in report and "c" in report}
         place = min(causes, key=lambda place: int(causes[place]["c"]), default=None)
         slowest = ("", "") if place is None else (f"{place[0]}-{place[1]}", str(causes[place]["cause"]))
-        return cls(name, topic, state, progress.job, None if least_us == NEVER else least_us, held, slowest, too_large)
+        return cls(
+            name,
+            topic,
+            state,
+            progress.job,
+            None if least_us == NEVER else least_us,
+            held,
+            slowest,
+            {name: count for name, count in counts.items() if count},
+        )
 
     @property
     def watermark(self) -> str | None:
@@ -112,8 +130,7 @@ class JobStatus:
         fields: dict[str, Any] = {"job": self.name, "topic": self.topic, "state": self.state, "watermark": self.watermark}
         if self.held:
             fields |= {"held": self.held, "slowest": dict(zip(("partition", "cause"), self.slowest, strict=True))}
-        if self.too_large:
-            fields["results_too_large"] = self.too_large
+        fields |= self.dead_letters
         at_ms = {name: self.published[f"{key}_ms"] for name, key in _TIMES if f"{key}_ms" in self.published}
         times = {f"{name}_at": format_tick(time_ms * MILLISECOND_US) for name, time_ms in at_ms.items()}
         return fields | times | {key: self.published[key] for key in _FIELDS if self.published.get(key) not in (None, "")}
@@ -164,8 +181,8 @@ def _print_notes(job: JobStatus) -> None:
     terminal = standard_output()
     if job.waiting:
         terminal.line(f"{job.name}: {job.waiting}")
-    if job.too_large:
-        terminal.line(Styled(job.name, "yellow"), f": {job.too_large:,} results are dead letters: too large for their topic")
+    for counter, count in job.dead_letters.items():
+        terminal.line(Styled(job.name, "yellow"), f": {count:,} {_DEAD_LETTERS[counter]}")
     if job.state == "waiting":
         terminal.line(Styled(job.name, "red"), f": {job.published['waits_for']}")
     if "failure" in job.published and job.state == "failed":

@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         lives.update_job(
             state="replaying", breaks={"in_words": "of the recent events 98 % are late", "fix": "raise late", "policy": "late"}
         )
-        both.publish([{"bucket": number, "totals": {"results": 9, "results_too_large": 600}} for number in range(2)])
+        both.publish([{"bucket": number, "totals": {"results": 9, "results_too_large": 600, "bad_rows": number}} for number in range(2)])
         both.update_job(state="live")
         waits.update_job(state="live", waits_for="waiting for Kafka: no broker answers")
         time.sleep(1.5)
@@ -105,6 +105,7 @@ def test_every_output_of_a_script_is_shown_as_its_one_job_tells_it(server: Serve
     }
     for_people = status(server, tmp_path, "first", "--config", "queries.toml").stdout
     assert "query first: 1,200 results are dead letters: too large for their topic" in for_people
+    assert "query first: 1 events are dead letters: the query failed on them" in for_people
     assert status(server, tmp_path, "second", "--config", "queries.toml").returncode == 0
     assert status(server, tmp_path, "third", "--config", "queries.toml").returncode == 1
 
