@@ -93,10 +93,7 @@ def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJourn
     # Without an entry in the journal a partition counts from its first record.
     plan = replace(plan, starts={partition: PlannedPosition(first_read.get(partition, 0)) for partition in plan.partitions})
     finals = read_end(plan.kafka, starts, ends)
-    raw_ends = admin.ends(plan.partitions)
-    numbers = {partition: number for number, partition in enumerate(plan.partitions)}
-    last = {partition: max(_closed_position(facts[partition]), judged.get(numbers[partition], 0)) for partition in plan.partitions}
-    replay_ends = {partition: min(end, last[partition]) for partition, end in raw_ends.items()}
+    replay_ends = _judged_ends(plan, facts, judged, admin.ends(plan.partitions))
     if finals is not None:
         replay_ends |= {plan.partitions[number]: cti.next_offset for number, cti in finals.items() if number < len(plan.partitions)}
     needed = {partition: plan.starts[partition].next_offset for partition in plan.partitions}
@@ -113,6 +110,16 @@ def plan_replay(settings: Settings, name: str, admin: Admin, journal: RedisJourn
         gone=gone,
         complete_from_us=_complete_from(plan, admin, gone) if gone else NEVER,
     )
+
+
+def _judged_ends(
+    plan: IngestPlan, facts: Mapping[Partition, list[Fact]], judged: Mapping[int, int], raw_ends: Mapping[Partition, int]
+) -> dict[Partition, int]:
+    """Return the offset up to which each partition is judged, by the journal's *facts* or by CTIs (*judged*, by roster number)."""
+    ends = {}
+    for number, partition in enumerate(plan.partitions):
+        ends[partition] = min(raw_ends[partition], max(_closed_position(facts[partition]), judged.get(number, 0)))
+    return ends
 
 
 def _with_facts(

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config import IngestPlan
-from ingest.fields import FieldReader
+from ingest.fields import FieldReader, Fields
 from ingest.planned_range import IngestRange
 from ingest.planner.arrival_stamps import PlanningTimes
 from ingest.skips import read_parts
-from ingest.stage.dead_letters import source_ctis, unusable_rows
+from ingest.stage.dead_letters import SourceCtis, source_ctis, unusable_rows
 from ingest.stage.earlier_attempt import EarlierAttempt, read_earlier_attempt
 from ingest.stage.fact_outbox import FactOutbox, range_facts
 from ingest.stage.pending_ctis import PendingCtis
@@ -229,20 +229,8 @@ class RangeWalk:
         records = self._without_absurd_arrivals(topic, partition, records)
         if not len(records):
             return
-        # The model passes values on unread, with the headers before them; the fields are read from the bare payloads.
-        bare = records.without_frames()
-        ctis = source_ctis(bare)
-        bytes_max = min(self._plan.record_bytes_max, EVENT_BYTES_MAX)
-        oversized = rows_above(bytes_max, records.value)
-        payloads = ctis.payloads_of(bare)
-        # Oversized records are not parsed: parsing takes several times their size in memory.
-        fields = self._fields.read(pc.if_else(pa.array(oversized), None, payloads) if oversized.any() else payloads)
-        fields.readable &= ctis.is_no_cti
+        fields, ctis, key = self._read_fields(records)
         arrival_us = self._planning_times.arrival_us(records)
-        if self._plan.key_bytes_max is not None:
-            fields.limit_keys(self._plan.key_bytes_max)
-        key = records.key if fields.substream is None else fields.substream.dictionary_decode()
-        fields.mark_unusable(oversized | rows_above(bytes_max, key, records.value), IngestReason.OVERSIZED)
         self._spend("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
         in_force = marks.between(self._state.next_offset, end - 1)
@@ -265,6 +253,23 @@ class RangeWalk:
         for row, reason in unusable_rows(records, fields, ctis):
             self._dead_letter(topic, partition, records, row, reason)
         self._step(batch)
+
+    def _read_fields(self, records: Records) -> tuple[Fields, SourceCtis, pa.Array]:
+        """Return the fields of records, their CTIs, and the key of each event: its substream's, or without substreams its record's."""
+        # The model passes values on unread, with the headers before them; the fields are read from the bare payloads.
+        bare = records.without_frames()
+        ctis = source_ctis(bare)
+        bytes_max = min(self._plan.record_bytes_max, EVENT_BYTES_MAX)
+        oversized = rows_above(bytes_max, records.value)
+        payloads = ctis.payloads_of(bare)
+        # Oversized records are not parsed: parsing takes several times their size in memory.
+        fields = self._fields.read(pc.if_else(pa.array(oversized), None, payloads) if oversized.any() else payloads)
+        fields.readable &= ctis.is_no_cti
+        if self._plan.key_bytes_max is not None:
+            fields.limit_keys(self._plan.key_bytes_max)
+        key = records.key if fields.substream is None else fields.substream.dictionary_decode()
+        fields.mark_unusable(oversized | rows_above(bytes_max, key, records.value), IngestReason.OVERSIZED)
+        return fields, ctis, key
 
     def _step(self, batch: Batch) -> None:
         self._add("estimates_used", sum(arrival_us > self._state.arrival_us for _, arrival_us in batch.estimates))
