@@ -7,7 +7,7 @@ Law: an existing table is only changed if ``schema_evolution`` says so, and then
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -146,13 +146,12 @@ def find_target(
         connection.execute(_add_columns(name, missing))
         existing = _read_columns(connection, name)
     _check_columns(name, existing, [column for column in columns if column not in missing or may_change], columns)
-    target = Target(
-        name,
-        *(
-            tuple(found.name if (found := _find(existing, column)) else column for column in wanted)
-            for wanted in ([column for column, _ in columns], settings.primary_key)
-        ),
-    )
+
+    def spelled(wanted: Iterable[str]) -> tuple[str, ...]:
+        """Return names of columns as the table spells them."""
+        return tuple(found.name if (found := _find(existing, column)) else column for column in wanted)
+
+    target = Target(name, spelled(column for column, _ in columns), spelled(settings.primary_key))
     if settings.primary_key:
         _check_key(connection, target, existing)
     return target
