@@ -5,7 +5,7 @@
 BIN := .venv/bin
 SEEDS ?= 0-9999
 KILLS ?= 200
-WORKERS ?= 3
+WORKERS ?= 4
 PACKAGES := ordering ingest query sinks tidegate
 NATIVE := tidegate/kafka/_native.so
 # Tests of one file stay together, the longest files come first: tests/conftest.py. Where Python is told to write no bytecode, every
@@ -35,7 +35,7 @@ check: style  ## style, types and all tests that need no service (3 minutes)
 quick-tests: install
 	@$(PYTEST) -m "not integration and not heavy" $(ARGS)
 
-test: install  ## all that a change must pass (12 minutes on 2 cores); services in containers if Docker answers, else the embedded ones
+test: install  ## all that a change must pass (10 minutes on 2 cores); services in containers if Docker answers, else the embedded ones
 	@$(PYTEST) $(ARGS)
 
 test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, faults and large states (two hours)

@@ -76,14 +76,11 @@ def test_floats_of_all_sizes_are_written_as_repr_does() -> None:
 
 
 # One is enough for make check.
-@pytest.mark.parametrize(
-    ("digits", "unit", "below"),
-    [(0, "s", 86_400), (3, "ms", 86_400_000), (6, "us", 86_400_000_000)],
-)
-def test_times_of_every_day_are_written_as_numpy_writes_them(digits: int, unit: str, below: int) -> None:
-    """The years 1 to 9999, each day at a time of its own, in microseconds; in whole seconds and milliseconds each twentieth."""
-    days = np.arange("0001-01-01", "10000-01-01", dtype="datetime64[D]").astype("datetime64[us]").astype(np.int64)
-    days = days if digits == 6 else days[::20]
+@pytest.mark.parametrize("days_apart", [20, pytest.param(1, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(("digits", "unit", "below"), [(0, "s", 86_400), (3, "ms", 86_400_000), (6, "us", 86_400_000_000)])
+def test_times_of_every_day_are_written_as_numpy_writes_them(digits: int, unit: str, below: int, days_apart: int) -> None:
+    """The years 1 to 9999, each day (or each twentieth) at a time of its own, in whole seconds, milliseconds and microseconds."""
+    days = np.arange("0001-01-01", "10000-01-01", days_apart, dtype="datetime64[D]").astype("datetime64[us]").astype(np.int64)
     ticks = days + np.random.default_rng([7, digits]).integers(0, below, len(days)) * 10 ** (6 - digits)
     ticks = ticks[ticks % 1000 != 0] if digits == 6 else ticks[ticks % 1_000_000 != 0] if digits else ticks
     texts = np.datetime_as_string(ticks.astype("datetime64[us]"), unit=unit).astype("S")
