@@ -1,19 +1,21 @@
 /*
  * Fields out of JSON objects, a whole column of payloads in one walk over each of them.
  *
- * Law: a payload is read only if it is one object in strict JSON, and whatever is wanted of it means the same to every parser but for what
- * is said here; of all others nothing is said, and whoever calls asks another parser. Of members with equal names the first counts. The
- * member of that very name counts, else, unless the name is exact, the first one whose name differs in case only.
+ * Law: a payload is read here only if it is one object in strict JSON and every parser would read the same values from the wanted members.
+ * The status of any other payload is OTHER: the caller hands it to another parser. Two rules are ours. Of members with equal names the
+ * first counts. The member with exactly the wanted name counts; if there is none and the node is not exact, the first member whose name
+ * differs in case only.
  *
- * It knows nothing of Python and is called through ctypes.
+ * This file knows nothing of Python and is called through ctypes.
  */
 
 #include "json_scan.h"
 #include "json_texts.h"
 
-/* What is known of a payload: OTHER alone, or READ with what else is true of it, or MISSING alone. */
+/* The status of a payload: OTHER alone, MISSING (null) alone, or READ with the flags behind it that apply. */
 enum { OTHER = 0, READ = 1, MISSING = 2, NESTED = 4, REPEATED = 8, UNASKED = 16 };
-/* What a value is; NONE is null as well. The texts of those from NUMERAL on stand in the payload; LOOSE ones are not written as they stand. */
+/* The kind of a value; NONE is an absent member or null. From NUMERAL on the value is a text in the payload. LOOSE is a flag: the text has
+ * escapes or white space that its canonical form does not have. */
 enum { NONE = 0, BIGINT = 1, FLOAT = 2, FALSE = 3, TRUE = 4, NUMERAL = 5, TEXT = 6, RECORD = 7, ARRAY = 8, LOOSE = 16 };
 /* How a member was found. */
 enum { BY_CASE = 1, BY_NAME = 2 };
@@ -21,18 +23,18 @@ enum { BY_CASE = 1, BY_NAME = 2 };
 #define NAME_BYTES 256
 #define KELVIN "\xe2\x84\xaa" /* the only character beyond ASCII whose small letter is in ASCII: k */
 
-/* A wanted member with those wanted inside of it, which are nodes that lie together; node 0 is the payload itself. */
+/* A wanted member. The members wanted inside of it are the nodes [first, last); node 0 is the payload itself. */
 typedef struct {
     const char *name;
-    uint64_t tail; /* of the name: its last bytes with all letters small, to tell most names apart at once */
-    uint64_t lengths; /* of those inside of it, a bit each, modulo 64: most other names are told by theirs */
+    uint64_t tail; /* the last 8 bytes of the name in small letters: one comparison tells most names apart */
+    uint64_t lengths; /* the lengths modulo 64 of the names inside, a bit each: most other names have another length */
     int32_t length;
     int32_t is_exact;
     int32_t is_foreign; /* whether the name has characters beyond ASCII */
-    int32_t has_twin;   /* whether a node beside it may be the same member */
+    int32_t has_twin;   /* whether another node inside the same object may match the same member */
     int32_t first, last;
-    int32_t slot; /* where its value goes, -1 if nowhere */
-    int32_t first_slot, last_slot; /* of those inside of it */
+    int32_t slot; /* the output column of its value, -1 for none */
+    int32_t first_slot, last_slot; /* the output columns of the nodes inside */
 } node;
 
 typedef struct {
@@ -42,8 +44,8 @@ typedef struct {
     int64_t row;
     uint8_t *const *kinds;
     int64_t *const *values;
-    uint8_t *found; /* of each node how its member was found */
-    int32_t *next;  /* of each node the one inside of it that is likely to come next */
+    uint8_t *found; /* for each node how its member was found in this payload, 0 if not */
+    int32_t *next;  /* for each node the inner node that is likely to come next: payloads mostly keep the order of their members */
     int is_repeated, has_unasked;
 } reader;
 
@@ -79,7 +81,7 @@ static inline void put_text(reader *r, int32_t slot, int kind, const uint8_t *st
 static const uint8_t *take_number(reader *r, const uint8_t *at, const node *wanted) {
     number found;
     const uint8_t *end = scan_number(&r->s, at, &found);
-    /* Where names are exact, the very text of a number may count: a key may be an integer of any size. */
+    /* Exact nodes may read substream keys, for which the text of a number counts: an integer may have any size. */
     if (!end || (wanted->is_exact && (found.is_negative_zero || found.stored == INTEGER_TEXT)))
         return NULL;
     if (found.stored == INTEGER_BITS || found.stored == FLOAT_BITS)
@@ -103,7 +105,7 @@ static const uint8_t *take_container(reader *r, const uint8_t *at, const node *w
     return at;
 }
 
-/* The value of a member, down to all that is wanted of it. */
+/* Read a member's value, and inside it the members that are wanted. */
 static inline const uint8_t *take(reader *r, const uint8_t *at, const node *wanted) {
     if (at == r->s.end)
         return NULL;
@@ -126,13 +128,13 @@ static inline const uint8_t *take(reader *r, const uint8_t *at, const node *want
     return at;
 }
 
-/* Take a member again under the name that counts more: whatever was read under the other is void. */
+/* Void what was read of a node: a member with a better matching name follows. */
 static void forget(reader *r, const node *wanted) {
     for (int32_t slot = wanted->first_slot; slot < wanted->last_slot; slot++)
         r->kinds[slot][r->row] = NONE;
 }
 
-/* How a name is that of a node, 0 if it is not. */
+/* Return how a name matches a node's, 0 if it does not. */
 static inline int name_matches(const node *wanted, const uint8_t *name, int64_t length, uint64_t tail) {
     if (wanted->tail != tail || wanted->length != length)
         return 0;
@@ -141,7 +143,7 @@ static inline int name_matches(const node *wanted, const uint8_t *name, int64_t 
     return !wanted->is_exact && is_same_by_case(wanted->name, name, length) ? BY_CASE : 0;
 }
 
-/* Take the value at *at* if it counts for the node; NULL if it cannot be read, *at* if nobody asked for it. */
+/* Read the value at *at* if it counts for the node. Return its end, *at* if it does not count, NULL if it cannot be read. */
 static inline const uint8_t *take_if_it_counts(reader *r, const uint8_t *at, const node *wanted, int match) {
     uint8_t *found = r->found + (wanted - r->nodes);
     r->is_repeated |= *found == BY_NAME && match == BY_NAME;
@@ -153,7 +155,7 @@ static inline const uint8_t *take_if_it_counts(reader *r, const uint8_t *at, con
     return take(r, at, wanted);
 }
 
-/* The value of a member of *object*; *is_known* tells whether its name can be that of one node only. */
+/* Read or skip the value of a member of *object*; *is_known* is set if its name can be that of one node only. */
 static inline const uint8_t *take_member(reader *r, const uint8_t *at, const node *object, const uint8_t *name, int64_t length,
                                          int traits, int *is_known) {
     if (!(object->lengths >> (length & 63) & 1)) {
@@ -185,7 +187,7 @@ static inline const uint8_t *take_member(reader *r, const uint8_t *at, const nod
     return end > at ? end : skip_value(&r->s, at);
 }
 
-/* Whether a name that no node has may still count for one, by rules of letters that are not known here. */
+/* Return whether a name that matched no node may match one by the Unicode rules of case, which this file does not know. */
 static int may_count(const reader *r, const node *object, int foreign_names, int kelvins) {
     for (const node *wanted = r->nodes + object->first; wanted < r->nodes + object->last; wanted++)
         if (!wanted->is_exact && r->found[wanted - r->nodes] != BY_NAME && (kelvins || (wanted->is_foreign && foreign_names)))
@@ -193,7 +195,7 @@ static int may_count(const reader *r, const node *object, int foreign_names, int
     return 0;
 }
 
-/* An object of which members are wanted. */
+/* Read an object some members of which are wanted. */
 static const uint8_t *walk(reader *r, const uint8_t *at, const node *object) {
     uint8_t unescaped[NAME_BYTES];
     int foreign_names = 0, kelvins = 0;
@@ -231,7 +233,7 @@ static const uint8_t *walk(reader *r, const uint8_t *at, const node *object) {
     return foreign_names && may_count(r, object, foreign_names, kelvins) ? NULL : at + 1;
 }
 
-/* A binary column: its *ends* of 64 bits if *wide*, *valid* a bitmap or NULL where nothing is null; it begins at *first*. */
+/* A binary column of Arrow: *ends* are its offsets (64 bits if *wide*), *valid* its bitmap or NULL if nothing is null, *first* its offset. */
 typedef struct {
     const uint8_t *bytes;
     const void *ends;
@@ -261,9 +263,10 @@ static uint8_t read_payload(reader *r, const column *payloads) {
 }
 
 /*
- * Read what the *nodes* want of all payloads. For each slot and row, *kinds* (zeros so far) tells what the value is, *values* has the 64
- * bits of a number, or, of a text, where it begins behind the first payload's start, and in the lower half its length. *found* and *next*
- * are room for an entry a node. *status* tells of each payload what is known of it. Return how many are OTHER.
+ * Read the members that *nodes* name from all payloads. For each slot and row, *kinds* (zeroed by the caller) gets the kind of the value.
+ * *values* gets the 64 bits of a number; for a text its start, counted from the start of the first payload, in the upper half and its
+ * length in the lower. *found* and *next* are scratch room with an entry for each node. *status* gets the status of each payload. Return
+ * how many payloads are OTHER.
  */
 int64_t tg_json_fields(const column *payloads, const node *nodes, uint8_t *const *kinds, int64_t *const *values, uint8_t *found,
                        int32_t *next, uint8_t *status) {
@@ -280,7 +283,7 @@ int64_t tg_json_fields(const column *payloads, const node *nodes, uint8_t *const
     return others;
 }
 
-/* Count the kinds of a slot's values (*counts*, zeros so far, of kinds without LOOSE); return the bytes of its texts at most. */
+/* Count the kinds of a slot's values, LOOSE left aside (the caller zeroes *counts*); return an upper bound of the bytes of its texts. */
 int64_t tg_json_kinds(const uint8_t *kinds, const int64_t *values, int64_t rows, int64_t *counts) {
     int64_t bytes = 0;
     for (int64_t row = 0; row < rows; row++) {
@@ -291,7 +294,7 @@ int64_t tg_json_kinds(const uint8_t *kinds, const int64_t *values, int64_t rows,
     return bytes;
 }
 
-/* Write the texts of a slot of the payloads from *start* on, and their ends (rows + 1 of them). */
+/* Write the texts of a slot one behind the other, and their rows + 1 offsets; *start* is the start of the first payload. */
 void tg_json_texts(const uint8_t *start, const uint8_t *kinds, const int64_t *values, int64_t rows, uint8_t *texts, int32_t *ends) {
     uint8_t *to = texts;
     ends[0] = 0;
