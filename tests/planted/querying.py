@@ -161,6 +161,15 @@ QUERYING = [
         "tests/query/buckets/test_keyed.py::test_a_channel_that_joins_takes_no_progress_back",
     ),
     Bug(
+        "files-by-partition-first",
+        "A result file is in the order of time, key and input partition.",
+        6,
+        "query/buckets/result_channel.py",
+        '("key", "ascending"), ("number", "ascending")]',
+        '("number", "ascending"), ("key", "ascending")]',
+        "tests/query/buckets/test_result_channel.py::test_a_file_is_in_the_order_of_time_key_and_input_partition",
+    ),
+    Bug(
         "pending-without-partition",
         "Events of one instant are evaluated by input partition, then offset.",
         5,
