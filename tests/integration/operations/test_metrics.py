@@ -44,6 +44,7 @@ max_events_per_batch = 1000
 """
 ABSURD = ("arrival_missing", "arrival_ahead")
 DROPPED = ("early_input_events", "late_input_events")
+UNUSABLE = "a record cannot be used: it and all like it go to the dead-letter topic"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command()(report_errors(watermarks))
@@ -102,6 +103,8 @@ def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_p
             # The answer comes with a batch that begins after the question, the state of the job when its first batch has ended.
             produce(stack.bootstrap, topic, rest[:20])
             rest, told = rest[20:], shown(stack, space.folder)
+        # What workers write stands in the driver's log a moment later.
+        job.until(lambda: bool(job.logged(UNUSABLE)), "a worker's word in the log")
         job.kill()
         check_log(job, topic)
         produce(stack.bootstrap, topic, rest)
@@ -195,7 +198,7 @@ def check_explained(stack: Stack, folder: Path, topic: str, records: int, after:
 
 def check_log(job: Job, topic: str) -> None:
     """The first unusable record of its kind is logged by the worker that met it."""
-    (line, *_) = job.logged("a record cannot be used: it and all like it go to the dead-letter topic")
+    (line, *_) = job.logged(UNUSABLE)
     assert line["input"] == "events"
     assert line["topic"] == topic
     assert line["partition"] in range(PARTITIONS)
