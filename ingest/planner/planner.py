@@ -181,15 +181,14 @@ class Planner(RangePlanner):
         self._truncated.check(positions, ends, boottime_us())
         self._estimates.observe_ends(ends, boottime_us())
         planned = self._plan_ranges(positions, ends)
-        reached = {**positions, **planned}
-        ends_here = self._plan.until_end and self._frozen_ends is not None
-        # Without the journal, replays and joining partitions wait: then the end is not reached.
-        is_final = ends_here and all(partition in reached and reached[partition].next_offset >= end for partition, end in ends.items())
-        if not planned and ends_here:
-            return replace(offset, is_final=is_final)
+        if self._frozen_ends is not None:
+            # A run to the present end. Without the journal, replays and joining partitions wait: then the end is not reached.
+            reached = {**positions, **planned}
+            is_final = all(partition in reached and reached[partition].next_offset >= end for partition, end in ends.items())
+            return replace(offset.advance(reached), is_final=is_final)
         # Silent partitions advance also while others have records, since the records must not wait for a silent partition.
-        raised = self._estimates.raise_silent(positions, asked_us) if self._frozen_ends is None else {}
-        return replace(offset.advance(self._imports.raise_read({**positions, **raised, **planned})), is_final=is_final)
+        raised = self._estimates.raise_silent(positions, asked_us)
+        return offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
 
     def _plan_ranges(self, positions: Positions, ends: Mapping[Partition, int]) -> dict[Partition, PlannedPosition]:
         behind = {partition: position for partition, position in positions.items() if ends[partition] > position.next_offset}
