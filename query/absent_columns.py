@@ -31,6 +31,9 @@ from tidegate.kafka.ranges import RangeReader
 from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 
 SAMPLE_RECORDS = 1_000
+# Large payloads: a start neither holds nor parses more of them, and the first of the newest records show their members as well.
+SAMPLE_BYTES = 8 << 20
+_CHUNK_BYTES = 1 << 20
 # A start waits no longer for the sample.
 _SILENCE_MAX_S = 2.0
 # Members of records deeper than this are not suggested.
@@ -113,13 +116,17 @@ def absent_in_topics(layout: QueryPlan, admin: Admin) -> list[tuple[str, str]]:
 
 
 def _newest_payloads(layout: QueryPlan, feed: Feed, admin: Admin) -> pa.Array:
-    """Return the payloads of the newest events in the longest partition of a topic."""
+    """Return the payloads of the newest events in the longest partition of a topic; of large ones the first ``SAMPLE_BYTES``."""
     ends = admin.ends([(feed.topic, number) for number in range(feed.partitions)])
     partition = max(ends, key=lambda partition: ends[partition])
-    first, pieces = max(ends[partition] - SAMPLE_RECORDS, 0), []
-    with RangeReader(layout.kafka, *partition, headers=True) as reader:
-        for records in reader.read(first, ends[partition], silence_max_s=_SILENCE_MAX_S):
-            pieces += decode(records, *partition).events["value"].chunks
+    first, pieces, size = max(ends[partition] - SAMPLE_RECORDS, 0), [], 0
+    with RangeReader(layout.kafka, *partition, headers=True, prefetch_bytes=_CHUNK_BYTES) as reader:
+        for records in reader.read(first, ends[partition], chunk_bytes=_CHUNK_BYTES, silence_max_s=_SILENCE_MAX_S):
+            values = decode(records, *partition).events["value"]
+            pieces += values.chunks
+            size += values.nbytes
+            if size >= SAMPLE_BYTES:
+                break
     return pa.concat_arrays(pieces) if pieces else pa.array([], pa.binary())
 
 

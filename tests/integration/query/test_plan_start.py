@@ -11,16 +11,23 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from support.poison import OrderedWriter, Row, padded
 from support.stack.drawn_logs import START_MS, Raw, draw
 from support.stack.jobs import Job, Workspace, error_code, settings_of, workspace
 from support.stack.topics import check_promises, create, delete, exists, fresh, produce, read_ordered
 
 from ordering.ticks import SECOND_US, format_tick, parse_tick
+from query.absent_columns import absent_in_topics
+from query.config import Feed, QueryPlan
+from query.sql.bind import bind_outputs
+from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
 from tidegate.kafka.admin import Admin
 
 if TYPE_CHECKING:
@@ -338,3 +345,14 @@ def write(space: Workspace, valid_from_us: int, name: str) -> Path:
     file = space.folder / "versions" / version_name(valid_from_us)
     file.write_text(f"one,name\n1,{name}\n")
     return file
+
+
+def test_a_start_looks_at_few_large_records(stack: Stack) -> None:
+    """At 8 MiB of them: a thousand records of 1 MB would take the driver a gigabyte, and seconds."""
+    topic = create(stack.bootstrap, fresh("large"), 1)
+    OrderedWriter(stack.bootstrap, topic, over=False).write([Row(padded(b'{"a": "', b'"}', 1_000_000))] * 20, "gzip")
+    plans = bind_outputs(parse_script("SELECT a, b INTO out FROM events", "q.sql"), [InputSchema("events", is_free=True)])
+    properties = {"bootstrap.servers": stack.bootstrap}
+    layout = SimpleNamespace(feeds=[Feed("events", topic, 1)], kafka=properties, plans=plans)
+    ((what, _),) = absent_in_topics(cast(QueryPlan, layout), Admin(properties))
+    assert what == "b has no value in 9 records of events: it is NULL"
