@@ -1,7 +1,7 @@
 """
 The ``tidegate`` program: one command for each entry point of the group ``tidegate.commands``.
 
-Only the requested command is loaded. The help of the others is read from their source, so that help is fast and one broken
+Only the requested command is loaded. The list of all commands reads their help from their source, so that it is fast and one broken
 package does not break the rest.
 """
 
@@ -55,12 +55,14 @@ def build(asked_for: str) -> typer.Typer:
         help="Order event streams once, then query them.",
     )
     app.callback()(_program)
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name)):
+    entries = sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name))
+    is_known = asked_for in {entry.name for entry in entries}
+    for entry in entries:
         if entry.name == asked_for:
             app.command(entry.name)(report_errors(load_command(entry)))
-        # The function is a placeholder: only the name and the help of the other commands are shown.
+        # The function is a placeholder: at most the name and the help of the other commands are shown.
         else:
-            app.command(entry.name, help=summarize_command(entry))(_program)
+            app.command(entry.name, help="" if is_known else summarize_command(entry))(_program)
     return app
 
 
