@@ -170,6 +170,15 @@ QUERYING = [
         "tests/query/buckets/test_result_channel.py::test_a_file_is_in_the_order_of_time_key_and_input_partition",
     ),
     Bug(
+        "exchange-carried-behind",
+        "A bucket of an exchange routes what its readers carry over before what they read next.",
+        6,
+        "query/buckets/exchanged.py",
+        "np.concatenate([self._route(log, carried), buckets])",
+        "np.concatenate([buckets, self._route(log, carried)])",
+        "tests/query/buckets/test_each_instant.py::test_no_start_shows_and_no_cut_after_it",
+    ),
+    Bug(
         "pending-without-partition",
         "Events of one instant are evaluated by input partition, then offset.",
         5,

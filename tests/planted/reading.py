@@ -63,6 +63,15 @@ READING = [
         _MIDDLE,
     ),
     Bug(
+        "middle-lowered-by-a-stale-cti",
+        "What a CTI has confirmed is not accepted again after a stale one.",
+        4,
+        "protocol/reader.py",
+        "self.collected[below:], max(self.last, n - 1)",
+        "self.collected[below:], n - 1",
+        READER + "test_no_start_and_no_cut_after_it_shows",
+    ),
+    Bug(
         "silent-channel-not-waited-for",
         "Nothing is final before every channel of the newest roster has a CTI.",
         4,
@@ -88,6 +97,15 @@ READING = [
         "(known is None or (cti.c, cti.n) > (known.c, known.n))",
         "(known is None or cti.number >= 0)",
         "tests/ordering/protocol/test_resume.py::test_the_last_valid_cti_is_the_largest_that_counts",
+    ),
+    Bug(
+        "last-promise-forgets-what-waits",
+        "A CTI that waits for its events counts once they come, in a later range too.",
+        6,
+        "protocol/resume.py",
+        "waiting = self._waiting + [cti for",
+        "waiting = [cti for",
+        "tests/ordering/protocol/test_resume.py::test_no_cut_shows",
     ),
     Bug(
         "flags-in-a-plain-record",

@@ -6,9 +6,11 @@ one goes on; and topics whose events every kind of query has something to say ab
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from hypothesis import strategies as st
@@ -78,14 +80,15 @@ class BucketOutput:
             channel.check()
 
 
-def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | None = None, end: bool = True) -> BucketOutput:
+def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | int | None = None, end: bool = True) -> BucketOutput:
     """
     Take a bucket through its logs.
 
     Args:
         make: Returns it before its first record.
         lines: What it reads.
-        cuts: Where batches end, and the ranges of a log in them; each batch begins with a bucket that is restored. None: one batch.
+        cuts: Where batches end, and the ranges of a log in them; each batch begins with a bucket that is restored. A number: the first of
+            two batches has what lies below this offset. None: one batch.
         end: Whether the run ends there, and closes everything.
     """
     bucket = make()
@@ -93,14 +96,14 @@ def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random |
     at = dict.fromkeys(lines, 0)
     head, chunks = b"", dict[int, bytes]()
     while True:
-        until = {log: min(low + (cuts.choice([0, 1, 3, 10, 40]) if cuts else len(lines[log])), len(lines[log])) for log, low in at.items()}
+        until = {log: _batch_end(lines[log], low, None if head and isinstance(cuts, int) else cuts) for log, low in at.items()}
         is_last = all(until[log] == len(lines[log]) for log in lines)
         if head:
             bucket = make()
             bucket.restore(head, chunks)
         for log, high in until.items():
             while at[log] < high:
-                stop = min(at[log] + (cuts.choice([1, 7, 100]) if cuts else high), high)
+                stop = min(at[log] + (cuts.choice([1, 7, 100]) if isinstance(cuts, random.Random) else high), high)
                 read = lines[log][at[log] : stop]
                 for part in bucket.accept_in_parts(log, decoded_range(read)):
                     _collect(output, part)
@@ -113,10 +116,16 @@ def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random |
         output.bad += [(-1 if row.source is None else row.source, row.value or b"", row.reason) for row in bucket.pop_bad_rows()]
         if is_last:
             return output
-        if cuts:
+        if cuts is not None:
             changes = bucket.save()
             head = changes.head
             chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}
+
+
+def _batch_end(lines: Sequence[Line], low: int, cuts: random.Random | int | None) -> int:
+    if isinstance(cuts, int):
+        return bisect_left(lines, cuts, key=itemgetter(0))
+    return min(low + (cuts.choice([0, 1, 3, 10, 40]) if cuts else len(lines)), len(lines))
 
 
 def _collect_all(said: BucketOutput, bucket: Bucket, released: Sequence[Any]) -> None:

@@ -185,3 +185,39 @@ def written(draw: st.DrawFn, zombies: bool | None = None) -> Written:
     partitions = draw(st.integers(1, 3))
     zombies = draw(st.booleans()) if zombies is None else zombies
     return write(draw(st.integers(0, 2**32)), raws, draw(policies(over, scale)), over, partitions, zombies)
+
+
+STORY: list[Line] = list(
+    enumerate(
+        [
+            Event(0, 0, 100),
+            Event(1, 0, 103),
+            Event(0, 1, 102),
+            cti(0, 101, 2, inputs=2),
+            Event(0, 2, 104),
+            cti(1, 102, 0, inputs=2),
+            Event(0, 3, 105),
+            cti(0, 103, 4, inputs=2, listed=((b"k", 104),)),
+            # A writer that should be gone: copies of what has been confirmed, with a CTI that confirms less.
+            cti(0, 101, 2, inputs=2),
+            Event(0, 2, 104),
+            Event(0, 3, 105),
+            Event(1, 1, 106),
+            cti(0, 104, 6, inputs=2, part=0, parts=2, listed=((b"k", 105),)),
+            cti(0, 104, 6, inputs=2, part=1, parts=2, listed=((b"l", 106),)),
+            Event(0, 5, 107),
+            # What the last CTI promises comes only now.
+            Event(0, 4, 106),
+            Event(0, 5, 107),
+            Event(0, 6, 106),
+            cti(1, 106, 2, inputs=2),
+            cti(0, 106, 7, version=2, inputs=3),
+            cti(2, 104, 0, version=2, inputs=3),
+            Event(1, 2, 108),
+            cti(1, 109, 3, version=2, inputs=3),
+            cti(0, 109, 7, version=2, inputs=3),
+            cti(2, 109, 0, version=2, inputs=3),
+        ]
+    )
+)
+"""One log with all that a reader must remember from one range to the next: every cut of it can be tried, and every start."""

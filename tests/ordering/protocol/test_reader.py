@@ -16,7 +16,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 from support.naive_reader import Event, Heard, Line, log_columns, read_naively
-from support.written_topics import Written, cti, nonsense, written
+from support.written_topics import STORY, Written, cti, nonsense, written
 
 from ordering.errors import GapError, ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
@@ -66,6 +66,19 @@ def test_any_log_cut_anywhere_reads_like_one_record_at_a_time(
     assert reader.frontier == naive.frontier
     whole, _ = read(lines, 0, 1, start_us)
     assert (whole.duplicates, whole.save()) == (reader.duplicates, reader.save())
+
+
+def test_no_start_and_no_cut_after_it_shows() -> None:
+    """
+    Level 1: begun at every instant, cut, saved and restored at every record, a reader hears what the naive one hears.
+
+    The story has all that must be remembered: what a CTI has not confirmed yet, copies of what it has, stale CTIs, a promise that waits.
+    """
+    for start_us in (None, *range(99, 110)):
+        naive = read_naively(STORY, 0, 1, start_us)
+        for cut in range(len(STORY) + 1):
+            reader, heard = read(STORY, 0, 1, start_us, [cut], [True, True])
+            assert (heard, reader.frontier, reader.gaps) == (naive.heard, naive.frontier, naive.gaps), (start_us, cut)
 
 
 def middle_of(lines: Sequence[Line], start_us: int, back: int = 0) -> list[Line]:

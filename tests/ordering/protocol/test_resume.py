@@ -10,7 +10,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 from support.naive_reader import Event, Line, log_columns, read_naively
-from support.written_topics import Written, cti, nonsense, written
+from support.written_topics import STORY, Written, cti, nonsense, written
 
 from ordering.protocol.punctuation import Cti
 from ordering.protocol.resume import LastPromises, last_promises
@@ -31,6 +31,14 @@ def test_the_last_valid_cti_is_the_largest_that_counts(lines: list[Line], cuts: 
     expected = {number: channel.valid for number, channel in naive.channels.items() if channel.valid}
     assert walk(lines, cuts, whole).promises == expected
     assert last_promises(log_columns(lines)[0], 0, 1, from_beginning=whole) == expected
+
+
+def test_no_cut_shows() -> None:
+    """Level 1: a CTI that waits for its events counts wherever the walk is cut before they come."""
+    for until in range(len(STORY) + 1):
+        naive = read_naively(STORY[:until], 0, 1, None)
+        expected = {number: channel.valid for number, channel in naive.channels.items() if channel.valid}
+        assert all(walk(STORY[:until], [cut]).promises == expected for cut in range(until)), until
 
 
 @given(written(), st.integers(0, 300))
