@@ -55,8 +55,8 @@ REFUSALS = (b"!xsAuthentication error", b"!zspy4j.Py4JException: Unknown command
 """What a port may answer, if anything."""
 KNOCKS = 35
 """So often at each port: some are open for a moment only."""
-_PAUSE_S = 0.05
-"""Between two looks at all processes and ports: the shortest-lived process, the launcher, lives ten times as long."""
+_PAUSE_S = 0.1
+"""Between two looks at all processes and ports: the shortest-lived process, the launcher, lives five times as long."""
 CANARY = "canary-in-a-setting"
 CONF = f"""
 [spark.conf]

@@ -59,7 +59,7 @@ def test_a_batch_stands_with_its_progress(bench: Bench, target: str) -> None:
     kit.check_stands(bench, target, {1: 25})
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2, 3))])
 def test_repeated_stale_and_early_batches_change_nothing(bench: Bench, target: str, seed: int) -> None:
     """Three writers that do not know of each other: each row below the progress stands once, none above it."""
     kit.check_stands(bench, target, kit.walk(bench, target, seed, steps=60))
