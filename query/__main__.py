@@ -108,7 +108,7 @@ def query(
             own = (watch.state, watch.waits_for) if cluster.is_ready() else ("starting", "")
             metrics.set_jobs({f"query {name}": own, **sinks.poll(metrics)})
             metrics.set_executors(cluster.executors_wanted, cluster.executors_held)
-            progress.check_gaps()
+            progress.check_gaps(watch.answered_s, watch.catch_up.ends, watch.catch_up.positions)
 
         worker_log = WorkerLog(folder)
         spark = start_session(settings, f"query-{name}", folder)

@@ -8,8 +8,9 @@ from typing import Any
 
 from ordering.protocol.reader import gap_error
 from ordering.ticks import INFINITY, NEVER, format_tick
+from tidegate.observe.recovery_report import Positions
 
-# How long a CTI may promise events that are not there (spec section 4).
+# How long a CTI may promise events that are not there, while the brokers answer (spec section 4).
 GAP_WAIT_S = 60.0
 
 
@@ -19,8 +20,11 @@ class QueryProgress:
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
         self._reports: dict[int, dict[str, Any]] = {}
-        # By open gap (topic, partition, roster number, n, last): since when it is open, seconds.
-        self._waiting: dict[tuple[str, int, int, int, int], float] = {}
+        # The gaps of the newest reports: (topic, partition, roster number, n, last).
+        self._gaps: set[tuple[str, int, int, int, int]] = set()
+        # By open gap: how long the brokers had answered when it was first seen, seconds; and the end of its partition a minute later.
+        self._gaps_since_s: dict[tuple[str, int, int, int, int], float] = {}
+        self._gap_ends: dict[tuple[str, int, int, int, int], int] = {}
         # When the first reports came, seconds, and how many events had been accepted by then.
         self._first: tuple[float, int] | None = None
         self._reported_absent: set[tuple[str, str]] = set()
@@ -28,13 +32,11 @@ class QueryProgress:
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
         self.batches += 1
-        now_s = time.monotonic()
         # Another thread may be iterating over the dictionary, so it is replaced, never changed.
         self._reports = {**self._reports, **{report["bucket"]: report for report in reports}}
-        waiting = {tuple(entry) for report in self._reports.values() for entry in report["waiting"]}
-        self._waiting = {entry: self._waiting.get(entry, now_s) for entry in waiting}
+        self._gaps = {tuple(gap) for report in self._reports.values() for gap in report["waiting"]}
         if self._first is None:
-            self._first = now_s, self.totals()["events"]
+            self._first = time.monotonic(), self.totals()["events"]
 
     def absent_columns(self) -> dict[str, list[str]]:
         """Return for each input the columns that no bucket has met in its first records; inputs of which too few are read are left out."""
@@ -51,11 +53,23 @@ class QueryProgress:
         self._reported_absent.update(new)
         return new
 
-    def check_gaps(self) -> None:
-        """Raise GapError if a gap has stayed open for a minute."""
-        for (topic, partition, number, n, last), since in self._waiting.items():
-            if time.monotonic() - since > GAP_WAIT_S:
-                raise gap_error(topic, partition, number, n, last)
+    def check_gaps(self, answered_s: float, ends: Positions, positions: Positions) -> None:
+        """
+        Raise GapError if a gap has stayed open for a minute, and in all records that lay in its partition then.
+
+        Args:
+            answered_s: How long the brokers have answered since the start: while they do not, no writer can fill a gap, and no job read it.
+            ends: The newest ends of the partitions.
+            positions: The next offsets after the last batch.
+        """
+        gaps = self._gaps
+        self._gaps_since_s = {gap: self._gaps_since_s.get(gap, answered_s) for gap in gaps}
+        overdue = [gap for gap, since_s in self._gaps_since_s.items() if answered_s - since_s > GAP_WAIT_S]
+        # A batch may take longer than a minute, and bring what is missing.
+        self._gap_ends = {gap: self._gap_ends.get(gap, ends[gap[:2]]) for gap in overdue}
+        for gap, end in self._gap_ends.items():
+            if positions[gap[:2]] >= end:
+                raise gap_error(*gap)
 
     @property
     def is_finished(self) -> bool:

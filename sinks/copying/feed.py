@@ -36,11 +36,12 @@ class PartitionFeed:
     def __init__(self, kafka: Mapping[str, str], stream: Stream, partition: int) -> None:
         self._kafka, self._stream, self.partition = kafka, stream, partition
         self._source: RangeReader | None = None
-        self._gap_since_s: float | None = None
         self.seek(Progress(stream.id, 0, 0))
 
     def seek(self, progress: Progress) -> None:
         """Continue from a store's progress."""
+        # What was missing may have come while store or brokers did not answer.
+        self._gap_since_s: float | None = None
         self.offset, last = progress.offset, progress.position - 1
         self._reader = PartitionReader.in_channel(self.partition, self._stream.partitions, self.partition, last)
 

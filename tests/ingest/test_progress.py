@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from ingest.progress import IngestProgress
+from ordering.errors import GapError
 from ordering.ticks import NEVER
-from query.progress import QueryProgress
+from query.progress import GAP_WAIT_S, QueryProgress
 
 
 class Interrupted(dict[str, Any]):
@@ -53,3 +56,41 @@ def test_one_batch_has_no_rate_and_held_events_are_told() -> None:
     progress.accept_reports([report])
     assert progress.summary()["events_per_second"] is None
     assert progress.line().startswith("in 5  ordered 0  held 5")
+
+
+PLACE = ("rides.ordered", 0)
+
+
+def with_gaps(*gaps: tuple[int, int]) -> QueryProgress:
+    """A job whose only bucket waits for the events of channels: (roster number, n)."""
+    progress = QueryProgress(1)
+    progress.accept_reports([{"bucket": 0, "waiting": [[*PLACE, number, n, 4] for number, n in gaps], "totals": {"events": 5}}])
+    return progress
+
+
+def test_a_gap_ends_a_job_that_has_read_on_for_a_minute() -> None:
+    """The error names the channel; a gap that was seen later has its own minute."""
+    progress = with_gaps((7, 10))
+    progress.check_gaps(2.0, {PLACE: 100}, {PLACE: 100})
+    progress.check_gaps(2.0 + GAP_WAIT_S, {PLACE: 100}, {PLACE: 100})
+    with pytest.raises(GapError, match="channel 7 promises the events numbered below 10, but after number 4"):
+        progress.check_gaps(4.0 + GAP_WAIT_S, {PLACE: 100}, {PLACE: 100})
+
+
+def test_time_in_which_brokers_do_not_answer_is_not_that_of_a_gap() -> None:
+    """However long they are away: whoever fills the gap cannot write either."""
+    progress = with_gaps((7, 10))
+    for _ in range(1_000):
+        progress.check_gaps(GAP_WAIT_S, {PLACE: 100}, {PLACE: 100})
+
+
+def test_a_gap_waits_for_all_that_lay_in_its_partition_after_a_minute() -> None:
+    """A batch that takes long may bring what is missing; what is written later need not be read."""
+    progress = with_gaps((7, 10))
+    progress.check_gaps(0.0, {PLACE: 100}, {PLACE: 100})
+    progress.check_gaps(GAP_WAIT_S + 1, {PLACE: 500}, {PLACE: 100})
+    progress.check_gaps(GAP_WAIT_S + 9, {PLACE: 900}, {PLACE: 499})
+    with pytest.raises(GapError):
+        progress.check_gaps(GAP_WAIT_S + 9, {PLACE: 900}, {PLACE: 500})
+    progress.accept_reports([{"bucket": 0, "waiting": [], "totals": {"events": 9}}])
+    progress.check_gaps(GAP_WAIT_S + 9, {PLACE: 900}, {PLACE: 900})

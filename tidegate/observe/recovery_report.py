@@ -144,7 +144,7 @@ class CatchUp:
     def __init__(self, recovery: Recovery, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.recovery, self._clock_s = recovery, clock_s
         self._began_s = clock_s()
-        self._positions: Positions = recovery.starts
+        self.positions: Positions = recovery.starts
         self.ends: Positions = recovery.ends
         self._read_rate, self._arrival_rate = _Rate(), _Rate()
         self._arrival_rate.record(self._began_s, sum(self.ends.values()))
@@ -157,9 +157,9 @@ class CatchUp:
     def advance(self, positions: Positions) -> None:
         """Record the next offsets after a batch."""
         # One thread reports batches, another polls. Each replaces whole mappings, so that neither iterates over a changing one.
-        self._positions = {**self._positions, **positions}
+        self.positions = {**self.positions, **positions}
         # Workers start during the first batch, so the rate counts from its end.
-        now_s, read = self._clock_s(), sum(self._positions.values())
+        now_s, read = self._clock_s(), sum(self.positions.values())
         self._read_rate.record(now_s, read)
         if self.caught_up_s is None:
             self._first_batch = since_s, before = self._first_batch or (now_s, read)
@@ -180,12 +180,12 @@ class CatchUp:
     @property
     def partitions(self) -> list[tuple[str, int]]:
         """The known input partitions: first those of the start, later also those that have joined."""
-        return sorted(self._positions)
+        return sorted(self.positions)
 
     @property
     def lags(self) -> Positions:
         """How many offsets of each partition lie between the job's position and the newest known end."""
-        return {partition: max(end - self._positions.get(partition, 0), 0) for partition, end in self.ends.items()}
+        return {partition: max(end - self.positions.get(partition, 0), 0) for partition, end in self.ends.items()}
 
     @property
     def behind(self) -> int:

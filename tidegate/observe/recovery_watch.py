@@ -14,7 +14,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from tidegate.observe.progress_store import ProgressPublisher
-from tidegate.observe.recovery_report import CatchUp, Poller, Positions, Recovery, duration_in_words
+from tidegate.observe.recovery_report import POLL_EVERY_S, CatchUp, Poller, Positions, Recovery, duration_in_words
 
 # Asks the brokers for the ends of partitions.
 AskEnds = Callable[[Sequence[tuple[str, int]]], Positions]
@@ -44,6 +44,8 @@ class RecoveryWatch:
         self._waits: dict[str, str] = {}
         self._is_caught_up_logged = recovery.ahead == 0
         self._batches = 0
+        # How long the brokers have answered, seconds: each answer stands for the pause before it.
+        self.answered_s = 0.0
 
     def __enter__(self) -> RecoveryWatch:
         recovery = self.catch_up.recovery
@@ -67,6 +69,7 @@ class RecoveryWatch:
         """
         ends = self._poller.newest_answer()
         if ends is not None:
+            self.answered_s += POLL_EVERY_S
             self.catch_up.set_ends(ends)
             self._publisher.update_job(ends={f"{topic}/{number}": end for (topic, number), end in sorted(ends.items())})
         self._note_waits()

@@ -14,7 +14,7 @@ from ordering.errors import UnreachableError
 from tidegate.observe.health import LIVE_WITHIN_S, Health
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.progress_store import ProgressPublisher
-from tidegate.observe.recovery_report import Recovery, RecoveryKind
+from tidegate.observe.recovery_report import POLL_EVERY_S, Recovery, RecoveryKind
 from tidegate.observe.recovery_watch import RecoveryWatch
 from tidegate.settings.tables.redis import RedisSettings
 from tidegate.stack.embedded import free_port
@@ -100,3 +100,13 @@ def test_what_a_job_waits_for_is_logged_once_and_published(tmp_path: Path) -> No
     assert json.dumps(publisher._pending.job["waits_for"]) == '""'
     watch.advance({("a", 0): 10})
     assert "no batch yet" not in watch.line
+
+
+def test_only_answers_count_as_time_in_which_brokers_answered() -> None:
+    """Each stands for the pause before it: what is missing in a topic cannot come while its brokers are away."""
+    recovery = Recovery(RecoveryKind.NEW, {("a", 0): 10}, {("a", 0): 10})
+    watch = RecoveryWatch(recovery, lambda _: {}, ProgressPublisher(RedisSettings(), "t"), structlog.get_logger())
+    for answers in ([], [{("a", 0): 11}], [], [{("a", 0): 12}]):
+        watch._poller._answers.extend(answers)
+        watch.poll()
+    assert (watch.answered_s, watch.catch_up.ends) == (2 * POLL_EVERY_S, {("a", 0): 12})
