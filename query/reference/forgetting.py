@@ -63,6 +63,11 @@ def forget_past_versions(checkpoint: Path) -> None:
             copy.unlink()
 
 
+def forget_all_versions(checkpoint: Path) -> None:
+    """Begin a list of versions anew."""
+    (checkpoint / FOLDER / LIST_FILE).unlink(missing_ok=True)
+
+
 def drop_past_versions(versions: TakenVersions, lookup_from_us: int, added: int) -> TakenVersions:
     """Return the versions without those needed only below *lookup_from_us*; only the initial and the first *added* ones count."""
     kept_from = dict(versions.kept_from)

@@ -1,5 +1,5 @@
 """
-Applies the decision of a start: creates topics, writes promises, binds the checkpoint, copies reference data.
+Applies the decision of a start: creates topics, copies reference data, writes promises, binds the checkpoint.
 Law: a start that is refused does not bind the checkpoint's folder, so every way out stays open.
 """
 
@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from query.config import QueryPlan
-from query.reference.forgetting import forget_past_versions
+from query.reference.forgetting import forget_all_versions, forget_past_versions
+from query.reference.tables import ReferenceTable
 from query.reference.watch import check_unchanged, take_up_versions
 from query.start.binding import result_binding, result_topics
 from query.start.decide import Decision
@@ -29,12 +30,13 @@ def locate(decision: Decision, admin: Admin) -> QueryPlan:
     Return the plan with its read positions; nothing is written. RefusedError: records at these positions are gone, reference data was
     changed, another job writes one of the outputs, or a file would be replaced by a part of it.
     """
-    plan = decision.plan
-    check_unchanged(Path(plan.checkpoint), plan.reference_settings)
+    plan, folder = decision.plan, Path(decision.plan.checkpoint)
     if decision.is_new:
         check_untaken(plan)
         check_cut_files(plan)
-    starts = settle_logs(admin, plan) if decision.is_new else read_log_starts(Path(plan.checkpoint))
+    else:
+        check_unchanged(folder, plan.reference_settings)
+    starts = settle_logs(admin, plan) if decision.is_new else read_log_starts(folder)
     plan = replace(plan, log_starts=starts)
     return replace(plan, starts=read_positions(admin, plan))
 
@@ -45,16 +47,22 @@ def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
     letter_bytes_max, result_ids = _create_topics(plan, admin)
     plan = replace(plan, letter_bytes_max=letter_bytes_max)
     folder, binding = topics.folder, decision.binding
+    if plan.references:
+        plan = replace(plan, references=_take_up_references(plan, folder, is_new=decision.is_new))
     if decision.is_new:
         write_promises(folder, plan.promises)
         write_log_starts(folder, plan.log_starts)
         binding = {**binding, **result_binding(result_ids)}
     bind(folder, binding)
-    if not plan.references:
-        return plan
+    return plan
+
+
+def _take_up_references(plan: QueryPlan, folder: Path, *, is_new: bool) -> dict[str, ReferenceTable]:
+    if is_new:
+        # No run has looked anything up in what a start took up that was killed before it bound the folder.
+        forget_all_versions(folder)
     forget_past_versions(folder)
-    versions = take_up_versions(folder, plan.reference_settings)
-    return replace(plan, references=versions.tables(plan.reference_settings, 0))
+    return take_up_versions(folder, plan.reference_settings).tables(plan.reference_settings, 0)
 
 
 def _create_topics(plan: QueryPlan, admin: Admin) -> tuple[int, dict[str, str]]:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ordering.errors import QueryError, RefusedError
+from ordering.errors import QueryError, RefusedError, UnreachableError
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import INFINITY, MINUTE_US, SECOND_US, TICK_MIN
 from query import job
 from query.config import Promise, QueryPlan
+from query.reference.watch import TakenVersions
 from query.stage.offsets import Offset
 from query.start import apply, output_start, survey
 from query.start.resumed_results import count_ahead_by_key
@@ -213,6 +214,30 @@ def test_what_another_query_writes_is_not_written(scene: Scene, output: str, pla
         assert refusal.where.endswith(place)
     (Path(plan.checkpoint) / "settings.json").write_text("")
     scene.prepare(BY_KEY.format("y"))
+
+
+def test_a_start_that_fails_binds_nothing_whatever_it_has_copied(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reference data whose store does not answer, or a kill: the next start may have another script and other data."""
+    scene.tables += '[references.r]\npath = "{folder}/r.csv"\n'
+    file, sql = scene.folder / "r.csv", "SELECT a.k AS k, r.name AS {0} INTO x FROM a TIMESTAMP BY t JOIN r ON a.k = r.k"
+    for step in ("take_up_versions", "bind"):
+        file.write_text(f"k,name\n1,{step}\n")
+        with monkeypatch.context() as patched, pytest.raises(UnreachableError):
+            patched.setattr(apply, step, fail)
+            scene.prepare(sql.format(step))
+        assert [read_binding(folder) for folder in scene.folder.glob("query-*")] in ([], [None])
+    file.write_text("k,name\n1,anew\n")
+    plan = scene.prepare(sql.format("name"))
+    taken = TakenVersions.read(Path(plan.checkpoint))
+    assert taken is not None
+    assert ([version.bytes for version in taken.versions], taken.initial_count) == ([file.stat().st_size], 1)
+    file.write_text("k,name\n1,changed\n")
+    scene.refused(sql.format("name"), "TG-REFERENCE-CHANGED", None)
+
+
+def fail(*_: object, **__: object) -> None:
+    """End a start."""
+    raise UnreachableError("the store does not answer")
 
 
 def test_a_statement_without_into_needs_an_output_of_the_default_name(scene: Scene) -> None:
