@@ -169,13 +169,13 @@ def _over(limit: str, partition_by: tuple[Expression, ...], when: Expression) ->
 
 
 def tumbling(size: str, offset: str | None = None) -> Value:
-    """Return a tumbling window of a length such as ``1h``."""
-    return _window("TumblingWindow", Duration=size, **({"Offset": offset} if offset else {}))
+    """Return a tumbling window of a length such as ``1h``; *offset* shifts it: ``-1us`` makes it include its start instead of its end."""
+    return _window("TumblingWindow", offset, Duration=size)
 
 
 def hopping(size: str, hop: str, offset: str | None = None) -> Value:
-    """Return a hopping window."""
-    return _window("HoppingWindow", Duration=size, Hop=hop, **({"Offset": offset} if offset else {}))
+    """Return a hopping window; *offset* as for :func:`tumbling`."""
+    return _window("HoppingWindow", offset, Duration=size, Hop=hop)
 
 
 def sliding(size: str) -> Value:
@@ -193,8 +193,13 @@ def session(timeout: str, max_duration: str, *, partition_by: tuple[Expression, 
     return Value(f"SessionWindow({unit}, {lengths[0]}, {lengths[1]}){over}")
 
 
-def _window(name: str, **lengths: str) -> Value:
-    return Value(f"{name}({', '.join('{}({}, {})'.format(part, *_length(length)) for part, length in lengths.items())})")
+def _window(name: str, offset: str | None, **lengths: str) -> Value:
+    parts = ["{}({}, {})".format(part, *_length(length)) for part, length in lengths.items()]
+    if offset:
+        # Only an offset may be negative.
+        unit, number = _length(offset.removeprefix("-"))
+        parts.append(f"Offset({unit}, {'-' if offset.startswith('-') else ''}{number})")
+    return Value(f"{name}({', '.join(parts)})")
 
 
 def _length(text: str) -> tuple[str, int]:

@@ -93,6 +93,8 @@ def test_windows_and_durations_are_written_in_whole_units() -> None:
     """A duration that no unit says in a whole number is written in a smaller one."""
     assert tumbling("90s").sql == "TumblingWindow(Duration(second, 90))"
     assert hopping("1h", "15m", offset="1m30s").sql == "HoppingWindow(Duration(hour, 1), Hop(minute, 15), Offset(second, 90))"
+    assert tumbling("1h", offset="-1us").sql == "TumblingWindow(Duration(hour, 1), Offset(microsecond, -1))"
+    assert hopping("1h", "15m", offset="-90s").sql == "HoppingWindow(Duration(hour, 1), Hop(minute, 15), Offset(second, -90))"
     assert session("30s", "2m", partition_by=("k",)).sql == "SessionWindow(second, 30, 120) OVER (PARTITION BY k)"
     assert sum_("v").over("1h", when="v > 0").sql == "SUM(v) OVER (LIMIT DURATION(hour, 1) WHEN v > 0)"
     assert lag("v", "5m", partition_by=("k",), when=column("v") > 0).sql == (
