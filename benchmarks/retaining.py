@@ -29,7 +29,7 @@ from rich.table import Table
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.reader import Log
 from ordering.ticks import DAY_US
-from query.buckets.bucket import BucketConfig, Source
+from query.buckets.bucket import BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
 from query.columns.decode import DecodedRange
 from query.columns.events import DECODED_SCHEMA
@@ -99,7 +99,7 @@ class Measured:
 
     def __init__(self, query: str) -> None:
         plans = bind_outputs(parse_script(QUERIES[query], "bench.sql"), [InputSchema("bench")], into=None)
-        self._bucket = MergedBucket(Program(plans), BucketConfig([Source("bench", 1, {0: 0})], 0, ROSTER))
+        self._bucket = MergedBucket(Program(plans), BucketConfig([SourceTopic("bench", 1, {0: 0})], 0, ROSTER))
         self.cpu_s: list[float] = []
         self.saved: list[int] = []
         self.resident = 0

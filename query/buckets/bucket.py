@@ -16,7 +16,7 @@ and with OVER at which record. It changes no result.
 
 A bucket needs neither Spark nor Kafka. A minimal driver, batch by batch::
 
-    config = BucketConfig([Source("rides", partitions=1, logs={0: 0})], number=0, roster=Roster(1, 1, Spread.ONE, False))
+    config = BucketConfig([SourceTopic("rides", partitions=1, logs={0: 0})], number=0, roster=Roster(1, 1, Spread.ONE, False))
     bucket = MergedBucket(Program(plans), config)
     released = [bucket.accept_records(log, decoded)]     # each range: numbers and CTIs (Log), a table of events (DECODED_SCHEMA)
     released.append(bucket.settle())                     # the end of the batch; again until bucket.is_settled
@@ -72,7 +72,7 @@ RETURNED_BYTES = 2**24
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceTopic:
     """An ordered topic as a bucket reads it."""
 
     # The name that the script gives it.
@@ -87,7 +87,7 @@ class BucketConfig:
     """What a bucket reads and writes."""
 
     # The topics it reads, in the order of the script.
-    sources: Sequence[Source]
+    sources: Sequence[SourceTopic]
     # The bucket's number, which is its roster number and partition in the result topics.
     number: int
     roster: Roster

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from ordering.ticks import NEVER
 from query import extensions
-from query.buckets.bucket import Bucket, BucketConfig, Source
+from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
@@ -27,7 +27,7 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
         {log: partition for log, (feed_index, partition) in enumerate(plan.logs) if feed_index == feed and log in logs_read}
         for feed in range(len(plan.feeds))
     ]
-    sources = [Source(feed.input, feed.partitions, feed_logs) for feed, feed_logs in zip(plan.feeds, logs, strict=True)]
+    sources = [SourceTopic(feed.input, feed.partitions, feed_logs) for feed, feed_logs in zip(plan.feeds, logs, strict=True)]
     config = BucketConfig(
         sources=sources,
         number=number,

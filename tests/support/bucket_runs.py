@@ -24,7 +24,7 @@ from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.testing import Record
 from ordering.ticks import INFINITY
-from query.buckets.bucket import EACH_CTI, Bucket, BucketConfig, Source
+from query.buckets.bucket import EACH_CTI, Bucket, BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.config import Promise
@@ -197,7 +197,7 @@ def bucket_of(
 ) -> Bucket:
     """Return the bucket of a program that reads some partitions of a topic; see :class:`query.buckets.bucket.Bucket`."""
     number = partitions[0] if len(partitions) == 1 else 0
-    source = Source(INPUT, len(topic.partitions), {at: at for at in partitions})
+    source = SourceTopic(INPUT, len(topic.partitions), {at: at for at in partitions})
     roster = Roster(1, len(topic.partitions), Spread.ONE, over)
     kind = SubstreamBucket if over else MergedBucket
     config = BucketConfig(

@@ -26,7 +26,7 @@ from ordering.policies import Policies
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.testing import Record
-from query.buckets.bucket import Bucket, BucketConfig, Source
+from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.columns import large_tables
@@ -58,9 +58,9 @@ class Plan:
         read_from_us = None if self.start_us is None else self.start_us - query.plans[0].lookback_us
         rest = self.start_us, read_from_us, (SPAN_US,), Pace(self.pace.every_events, self.pace.every_us, self.pace.delay_us)
         if self.partition is None:
-            everything = Source(self.question.input, self.partitions, {at: at for at in range(self.partitions)})
+            everything = SourceTopic(self.question.input, self.partitions, {at: at for at in range(self.partitions)})
             return MergedBucket(query, BucketConfig([everything], 0, Roster(1, 1, Spread.ONE, False), *rest))
-        alone = Source(self.question.input, self.partitions, {self.partition: self.partition})
+        alone = SourceTopic(self.question.input, self.partitions, {self.partition: self.partition})
         return SubstreamBucket(query, BucketConfig([alone], self.partition, Roster(1, self.partitions, Spread.ONE, True), *rest))
 
 

@@ -20,7 +20,7 @@ from ordering.columns.payload_columns import to_arrow
 from ordering.model.step import Released, Step
 from ordering.protocol.punctuation import Roster, Spread
 from ordering.ticks import INFINITY, SECOND_US
-from query.buckets.bucket import Bucket, BucketConfig, Source
+from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
@@ -162,7 +162,7 @@ class LocalRun:
 
 def _new_bucket(program: Program, inputs: Sequence[FileInput], *, has_over: bool) -> Bucket:
     """Return the bucket of a job whose ordered topics and result topics have one partition each."""
-    sources = [Source(source.name, 1, {index: 0}) for index, source in enumerate(inputs)]
+    sources = [SourceTopic(source.name, 1, {index: 0}) for index, source in enumerate(inputs)]
     spans_us = [_SPAN_US if has_over else None] * len(program.plans)
     config = BucketConfig(sources, 0, Roster(1, 1, Spread.ONE, has_over), spans_us=spans_us)
     if not has_over:

@@ -26,7 +26,7 @@ from ordering.model.step import Released
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from query.buckets import substream_table
-from query.buckets.bucket import Bucket, BucketConfig, Source
+from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.config import Promise
@@ -160,13 +160,13 @@ ALL: Since = (None, None)
 def substream_bucket(topic: Topic, question: Question, partition: int, pace: SlowPace = EVERY_CTI, since: Since = ALL) -> SubstreamBucket:
     """Return the bucket of one ordered partition."""
     roster = Roster(1, len(topic.partitions), Spread.ONE, True)
-    alone = Source(question.input, len(topic.partitions), {partition: partition})
+    alone = SourceTopic(question.input, len(topic.partitions), {partition: partition})
     return SubstreamBucket(query_of(question), BucketConfig([alone], partition, roster, *since, (SPAN_US,), pace_of(pace)))
 
 
 def merged_bucket(topic: Topic, question: Question, pace: SlowPace = EVERY_CTI, since: Since = ALL) -> MergedBucket:
     """Return the bucket that merges all ordered partitions."""
-    everything = Source(question.input, len(topic.partitions), {at: at for at in range(len(topic.partitions))})
+    everything = SourceTopic(question.input, len(topic.partitions), {at: at for at in range(len(topic.partitions))})
     config = BucketConfig([everything], 0, Roster(1, 1, Spread.ONE, False), *since, (SPAN_US,), pace_of(pace))
     return MergedBucket(query_of(question), config)
 
@@ -322,7 +322,7 @@ def test_a_run_that_goes_on_writes_no_part_of_a_file_again() -> None:
     roster, spans_us = Roster(1, 1, Spread.ONE, False), [100, 60]
 
     def bucket(since: tuple[int | None, int | None] = (None, None), promises: Sequence[Promise] = ()) -> MergedBucket:
-        return MergedBucket(Program(plans), BucketConfig([Source("a", 1, {0: 0})], 0, roster, *since, spans_us, promises=promises))
+        return MergedBucket(Program(plans), BucketConfig([SourceTopic("a", 1, {0: 0})], 0, roster, *since, spans_us, promises=promises))
 
     events = [(seq, Event(0, seq, us, seq, b"k", b'{"v":%d}' % seq)) for seq, us in enumerate((185, 210, 245))]
     lines: list[Line] = [*events, (3, Cti(0, 0, 250, 3, 0, 0, 250, 245, roster, Cause.EVENT))]

@@ -26,7 +26,7 @@ from support.bucket_topics import Line, Topic, decoded_range, middle_of, to_orac
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from query.buckets import bucket as bucket_module
 from query.buckets import substream_table
-from query.buckets.bucket import Bucket, BucketConfig, Source
+from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.keyed import KeyedBucket
 from query.columns import large_tables
 from query.config import Promise as Left
@@ -64,7 +64,7 @@ def made(
     promises: Sequence[Left] = (),
 ) -> Bucket:
     """Return the bucket of one partition of some topics."""
-    sources = [Source(name, len(topic.partitions), {at: partition}) for at, (name, topic) in enumerate(topics.items())]
+    sources = [SourceTopic(name, len(topic.partitions), {at: partition}) for at, (name, topic) in enumerate(topics.items())]
     count = len(next(iter(topics.values())).partitions)
     program = Program(plans)
     roster = Roster(1, count, Spread.ONE, True)

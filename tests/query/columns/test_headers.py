@@ -17,7 +17,7 @@ from ordering.columns.framed_payloads import frame_payload
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_cti, encode_event_headers
 from ordering.ticks import TICK_MIN
-from query.buckets.bucket import BucketConfig, Source
+from query.buckets.bucket import BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
 from query.columns.decode import decode
 from query.columns.events import DECODED_SCHEMA
@@ -99,7 +99,7 @@ def test_the_dead_letter_of_a_row_has_its_payload_alone() -> None:
     """As its producer wrote it; the CTI of a topic that is read with headers is read like any other."""
     sql = "SELECT CAST(GetMetadataPropertyValue(a, '[User].[h]') AS bigint) AS n FROM a"
     bucket = MergedBucket(
-        program_of(sql, [KEPT], payloads=FRAMED), BucketConfig([Source("a", 1, {0: 0})], 0, Roster(1, 1, Spread.ONE, False))
+        program_of(sql, [KEPT], payloads=FRAMED), BucketConfig([SourceTopic("a", 1, {0: 0})], 0, Roster(1, 1, Spread.ONE, False))
     )
     one = np.ones(1, dtype=np.int64)
     (event,) = encode_event_headers(0 * one, SECOND * one, SECOND * one, SECOND * one, 7 * one, np.zeros(1, np.uint16), 0)

@@ -21,7 +21,7 @@ from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Roster, Spread
 from ordering.protocol.reader import Log
-from query.buckets.bucket import EACH_CTI, Bucket, BucketConfig, Source
+from query.buckets.bucket import EACH_CTI, Bucket, BucketConfig, SourceTopic
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.merged import MergedBucket
 from query.buckets.shared_reads import forget_job, share_range
@@ -60,7 +60,7 @@ def made(
     sources, first = [], 0
     for name, topic in topics.items():
         count = len(topic.partitions)
-        sources.append(Source(name, count, {first + at: at for at in range(count)}))
+        sources.append(SourceTopic(name, count, {first + at: at for at in range(count)}))
         first += count
     # Each bucket has a program of its own.
     program = Program(plans, references={REFERENCE.schema.name: REFERENCE})

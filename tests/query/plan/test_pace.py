@@ -18,7 +18,7 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import Flag
 from ordering.ticks import MINUTE_US, NEVER, SECOND_US
 from query.__main__ import plan as show_plan
-from query.buckets.bucket import Bucket, BucketConfig, Source
+from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
 from tidegate.settings.load import load
 
@@ -70,7 +70,7 @@ def test_the_plan_shows_the_pace(config: Path, capsys: pytest.CaptureFixture[str
 
 def paced(pace: Pace) -> Bucket:
     """A bucket that merges one partition."""
-    config = BucketConfig([Source("arrivals", 1, {0: 0})], 0, ROSTER, pace=pace)
+    config = BucketConfig([SourceTopic("arrivals", 1, {0: 0})], 0, ROSTER, pace=pace)
     return MergedBucket(Plan(Question(False), None, 1).bucket()._program, config)
 
 

@@ -20,7 +20,7 @@ from support.bucket_topics import Line, decoded_range
 
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, NEVER
-from query.buckets.bucket import Bucket, BucketConfig, Source
+from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.engine.program import Program
@@ -83,7 +83,7 @@ def bucket_of(over: bool, begun: Sequence[int]) -> Bucket:
     plans = bind_outputs(script, [InputSchema("a", "t", "k" if over else None), TABLE], into="out")
     program = Program(plans, references={"r": table(*begun)})
     kind = SubstreamBucket if over else MergedBucket
-    return kind(program, BucketConfig([Source("a", 1, {0: 0})], 0, Roster(1, 1, Spread.ONE, over)))
+    return kind(program, BucketConfig([SourceTopic("a", 1, {0: 0})], 0, Roster(1, 1, Spread.ONE, over)))
 
 
 def run(
