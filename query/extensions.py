@@ -192,13 +192,23 @@ def register(name: str, extension: ScalarFunction | AggregateFunction | Operator
 
 @cache
 def load() -> None:
-    """Register what installed packages add to the language, once in a process; QueryError (TG-QUERY-EXTENSION): something is unusable."""
-    for group, wanted in ((FUNCTIONS, ScalarFunction), (AGGREGATES, AggregateFunction), (OPERATORS, OperatorExtension)):
-        for entry in find_offers(group, _FAIL).values():
-            extension = load_offer(entry, _FAIL)
-            if not isinstance(extension, wanted):
-                raise unusable_offer(entry, f"it is a {type(extension).__name__}, not a {wanted.__name__}", _FAIL)
-            register(entry.name, extension)
+    """Make known what installed packages add to the language, once in a process: each is imported when a script first names it."""
+    for group, prefix, registry, wanted in (
+        (FUNCTIONS, PREFIX, column_functions.REGISTERED, ScalarFunction),
+        (AGGREGATES, AGGREGATE_PREFIX, extension_aggregates.REGISTERED, AggregateFunction),
+        (OPERATORS, "", operators.REGISTERED, OperatorExtension),
+    ):
+        for name in find_offers(group, _FAIL, only=""):
+            registry.offer(f"{prefix}{name}".lower(), partial(_register_offer, group, name, wanted))
+
+
+def _register_offer(group: str, name: str, wanted: type[ScalarFunction | AggregateFunction | OperatorExtension]) -> None:
+    """Raises QueryError (TG-QUERY-EXTENSION): two packages offer the name, it cannot be imported, or is not what is *wanted*."""
+    entry = find_offers(group, _FAIL, only=name.lower())[name]
+    extension = load_offer(entry, _FAIL)
+    if not isinstance(extension, wanted):
+        raise unusable_offer(entry, f"it is a {type(extension).__name__}, not a {wanted.__name__}", _FAIL)
+    register(name, extension)
 
 
 def find_query(name: str) -> Any:

@@ -2,19 +2,21 @@
 Finds the extensions of installed packages by the group and the name of their entry points.
 
 Law: a name means one extension. If two packages offer a name, both are refused: otherwise the order of installation would choose one.
+A package is imported only if what it offers is used, so a broken one harms nobody else.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, TypeVar
 
 from ordering.errors import TidegateError
 
 # Makes the error of a message from its parts what, where and fix.
 Fail = Callable[..., TidegateError]
+Extension = TypeVar("Extension")
 
 
 def find_offers(group: str, fail: Fail, only: str | None = None) -> Mapping[str, EntryPoint]:
@@ -47,3 +49,35 @@ def unusable_offer(entry: EntryPoint, why: str, fail: Fail) -> TidegateError:
     """Return the error of an offer that cannot be used."""
     what, fix = f"the extension {entry.name} ({entry.value}) cannot be used: {why}", "mend or remove the package that offers it"
     return fail(what, where=f"{entry.group}: {entry.name}", fix=fix)
+
+
+class Registry(MutableMapping[str, Extension]):
+    """Extensions by the name that scripts use, in lower case; of two with one name the later counts. An offer is registered when used."""
+
+    def __init__(self) -> None:
+        self._registered: dict[str, Extension] = {}
+        self._offers: dict[str, Callable[[], None]] = {}
+
+    def offer(self, name: str, register: Callable[[], None]) -> None:
+        """Let *register* register the extension *name* when it is first looked up."""
+        self._offers[name] = register
+
+    def __getitem__(self, name: str) -> Extension:
+        if name not in self._registered and name in self._offers:
+            self._offers[name]()
+        return self._registered[name]
+
+    def __setitem__(self, name: str, extension: Extension) -> None:
+        self._registered[name] = extension
+
+    def __delitem__(self, name: str) -> None:
+        del self._registered[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._registered or name in self._offers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._registered, **self._offers})
+
+    def __len__(self) -> int:
+        return len({*self._registered, *self._offers})

@@ -19,6 +19,7 @@ import pyarrow as pa
 from ordering.errors import QueryError
 from query.plan.operator import Operator
 from query.plan.row_tables import in_slice, ticks
+from tidegate.package_offers import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,7 @@ class OperatorExtension:
     named_columns: tuple[str, ...] = ()
 
 
-# By name in lower case; of two with one name the later counts.
-REGISTERED: dict[str, OperatorExtension] = {}
+REGISTERED: Registry[OperatorExtension] = Registry()
 
 
 def check_rows_in_slice(name: str, rows: pa.Table, closing: pa.Table) -> None:

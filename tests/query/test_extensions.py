@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import pickle
@@ -37,6 +38,7 @@ from tidegate.expressions.functions import column_functions, extension_aggregate
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.tree import Cast, Field
+from tidegate.package_offers import Registry
 
 SECOND = 1_000_000
 
@@ -56,8 +58,9 @@ def span(values: pa.Array, weights: pa.Array, first: Any, last: Any) -> pa.Array
 @pytest.fixture(autouse=True)
 def _offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What packages offer is known to these tests alone."""
-    monkeypatch.setattr(extension_aggregates, "REGISTERED", {})
-    monkeypatch.setattr(operators, "REGISTERED", {})
+    monkeypatch.setattr(extension_aggregates, "REGISTERED", Registry())
+    monkeypatch.setattr(operators, "REGISTERED", Registry())
+    monkeypatch.setattr(column_functions, "REGISTERED", copy.deepcopy(column_functions.REGISTERED))
     extensions.register("Span", AggregateFunction(span, ("bigint", "float"), "float"))
     extensions.register("debounce", _debounce())
 
@@ -83,9 +86,8 @@ def test_an_aggregate_sees_the_rows_of_each_group_in_order() -> None:
     assert answers.reasons == ["a bigint is needed, not nvarchar(max): v", "uda.Span failed: ValueError: unlucky: UDA.SPAN(v, 2.0)"]
 
 
-def test_a_bigint_may_stand_for_a_float(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bigint_may_stand_for_a_float() -> None:
     """JSON writes many a float without a point; a text is no number, and NULL stays NULL. Constants too."""
-    monkeypatch.setattr(column_functions, "REGISTERED", dict(column_functions.REGISTERED))
     extensions.register("Half", ScalarFunction(lambda v, by: pc.divide(v, by), ("float", "float"), "float"))
     payloads = [(at, {"k": "a", "v": 1, "w": w}) for at, w in enumerate((3, 2.5, None, "2", 2**53 + 1), start=1)]
     answers = answers_of("SELECT udf.Half(w, 2) AS h FROM arrivals", {"arrivals": events_of(payloads)}, [3 * SECOND])
@@ -360,7 +362,34 @@ def test_our_own_names_are_not_taken() -> None:
         extensions.register("Shift", OperatorExtension(lambda columns, arguments: (columns, Stray(0)), "shift(x)"))
 
 
-@pytest.mark.parametrize("group", [extensions.FUNCTIONS, extensions.AGGREGATES, extensions.OPERATORS, extensions.QUERIES])
+USES = {
+    extensions.FUNCTIONS: "SELECT udf.Distance(v) AS d FROM arrivals",
+    extensions.AGGREGATES: "SELECT uda.Distance(v) AS d FROM arrivals GROUP BY TumblingWindow(second, 10)",
+    extensions.OPERATORS: "SELECT v FROM Distance(arrivals) AS d",
+}
+ONE = {"arrivals": [Event(0, SECOND, {"v": 7})]}
+
+
+@pytest.mark.parametrize("group", USES)
+@pytest.mark.parametrize(
+    ("place", "why"), [("no_such_module:distance", "ModuleNotFoundError: No module named 'no_such_module'"), ("json:loads", "a function")]
+)
+def test_what_cannot_be_used_is_refused_where_it_is_used(group: str, place: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extension; scripts that do not name it run as if it were not there, and a near miss is told its name."""
+    monkeypatch.setattr(package_offers, "entry_points", lambda group: {of.group: [of]}.get(group, []))
+    of = EntryPoint("distance", place, group)
+    extensions.load.__wrapped__()
+    assert answers_of("SELECT v FROM arrivals", ONE).values() == ['{"v":7}']
+    with pytest.raises(QueryError, match="distance") as typo:
+        answers_of(USES[group].replace("Distance", "Distanc"), ONE)
+    assert typo.value.code == "TG-QUERY-FUNCTION"
+    for _ in range(2):
+        with pytest.raises(QueryError, match=rf"the extension distance \({place}\) cannot be used: .*{why}") as caught:
+            answers_of(USES[group], ONE)
+        assert (caught.value.code, caught.value.where) == ("TG-QUERY-EXTENSION", f"{group}: distance")
+
+
+@pytest.mark.parametrize("group", [*USES, extensions.QUERIES])
 def test_a_name_that_two_packages_offer_is_refused(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of them counts would depend on the order of installation. One package that is found twice is one."""
     of_north, of_south = EntryPoint("distance", "north.geo:distance", group), EntryPoint("distance", "south.maps:distance", group)
@@ -370,7 +399,8 @@ def test_a_name_that_two_packages_offer_is_refused(group: str, monkeypatch: pyte
     with pytest.raises(
         QueryError, match=r"distance is offered more than once: by .*\(north.geo:distance\) and .*\(south.maps:distance\)"
     ) as caught:
-        extensions.load.__wrapped__() if group != extensions.QUERIES else extensions.find_query("distance")
+        extensions.load.__wrapped__()
+        answers_of(USES[group], ONE) if group in USES else extensions.find_query("distance")
     assert (caught.value.code, caught.value.where) == ("TG-QUERY-EXTENSION", f"{group}: distance")
     offered[extensions.QUERIES] = [of_north, of_north]
     assert extensions.find_query("distance") == "north.geo:distance"

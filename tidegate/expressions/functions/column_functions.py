@@ -20,6 +20,7 @@ from tidegate.dead_letter_reasons import ReasonText
 from tidegate.expressions.kinds import Kind, mismatch_reason
 from tidegate.expressions.tree import Call, Expr, Property
 from tidegate.expressions.variant import KIND_CODES, Variant
+from tidegate.package_offers import Registry
 
 RowNumbers = Ints
 
@@ -50,8 +51,7 @@ class ColumnFunction:
     argument_kinds: tuple[Kind | None, ...] = ()
 
 
-# By name in lower case; extensions add theirs, and of two with one name the later counts.
-REGISTERED: dict[str, ColumnFunction] = {}
+REGISTERED: Registry[ColumnFunction] = Registry()
 
 
 def is_column_call(expr: Expr) -> bool:

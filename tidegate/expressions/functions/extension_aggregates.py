@@ -17,6 +17,7 @@ from tidegate.expressions.functions.column_functions import ColumnFunction, Fail
 from tidegate.expressions.kinds import VALUE_KINDS, Kind
 from tidegate.expressions.tree import Call, Expr
 from tidegate.expressions.variant import Variant
+from tidegate.package_offers import Registry
 
 # Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result, and the
 # results that failed, NULL in it.
@@ -32,8 +33,7 @@ class ExtensionAggregate:
     compute: AggregateRule
 
 
-# By name in lower case; of two with one name the later counts.
-REGISTERED: dict[str, ExtensionAggregate] = {}
+REGISTERED: Registry[ExtensionAggregate] = Registry()
 
 
 def require_kind(arg: Expr, kind: Kind) -> Expr:
