@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ordering.errors import RefusedError, TickRangeError
-from ordering.ticks import INFINITY, format_tick, parse_tick
+from ordering.ticks import INFINITY, NEVER, format_tick, parse_tick
+from tidegate.observe.logs import get_logger
 from tidegate.observe.progress_store import ProgressStore
 from tidegate.settings.tables.redis import RedisSettings
 
 EARLIEST, NOW, LAST_STOPPED = "earliest", "now", "last-stopped"
+
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +71,19 @@ def refuse_other_start(requested: Start | None, known: Start | None, run: str, w
 
 def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
     """
-    Return the start at the least c of the last run into *ordered_topic*, by its progress in Redis: up to there everything is written.
+    Return the start at the least c of the last run into *ordered_topic*, by its progress in Redis: up to there everything is written. If no
+    run is known that has promised anything, that is the beginning.
 
-    Raises RefusedError: its progress is unknown (TG-START-UNKNOWN); UnreachableError: Redis does not answer.
+    Raises RefusedError: the last run has come to its end (TG-START-UNKNOWN); UnreachableError: Redis does not answer.
     """
     with ProgressStore(redis) as store:
         progress = store.read(ordered_topic)
-    promises_us = [int(report["c"]) for report in progress.partitions.values()] if progress is not None else []
-    least_us = min(promises_us, default=INFINITY)
-    if not 0 < least_us < INFINITY:
-        what = f"the progress of the last run into {ordered_topic} is unknown, or it had come to its end"
+    least_us = min((int(report["c"]) for report in progress.partitions.values()), default=NEVER) if progress is not None else NEVER
+    if least_us == INFINITY:
+        what = f"the last run into {ordered_topic} had come to its end"
         fix = f"say from when on: --start {NOW}, --start {EARLIEST}, or a time"
         raise RefusedError(what, code="TG-START-UNKNOWN", where="--start", fix=fix, example="--start 2001-01-01T00:00:00Z")
+    if least_us <= 0:
+        _log.info(f"no earlier run into {ordered_topic} is known: begins at the beginning")
+        return BEGINNING
     return Start(LAST_STOPPED, least_us)

@@ -71,13 +71,23 @@ def test_where_a_run_has_stopped_is_the_least_that_its_partitions_promised(redis
     assert read_last_stop(redis_settings, "a.ordered") == Start("last-stopped", 700)
 
 
-@pytest.mark.parametrize("reached", [(), (900, NEVER), (INFINITY, INFINITY)])
-def test_where_nobody_knows_how_far_a_run_has_come_the_start_must_be_said(redis_settings: RedisSettings, reached: tuple[int, ...]) -> None:
-    """It never ran, a partition has promised nothing yet, or it has ended."""
-    topic = f"b{len(reached)}{reached[:1]}.ordered"
-    if reached:
-        with ProgressPublisher(redis_settings, topic, input="b") as published:
-            published.publish([{"topic": "b", "partition": number, "c": c} for number, c in enumerate(reached)])
+def publish(redis_settings: RedisSettings, topic: str, reached: tuple[int, ...]) -> None:
+    """Publish what a run has promised in each partition."""
+    with ProgressPublisher(redis_settings, topic, input="b") as published:
+        published.publish([{"topic": "b", "partition": number, "c": c} for number, c in enumerate(reached)])
+
+
+def test_what_has_not_run_yet_begins_at_the_beginning(redis_settings: RedisSettings) -> None:
+    """So one command line serves all starts. A job may also have ended before a partition of it had promised anything."""
+    assert read_last_stop(redis_settings, "new.ordered") == BEGINNING
+    for reached in ((), (900, NEVER)):
+        publish(redis_settings, "young.ordered", reached)
+        assert read_last_stop(redis_settings, "young.ordered") == BEGINNING
+
+
+def test_what_has_ended_does_not_go_on(redis_settings: RedisSettings) -> None:
+    """Its topic was deleted: from when on, a person must say."""
+    publish(redis_settings, "ended.ordered", (INFINITY, INFINITY))
     with pytest.raises(RefusedError) as refusal:
-        read_last_stop(redis_settings, topic)
+        read_last_stop(redis_settings, "ended.ordered")
     assert refusal.value.code == "TG-START-UNKNOWN"

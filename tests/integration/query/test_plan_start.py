@@ -159,7 +159,7 @@ def test_a_plan_says_what_a_start_then_reads(scene: Scene) -> None:
     ran = space.start("query", "counts.sql", "--into", "middle", "--start", start).finish()
     assert ran["recovery"]["from"] == {f"{topic}/{number}": at for (topic, number), at in expected.items()}
     assert ran["recovery"]["ahead"] == reading["records"]
-    space.start("query", "counts.sql", "--into", "whole").finish()
+    space.start("query", "counts.sql", "--into", "whole", "--start", "last-stopped").finish()
     assert scene.results("middle") == [row for row in scene.results("whole") if row[0] >= MIDDLE_US]
     refused = space.start("plan", "counts.sql", "--into", "middle", "--start", "now")
     assert (error_code(refused), refused.wait()) == ("TG-START-BOUND", 3)
