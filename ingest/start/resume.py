@@ -116,14 +116,19 @@ def resume_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: 
     starts = {}
     for number, partition in enumerate(plan.partitions):
         channels = promises.get(number, {})
-        # A channel without a CTI needs everything from the run's start on; no CTI lies below that.
-        least_us = min(cti.c for cti in channels.values()) if len(channels) == len(plan.outputs_of(number)) else start.start_us
+        least_us = first_missing_us(channels, plan.outputs_of(number), start.start_us)
         position = find_start(plan, admin, journal, partition, least_us)
         check_retention(plan, partition, position.next_offset, available[partition], origin.starts.get(partition, 0), least_us)
         starts[partition] = replace(position, next_offset=max(position.next_offset, available[partition]))
         _log.info("resumes from the last CTI of each channel", topic=partition[0], partition=partition[1], offset=position.next_offset)
     check_complete(plan, facts_by_number, {partition: position.next_offset for partition, position in starts.items()})
     return Resumption(starts, promises, start, plan.joins)
+
+
+def first_missing_us(channels: Mapping[int, Cti], outputs: Collection[int], start_us: int | None) -> int | None:
+    """Return from when on events may be missing in an input partition's *outputs*, by each one's last CTI; *start_us*: the run's start."""
+    # A channel without a CTI needs everything from the run's start on; no CTI lies below that.
+    return min(cti.c for cti in channels.values()) if len(channels) == len(outputs) else start_us
 
 
 def _with_journal(

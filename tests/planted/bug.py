@@ -24,6 +24,8 @@ FIELDS = "tests/tidegate/json_columns/test_json_fields.py::"
 PROGRAM = "tests/query/engine/test_program.py::"
 JOIN = "tests/query/operators/joins/test_temporal_join.py::"
 JOURNAL = "tests/ingest/journal/test_redis_journal.py::"
+CLIENT = "tests/ingest/journal/test_client.py::"
+RESUME = "tests/ingest/start/test_resume.py::"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Planted bugs in the journal's script, which a real Valkey runs (spec sections 1 and 3)."""
+"""Planted bugs in the journal: its script, which a real Valkey runs, and what a planner knows of it (spec sections 1, 3 and 6)."""
 
 from __future__ import annotations
 
-from planted.bug import JOURNAL, Bug
+from planted.bug import CLIENT, JOURNAL, Bug
 
 _SCRIPT = "ingest/journal/redis_script.py"
 _AS_IN_MEMORY = JOURNAL + "test_it_answers_as_the_journal_in_memory"
@@ -110,5 +110,32 @@ JOURNALING = [
         "    elseif same then redis.call('HSET', KEYS[key], 'era', new_era) end",
         "    end",
         _OLDER_COPY,
+    ),
+    Bug(
+        "known-closed-falls",
+        "While the journal is away, nothing is planned that another may have judged, whatever range was closed last.",
+        3,
+        "ingest/journal/range_closing.py",
+        "known.closed[partition] = max(end, known.closed.get(partition, 0))",
+        "known.closed[partition] = end",
+        CLIENT + "test_a_replay_waits_and_so_does_all_where_outages_pause_or_ingest_stamps",
+    ),
+    Bug(
+        "closed-given-back-low",
+        "A journal that was emptied is given back all positions that were closed, also those ahead of a replay.",
+        3,
+        "ingest/journal/catch_up.py",
+        "max(position.next_offset, known.closed.get(partition, 0))",
+        "position.next_offset",
+        CLIENT + "test_a_replay_gives_back_what_others_have_closed_ahead_of_it",
+    ),
+    Bug(
+        "undone-skip-given-back",
+        "A skip that was undone does not come back with a journal that was emptied.",
+        6,
+        "ingest/journal/known_facts.py",
+        "            if not skip.is_undone:\n",
+        "            if skip is not None:\n",
+        CLIENT + "test_skips_are_given_back_but_for_those_that_were_undone",
     ),
 ]

@@ -1,8 +1,8 @@
-"""Planted bugs in what is remembered: forgetting and saved state (spec sections 2 and 6)."""
+"""Planted bugs in what is remembered: forgetting, saved state, and where a job goes on (spec sections 2 and 6)."""
 
 from __future__ import annotations
 
-from planted.bug import CTIS, LAW, SIMULATION, STATE, Bug
+from planted.bug import CTIS, LAW, RESUME, SIMULATION, STATE, Bug
 
 _EVENTS = LAW + "test_events_do_not_depend_on_batches_crashes_or_the_moment_of_estimates"
 _RESTORED = STATE + "test_a_state_saved_and_restored_between_any_two_records_tells_no_other_story"
@@ -107,5 +107,32 @@ REMEMBERING = [
         ' "promise_us",',
         "",
         _RESTORED,
+    ),
+    Bug(
+        "skip-at-the-checkpoint-not-compared",
+        "A skip at the offset at which the checkpoint stands is compared with what earlier attempts have written.",
+        6,
+        "ingest/start/skips.py",
+        "skip.start >= judged.get(partition, 0)]",
+        "skip.start > judged.get(partition, 0)]",
+        "tests/ingest/start/test_skips.py::test_what_may_have_been_judged_under_other_skips_is_compared",
+    ),
+    Bug(
+        "resumed-at-the-last-cti",
+        "Without its checkpoint a job reads again from the least CTI of its channels.",
+        6,
+        "ingest/start/resume.py",
+        "return min(cti.c for cti in channels.values())",
+        "return max(cti.c for cti in channels.values())",
+        RESUME + "test_events_are_missing_from_the_least_cti_on_or_if_a_channel_has_none_from_the_start",
+    ),
+    Bug(
+        "start-edge-a-tick-before",
+        "The start edge of an end edge that was lifted to S is read too.",
+        6,
+        "ingest/start/read_positions.py",
+        "        least_us -= plan.settings.event_shape is Shape.EDGE\n",
+        "",
+        RESUME + "test_reading_begins_where_the_time_index_leads_with_the_facts_in_force_there",
     ),
 ]

@@ -23,6 +23,7 @@ from ingest.cti_imports import ImportedInput
 from ingest.journal.client import JournalClient
 from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import Join, PlannedPosition
+from ingest.skips import Skip
 from ordering.errors import RefusedError
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Close, PlanningTime, Silence
@@ -207,12 +208,15 @@ def test_a_replay_waits_and_so_does_all_where_outages_pause_or_ingest_stamps(own
     """What others may have judged may have facts; stamps cannot be made up twice."""
     ahead = Driver(plan_of(own_server))
     assert ahead.plan_to(20)
+    halfway = Driver(ahead.plan)
+    assert halfway.plan_to(15)
     replaying, pausing = Driver(ahead.plan), Driver(plan_of(own_server, journal_outage="pause"))
     stamping = Driver(plan_of(own_server, arrival="ingest"))
     for driver in (replaying, pausing, stamping):
         driver.begin()
     own_server.kill()
     assert [driver.plan_to(15) for driver in (replaying, pausing, stamping)] == [False, False, False]
+    assert not halfway.plan_to(18), "below 20 another has judged, whatever range was closed last"
     assert ahead.plan_to(25)
     own_server.start()
     for driver in (replaying, pausing, stamping):
@@ -226,6 +230,7 @@ def test_facts_of_another_where_records_were_judged_without_them_are_reported(ow
         driver.begin()
         own_server.kill()
         assert driver.plan_to(20)
+        assert driver.plan_to(22)
         own_server.start()
         estimate(RedisJournal.open(driver.plan.redis), driver.plan.journal_key(RAW), 15, 9_000)
         until_true(lambda: driver.begin() or driver.journal_client.is_available())
@@ -235,10 +240,15 @@ def test_facts_of_another_where_records_were_judged_without_them_are_reported(ow
     assert kinds(driver.journal(), FactKind.ESTIMATE) == [(15, 9_000)]
 
 
-@pytest.mark.parametrize("arrival", ["broker", "ingest"])
-def test_an_emptied_journal_is_given_everything_back_before_it_is_asked(own_server: Server, arrival: str) -> None:
-    """Noticed at the next call, whether or not the connection broke; what stood there stands there again."""
-    driver = Driver(plan_of(own_server, arrival=arrival))
+@pytest.mark.parametrize(("arrival", "has_joined"), [("broker", False), ("ingest", False), ("broker", True)])
+def test_an_emptied_journal_is_given_everything_back_before_it_is_asked(own_server: Server, arrival: str, has_joined: bool) -> None:
+    """
+    Noticed at the next call, whether or not the connection broke; what stood there stands there again.
+
+    Of a partition that joined while the job runs, the plan does not know where it began.
+    """
+    plan = plan_of(own_server, arrival=arrival)
+    driver = Driver(replace(plan, starts={}) if has_joined else plan, plan.starts[RAW])
     driver.estimate(time.time_ns() // 1000 - 1_000_000)
     assert driver.plan_to(20)
     assert driver.estimate(time.time_ns() // 1000)
@@ -268,6 +278,24 @@ def test_a_new_driver_gives_back_what_stands_in_its_offset(own_server: Server) -
         heir.begin()
     assert [log["event"] for log in logs] == ["the journal had lost facts and was given back all that this job knows"]
     assert kinds(heir.journal(), FactKind.ESTIMATE, FactKind.CLOSED) == [(20, 7_000), (20, 0)]
+
+
+def test_a_replay_gives_back_what_others_have_closed_ahead_of_it(own_server: Server) -> None:
+    """An emptied journal takes no estimate where a record was judged, though this driver stands before it."""
+    ahead = Driver(plan_of(own_server))
+    assert ahead.plan_to(20)
+    replaying = Driver(ahead.plan)
+    assert replaying.plan_to(15)
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    assert replaying.plan_to(16)
+    assert kinds(replaying.journal(), FactKind.CLOSED) == [(20, 0)]
+
+
+def test_a_new_driver_gives_back_an_import_that_is_lost_alone(server: Server) -> None:
+    """Imports have a key of their own."""
+    heir = Driver(plan_of(server, imported=True), PlannedPosition(10, import_us=700))
+    heir.begin()
+    assert RedisJournal.open(heir.plan.redis).dump(heir.plan.import_key(RAW)) == [Fact(FactKind.IMPORT, 10, 700)]
 
 
 def test_stamps_follow_no_clock_that_goes_back(server: Server) -> None:
@@ -322,6 +350,16 @@ def test_joins_bases_and_silences_are_asked_here_too(server: Server) -> None:
     assert client.read_joins({("raw", 1): "id"}) == {("raw", 1): Join(1, 500)}
     assert (client.settle_base(RAW, 40), client.settle_base(RAW, 50)) == (40, 40)
     assert client.share_silences({RAW: Silence(1, "boot", 2, 3)}) == {RAW: Silence(1, "boot", 2, 3)}
+
+
+def test_skips_are_given_back_but_for_those_that_were_undone(own_server: Server) -> None:
+    """An emptied journal knows of a skip again, and takes none for one in force that was undone."""
+    kept, undone = Skip(*RAW, 12, 14), Skip(*RAW, 16, 18, is_undone=True)
+    driver = Driver(replace(plan_of(own_server), skips=(kept, undone)))
+    assert driver.plan_to(20)
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    assert driver.plan_to(30)
+    assert RedisJournal.open(driver.plan.redis).dump(driver.plan.own_key(RAW)) == [kept.fact]
 
 
 def test_joins_are_given_back_too_and_what_was_only_asked_for_is_asked_again(own_server: Server) -> None:

@@ -73,6 +73,14 @@ def test_what_another_journaled_in_the_meantime_stays_and_is_counted() -> None:
     assert journal.stamps(plan.journal_key(RAW), 0, 9) == [(0, 2_000), (5, 3_000)]
 
 
+def test_the_larger_of_two_estimates_at_the_first_open_position_is_given_back() -> None:
+    """An older copy of the journal has the smaller one; no record was judged by it yet."""
+    plan, journal = plan_of(), MemoryJournal()
+    journal.restore(plan.journal_key(RAW), [Fact(FactKind.ESTIMATE, 9, 100), Fact(FactKind.CLOSED, 9, 0)])
+    restore_facts(plan, journal, {0: told((cti(9), [Fact(FactKind.ESTIMATE, 9, 200)]))})
+    assert journal.estimates(plan.journal_key(RAW), 0, 9) == [(9, 200)]
+
+
 def test_where_ctis_are_gone_the_facts_are_whole_from_the_first_one_left_on() -> None:
     """Of several channels the one that begins last counts."""
     gone = told((cti(9), []), (cti(7, partition=1), []), (cti(12), []), beginning_gone=True)
@@ -109,6 +117,7 @@ def test_a_planner_remembers_the_newest_facts_and_forgets_what_nobody_can_need()
     assert memory.is_incomplete
     assert memory.between(FactKind.ESTIMATE, 0, 4) == ((2, 2), (3, 3))
     memory.remember(FactKind.ESTIMATE, [(3, 9), (3, 5)])
+    assert memory.between(FactKind.ESTIMATE, 3, 4) == ((3, 9),)
     memory.remember(FactKind.STAMP, [(0, 10), (4, 20), (8, 30)])
     memory.remember(FactKind.BASE, [(0, 7)])
     memory.forget_below(5)

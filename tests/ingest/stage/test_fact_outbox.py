@@ -85,13 +85,14 @@ def test_a_repeated_promise_holds(times: list[tuple[int, int]], every: int, cut:
 @pytest.mark.parametrize("first", [True, False])
 def test_the_facts_of_a_range_are_those_it_rests_on(first: bool) -> None:
     """The moment in force at its start was told by whoever told of the range before, if anybody did."""
-    marks, imports, moments = ((10, 5), (20, 6)), ((12, 7),), ((4, 1), (15, 2))
+    marks, imports, moments = ((10, 5), (20, 6)), ((12, 7),), ((4, 1), (10, 2), (15, 3))
     planned = IngestRange(0, 2, "raw", 3, 10, 20, marks=marks, imports=imports, base_us=40, spans=moments)
-    spans = [Fact(FactKind.STAMP, 4, 1)] * first + [Fact(FactKind.STAMP, 15, 2)]
+    spans = [Fact(FactKind.STAMP, 4, 1)] * first + [Fact(FactKind.STAMP, 10, 2), Fact(FactKind.STAMP, 15, 3)]
     told = [Fact(FactKind.BASE, 0, 40), Fact(FactKind.ESTIMATE, 10, 5), Fact(FactKind.ESTIMATE, 20, 6), Fact(FactKind.IMPORT, 12, 7)]
     origin = [Fact(ORIGIN, 3, text_digest("raw"))] * first
     assert list(range_facts(planned, FactKind.STAMP, first)) == origin + told + spans
-    skipping = IngestRange(0, 2, "raw", 3, 10, 20, skips=((5, 11), (12, 12), (15, 40)))
-    assert list(range_facts(skipping, FactKind.STAMP, first)) == [*origin, Fact(FactKind.SKIP, 15, 40)], "none that is undone"
+    skipping = IngestRange(0, 2, "raw", 3, 10, 20, skips=((5, 10), (10, 11), (12, 12), (15, 40)))
+    skips = [Fact(FactKind.SKIP, 10, 11), Fact(FactKind.SKIP, 15, 40)]
+    assert list(range_facts(skipping, FactKind.STAMP, first)) == [*origin, *skips], "none that is undone"
     joining = IngestRange(0, 2, "raw", 3, 10, 10, joined_us=99)
     assert list(range_facts(joining, FactKind.STAMP, first)) == [*origin, Fact(FactKind.JOIN, 2, 99)]

@@ -14,6 +14,7 @@ from ingest.fields import FieldReader
 from ingest.offsets import PlannedPosition
 from ingest.planned_range import IngestRange
 from ingest.stage.processor import RangeMarks, RangeWalk
+from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import SECOND_US
 from tidegate.checkpoint.spilling import spill
 from tidegate.kafka.records import Records
@@ -44,6 +45,24 @@ def test_an_estimate_among_records_that_tell_no_arrival_is_applied_all_the_same(
         producer.discard()
     assert (report["next_offset"], report["arrival_us"]) == (14, raised_us)
     assert report["totals"]["estimates_used"] == 1
+
+
+def test_a_partition_that_joins_says_so_before_anything_of_it_is_read() -> None:
+    """Spec section 4, roster: its range is empty, and its CTI at J leaves all the same, with the fact."""
+    joined_us = 1_000 * SECOND_US
+    plan = replace(PLAN, settings=input_settings())
+    model = plan.model(0, joined_us=joined_us)
+    state = model.new_state()
+    state.next_offset = 10
+    producer = GaplessProducer({"bootstrap.servers": "127.0.0.1:1"})
+    try:
+        walk = RangeWalk(plan, model, state, FieldReader("t", "auto", None), producer, lambda: None)
+        walk.run(IngestRange(0, 0, "raw", 0, 10, 10, joined_us=joined_us))
+    finally:
+        producer.discard()
+    (cti,) = walk.ctis
+    assert (cti.c, cti.n, cti.next_offset) == (joined_us, 0, 10)
+    assert Fact(FactKind.JOIN, 0, joined_us) in (cti.facts or ())
 
 
 def test_what_a_range_of_large_records_holds_is_saved_as_it_grows() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from support.ingest_plans import RAW, ingest_plan
+from support.ingest_plans import RAW, ingest_plan, input_settings
+from support.journals import MemoryJournal, estimate, import_cti
 from support.oracle import compute_story
 from support.valkey_server import Server
 
-from ingest.config import IngestPlan
+from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_fingerprint import TopicOrigin, check_fingerprint, check_not_begun_anew
 from ingest.offsets import PlannedPosition
-from ingest.start.read_positions import first_position
-from ingest.start.resume import Resumption
+from ingest.start.read_positions import check_retention, find_start, first_position, largest_earliness_us
+from ingest.start.resume import Resumption, first_missing_us
 from ordering.errors import RefusedError
 from ordering.model.step import Model
 from ordering.policies import Policies
@@ -49,6 +50,58 @@ def test_an_estimate_makes_records_arrive_later_than_stamped() -> None:
 def test_an_import_may_have_moved_spans_up_to_it() -> None:
     """From an import on that is not below the least c, spans may start there."""
     assert first_position(40, 1_000, 100, ((30, 950),), ((15, 999), (25, 1_000))) == 25
+
+
+def test_events_are_missing_from_the_least_cti_on_or_if_a_channel_has_none_from_the_start() -> None:
+    """Whichever output partition it is."""
+    early, late = (Cti(0, at, c, 1, 0, 0, c, c, ROSTER, Cause.EVENT) for at, c in enumerate((5_000, 7_000)))
+    assert first_missing_us({0: early, 1: late}, range(2), 3_000) == 5_000
+    assert first_missing_us({1: late}, range(2), 3_000) == 3_000
+    assert first_missing_us({1: late}, range(2), None) is None
+
+
+class TimeIndex:
+    """What brokers say of the first record from a time on."""
+
+    def __init__(self) -> None:
+        self.asked_us = list[int]()
+
+    def offsets_from(self, partitions: Iterable[Partition], time_us: int) -> dict[Partition, int]:
+        """The same offset, whatever the time."""
+        self.asked_us.append(time_us)
+        return dict.fromkeys(partitions, 40)
+
+
+@pytest.mark.parametrize(("settings", "back_us"), [({}, 7), ({"shape": "edge", "end": "e"}, 8)])
+def test_reading_begins_where_the_time_index_leads_with_the_facts_in_force_there(settings: dict[str, str], back_us: int) -> None:
+    """The start edge of an end edge at S may lie a tick before it, and is read too; what is in force at the position is of the start."""
+    plan = replace(plan_of(ImportedInput("slow", "slow.ordered", 1)), settings=input_settings(early="7us", **settings))
+    journal, brokers = MemoryJournal(), TimeIndex()
+    for position, us in ((10, 100), (40, 600), (41, 900)):
+        estimate(journal, plan.journal_key(RAW), position, us)
+        import_cti(journal, plan.import_key(RAW), position, us + 1)
+    found = find_start(plan, brokers, journal, RAW, 5_000)  # type: ignore[arg-type]
+    assert (found, brokers.asked_us) == (PlannedPosition(40, 600, import_us=601), [5_000 - back_us])
+    assert find_start(plan, brokers, journal, RAW, None) == PlannedPosition(0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "early_us"),
+    [({"early": "7us"}, 7), ({"early": "off"}, None), ({"cti_delay": "-1us", "reorder": "0s"}, None), ({"source_ctis": "on"}, None)],
+)
+def test_how_far_ahead_of_its_arrival_an_event_can_be(settings: dict[str, str], early_us: int | None) -> None:
+    """No bound where events raise each other, or a CTI of the source counts for all later ones."""
+    assert largest_earliness_us(ingest_plan(settings=input_settings(**settings))) == early_us
+
+
+def test_what_was_deleted_may_be_needed_if_the_first_record_that_is_left_is() -> None:
+    """The time index finds a record that is there; only one above it shows that those below are not needed."""
+    plan = plan_of()
+    check_retention(plan, RAW, needed=21, available=20, first_read=0, least_us=5_000)
+    check_retention(plan, RAW, needed=20, available=20, first_read=20, least_us=5_000)
+    with pytest.raises(RefusedError) as refusal:
+        check_retention(plan, RAW, needed=20, available=20, first_read=0, least_us=5_000)
+    assert refusal.value.code == "TG-RETENTION"
 
 
 def test_where_a_job_resumed_is_found_again(tmp_path: Path) -> None:
@@ -169,8 +222,8 @@ def test_resumed_at_that_position_the_channels_go_on_as_if_nothing_had_happened(
     )
     promises = {cti.output_partition: cti for cti in first.ctis}
     position = 0
-    if len(promises) == 2:
-        least_us = min(cti.c for cti in promises.values())
+    least_us = first_missing_us(promises, range(2), None)
+    if least_us is not None:
         assert policies.early_us is not None
         indexed = next((record.offset for record in log if record.arrival_us >= least_us - policies.early_us), len(log))
         position = first_position(indexed, least_us, policies.early_us, within(estimates, 0, ended), within(imports, 0, ended))
