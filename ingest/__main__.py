@@ -46,6 +46,7 @@ def ingest(
     from contextlib import ExitStack
 
     from tidegate.checkpoint.binding import checkpoint_folder
+    from tidegate.checkpoint.claim import claim
     from tidegate.observe import logs
     from tidegate.settings.load import load_assigned
     from tidegate.spark.early_session import EarlySession, separate_stderr
@@ -60,6 +61,8 @@ def ingest(
     logs.configure(settings.logging.format, settings.logging.level)
     names = list(dict.fromkeys(names))
     folders = [checkpoint_folder(settings, f"ingest-{settings.input(name).ordered_topic}") for name in names]
+    for folder in folders:
+        claim(folder)
     # All inputs share one Spark session: its log lies in the first input's checkpoint folder.
     worker_log = WorkerLog(folders[0])
     comes_back = any(checkpoint_state(folder) != "empty" for folder in folders)
@@ -77,6 +80,8 @@ def ingest(
 
         requested = parse_start(start, now_us)
         prepared = [job.prepare(settings, name, until_end, requested) for name in job.order_by_imports(settings, names)]
+        for folder in folders:
+            claim(folder)
         isolates = on_failure is OnFailure.CONTINUE
         _run(title, prepared, settings, worker_log, spark or start_spark(), isolates=isolates, as_json=format is Format.JSON)
 
@@ -96,6 +101,7 @@ def _run(
     from ingest import job
     from ingest.running_input import RunningInput
     from ordering.errors import TidegateError
+    from tidegate.checkpoint.claim import release
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.stopping import stop_on_signal
     from tidegate.spark.cluster import Cluster
@@ -117,6 +123,8 @@ def _run(
         def on_failure(failure: TidegateError) -> None:
             running_input.fail(failure)
             metrics.fail_input(running_input.name)
+            # Others go on in this process; this one may be mended and started alone meanwhile.
+            release(Path(running_input.plan.checkpoint))
             if as_json:
                 print_json({"event": "failed", "input": running_input.name, "failure": failure.as_dict()})
 

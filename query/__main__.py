@@ -36,9 +36,10 @@ def query(
     from query.progress import QueryProgress
     from query.reference.forgetting import LookupFloor
     from query.start.read_positions import finished_positions
-    from query.start.survey import FINISHED_FILE
+    from query.start.survey import FINISHED_FILE, query_folder
     from sinks.copying.beside import SinksBeside, check_beside, copy_rest
     from tidegate.checkpoint.batch_cost import BatchCostWriter
+    from tidegate.checkpoint.claim import claim
     from tidegate.checkpoint.output_start import parse_start, parse_time_flag
     from tidegate.observe import logs
     from tidegate.observe.metrics import Metrics
@@ -58,6 +59,7 @@ def query(
     plans = job.read_plans(settings, script, into)
     selected = {each.output: each.columns for each in plans}
     check_beside(settings, selected)
+    claim(folder := query_folder(settings, plans))
     requested, until_us = parse_start(start, time.time_ns() // 1_000), parse_time_flag(until, "--until")
     try:
         plan = job.prepare(settings, plans, requested, until_us=INFINITY if until_us is None else until_us, until_end=until_end)
@@ -68,7 +70,8 @@ def query(
         line = f"it had ended; {copied:,} results copied that its stores lacked"
         _print_end(format, plans[0].output, line, {"finished": True, "copied": copied})
         return
-    name, folder = plan.name, Path(plan.checkpoint)
+    claim(folder)
+    name = plan.name
     progress, batch_costs = QueryProgress(plan.buckets), BatchCostWriter(folder, plan.buckets)
     lookup_floor = LookupFloor(folder, plan.buckets) if plan.references else None
     metrics = Metrics(settings.metrics.port, settings.metrics.host)

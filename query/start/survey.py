@@ -72,6 +72,12 @@ class RunSurvey:
     splits: Mapping[str, int | None] = field(default_factory=dict)
 
 
+def query_folder(settings: Settings, plans: Sequence[Plan]) -> Path:
+    """Return the checkpoint folder of the job that writes the outputs of *plans*."""
+    first = _output(settings, plans[0].output)
+    return checkpoint_folder(settings, f"query-{first.topic or first.name}")
+
+
 def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> TopicSurvey:
     """Survey what *plans* read and write; RefusedError if an ordered topic or reference data is missing."""
     outputs = tuple(_output(settings, plan.output) for plan in plans)
@@ -81,7 +87,7 @@ def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> To
     written = {topic for output in outputs for topic in (output.topic, output.plain_topic) if topic}
     results = {topic: admin.find(topic) for topic in sorted(written)}
     return TopicSurvey(
-        folder=checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}"),
+        folder=query_folder(settings, plans),
         outputs=outputs,
         ordered=ordered,
         payloads=payloads,

@@ -97,6 +97,8 @@ def test_a_topic_made_again_under_its_name_fails_its_input_and_leaves_the_other_
         job.until(lambda: any(line["event"] == "failed" for line in job.lines), "the failure is told")
         told = next(line for line in job.lines if line["event"] == "failed")
         assert (told["input"], told["failure"]["code"]) == ("one", "TG-TOPIC-RECREATED")
+        beside = {name: space.start("ingest", name) for name in ("one", "other")}
+        assert [error_code(second) for second in beside.values()] == ["TG-TOPIC-RECREATED", "TG-CHECKPOINT-TAKEN"]
         produce(stack.bootstrap, other, raws)
         job.until(lambda: any(line.get("events_in") == 4_000 for line in job.lines), "the other input goes on")
         assert inputs_up(port) == {"one": 0, "other": 1}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.stack.drawn_logs import Raw, draw, expected, logs_of
-from support.stack.jobs import Job, Workspace, workspace
+from support.stack.jobs import Job, Workspace, error_code, workspace
 from support.stack.topics import Event, Ordered, check_promises, create, exists, fresh, produce, read_ordered
 
 from ordering.policies import Policies
@@ -135,6 +135,7 @@ def chain(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ch
         chained = space.start("query", totals, "--into", "totals")
         ingest.until(lambda: ingest.last.get("events_in") == EVENTS, "all events ordered")
         restarted.until(lambda: restarted.batches > 0, "the killed query goes on")
+        assert error_code(space.start("query", means, "--into", "means")) == "TG-CHECKPOINT-TAKEN"
         ingest.stop()
         while_silent = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
         assert merged.running, "no input has ended yet"
