@@ -24,6 +24,7 @@ from tidegate.access_rights import Right
 from tidegate.kafka.client_properties import PRODUCER, STEADY
 from tidegate.kafka.failures import LastError, error_text, is_hopeless, kafka_denial, kafka_failure, speaks_tls
 from tidegate.secret_masking import scrub
+from tidegate.settings.kinds import NotAllowed, parse_topic
 from tidegate.settings.tables.kafka import KafkaSettings
 
 _T = TypeVar("_T")
@@ -131,6 +132,12 @@ class Admin:
         self._call(lambda: self._client.list_topics(timeout=max(left_s, 0.1)))
 
     def find(self, name: str) -> Topic | None:
+        """Return the topic, None if there is none. Raises SettingError (TG-TOPIC-NAME): Kafka allows no topic of that name."""
+        try:
+            parse_topic(name)
+        except NotAllowed as error:
+            what, fix = f"no topic can be called {name!r}", f"allowed: {error}"
+            raise SettingError(what, code="TG-TOPIC-NAME", where=name, fix=fix) from None
         described = self._description(self._client.describe_topics(TopicCollection([name]))[name], name)
         if described is None:
             return None

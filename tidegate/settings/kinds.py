@@ -102,7 +102,8 @@ def _duration_writer(word: str) -> Callable[[int | None], str]:
     return lambda duration_us: word if duration_us is None else format_duration(duration_us)
 
 
-def _parse_topic(value: object) -> str:
+def parse_topic(value: object) -> str:
+    """Return a name that Kafka allows for a topic; raise NotAllowed if it is none."""
     if not isinstance(value, str) or not _TOPIC.fullmatch(value) or value in {".", ".."}:
         raise NotAllowed("a Kafka topic name: letters, digits, '.', '_' and '-', at most 249")
     return value
@@ -114,7 +115,7 @@ def _parse_topics(value: object) -> tuple[str, ...]:
         raise NotAllowed("a Kafka topic name, or a list of them")
     if len(set(names)) != len(names):
         raise NotAllowed("a list of different topics")
-    return tuple(_parse_topic(name) for name in names)
+    return tuple(parse_topic(name) for name in names)
 
 
 def _parse_pattern(value: object) -> str:
@@ -248,7 +249,7 @@ DurationOrForever = Annotated[
     int | None, BeforeValidator(_duration_parser("forever")), PlainSerializer(_duration_writer("forever")), Kind('duration or "forever"')
 ]
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size), Kind("size in bytes, or with a unit such as MiB")]
-Topic = Annotated[str, BeforeValidator(_parse_topic), Kind("topic name")]
+Topic = Annotated[str, BeforeValidator(parse_topic), Kind("topic name")]
 Topics = Annotated[tuple[str, ...], BeforeValidator(_parse_topics), PlainSerializer(_write_topics), Kind("topic name, or a list of them")]
 TopicPattern = Annotated[str, BeforeValidator(_parse_pattern), Kind("regular expression")]
 Bootstrap = Annotated[str, BeforeValidator(_parse_bootstrap), Kind("host:port, several separated by commas")]

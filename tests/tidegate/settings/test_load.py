@@ -519,6 +519,18 @@ def test_what_a_store_lacks_or_has_elsewhere_is_named() -> None:
     assert problem.fix == 'allowed: a list, such as ["first", "second"]'
 
 
+def test_names_that_follow_from_a_topics_are_names_of_topics_too() -> None:
+    """A topic may be called what Kafka allows, and its ordered and its dead-letter topic may not."""
+    for length, name in ((236, None), (237, "dead_letter_topic"), (242, "ordered_topic")):
+        table = f'[inputs.taxis]\ntopic = "{"r" * length}"\n'
+        if name is None:
+            read(table)
+            continue
+        (problem,) = refusals(table)
+        assert (problem.code, problem.what.split(" = ")[0]) == ("TG-SETTING-VALUE", f"inputs.taxis.{name}")
+        assert problem.fix.startswith("allowed: a Kafka topic name")
+
+
 def test_the_topic_of_a_store_is_nobody_elses() -> None:
     """A name that is no topic's, a raw topic, an ordered topic and the plain topic are refused, though nobody has named the topic."""
     (problem,) = refusals(STORE.replace("rides", "r" * 250))

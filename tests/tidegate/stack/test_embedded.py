@@ -149,6 +149,9 @@ def test_a_topic_is_created_once_and_lines_are_produced_to_it(
     assert "TG-TOPIC-MISSING" in run("produce", "rides.ndjson", "rides", exit_code=3)
     assert run("topic", "create", "rides", "--partitions", "3") == "created rides (partitions: 3; producers stamp records)\n"
     assert run("topic", "create", "rides", "--partitions", "3").startswith("there already")
+    for name in ("a b", "", "..", "x" * 250, "a\0"):
+        assert "allowed: a Kafka topic name: letters, digits" in run("topic", "create", name, exit_code=2)
+        assert "TG-TOPIC-NAME" in run("produce", "rides.ndjson", name, exit_code=2)
     assert "TG-TOPIC-PARTITIONS" in run("topic", "create", "rides", "--partitions", "2", exit_code=3)
     printed = run("produce", "rides.ndjson", "rides", "--key", "car", "--timestamp-by", "at")
     assert printed.splitlines() == [

@@ -75,7 +75,9 @@ class InputSettings(Table):
         default_factory=_default_topics, alias="topic", description="Kafka topic or topics with the raw events."
     )
     ordered_topic: Annotated[Topic, Kind("topic name; default: the topic's (of several: the input's) name + \".ordered\"")] = Field(
-        default_factory=_default_ordered_topic, description="Kafka topic that ingest writes in order; made when missing."
+        default_factory=_default_ordered_topic,
+        validate_default=True,
+        description="Kafka topic that ingest writes in order; made when missing.",
     )
     output_partitions: Annotated[Count | None, Kind("count; default: as many as the input has")] = Field(
         default=None, description="Partitions of the ordered topic; fixed once it is made."
@@ -170,7 +172,9 @@ class InputSettings(Table):
         default=10 * SECOND_US, description="How often to look for new partitions, and for new topics that topic_pattern matches."
     )
     dead_letter_topic: Annotated[Topic, Kind('topic name; default: the ordered topic\'s name + ".dead"')] = Field(
-        default_factory=_default_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
+        default_factory=_default_dead_letter_topic,
+        validate_default=True,
+        description="Kafka topic for records that cannot be read, with the reason.",
     )
     dead_letter_retention_us: DurationOrForever = Field(
         default=None, description="How long the dead-letter topic keeps its records, if it is made."
