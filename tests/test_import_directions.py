@@ -57,6 +57,7 @@ ingest.planner
 ingest.running_input  ingest.stage  ingest.start
 ingest.replay
 ingest.job  ingest.explain
+ingest.run
 ingest.__main__
 
 query  query.api
