@@ -19,6 +19,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.ticks import MILLISECOND_US
 from sinks.base import SinkError, sort_rows
+from tidegate.kafka.admin import ANY_TIMESTAMP_CONFIG
 
 _ANSWER_S = 60.0
 _BATCH_BYTES = 1_000_000
@@ -73,6 +74,8 @@ class PlainTopicSink:
             self._producers.pop(partition, None)
             what = f"{self._topic} does not take results: {error.args[0].str()}"
             fix = "see whether the topic is there, has enough partitions, and whether this client may write transactions to it"
+            if error.args[0].code() == KafkaError.INVALID_TIMESTAMP:
+                fix = f"set {', '.join(f'{key}={value}' for key, value in ANY_TIMESTAMP_CONFIG.items())} on the topic"
             raise SinkError(what, code="TG-SINK-TOPIC", where=f"{self._topic}-{partition}", fix=fix) from error
 
     def close(self) -> None:

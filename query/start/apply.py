@@ -16,7 +16,7 @@ from query.start.binding import result_binding, result_topics
 from query.start.decide import Decision
 from query.start.output_start import read_log_starts, write_log_starts, write_promises
 from query.start.read_positions import read_positions, settle_logs
-from query.start.result_limits import PLAIN_ROOM_BYTES, check_plain_topic
+from query.start.result_limits import ensure_plain_topic
 from query.start.survey import TopicSurvey
 from query.start.written_places import check_cut_files, check_untaken
 from tidegate.access_rights import query_rights
@@ -74,11 +74,7 @@ def _create_topics(plan: QueryPlan, admin: Admin) -> tuple[int, dict[str, str]]:
                 output.topic, plan.buckets, output.retention_us, bytes_max, output.replication_factor
             )
         if output.plain_topic and bytes_max is not None:
-            retention = {"retention.ms": "-1"} if output.retention_us is None else {}
-            limit = {"max.message.bytes": str(bytes_max + PLAIN_ROOM_BYTES)}
-            plain = admin.ensure(output.plain_topic, plan.buckets, {**retention, **limit}, output.replication_factor)
-            check_plain_topic(plain, bytes_max)
-            made[output.plain_topic] = plain
+            made[output.plain_topic] = ensure_plain_topic(admin, output, plan.buckets, bytes_max)
     first = plan.outputs[0]
     letter_bytes_max = ensure_dead_letter_topic(
         admin, plan.dead_letter_topic, first.dead_letter_retention_us, first.dead_letter_bytes_max, first.replication_factor

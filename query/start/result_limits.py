@@ -1,5 +1,5 @@
 """
-How large the results of each output may be.
+How large the results of each output may be, and the plain topics that take them.
 
 Law: the size is determined when a run begins, and its checkpoint is bound to it, so a repeated batch leaves out the same results. The
 topics must take such results.
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ordering.errors import RefusedError
 from query.start.survey import TopicSurvey
-from tidegate.kafka.admin import HEADER_ROOM_BYTES, Topic
+from tidegate.kafka.admin import ANY_TIMESTAMP_CONFIG, HEADER_ROOM_BYTES, Admin, Topic
 from tidegate.kafka.client_properties import EVENT_BYTES_MAX
 from tidegate.settings.tables.outputs import OutputSettings
 
@@ -40,6 +40,16 @@ def _result_limit(output: OutputSettings, topics: TopicSurvey, wanted: int) -> i
     plain = topics.results.get(output.plain_topic or "")
     # A result topic with a smaller limit is refused. A plain topic belongs to others, so its own limit counts.
     return wanted if plain is None else min(wanted, max(_limit(plain) - PLAIN_ROOM_BYTES, 0))
+
+
+def ensure_plain_topic(admin: Admin, output: OutputSettings, partitions: int, bytes_max: int) -> Topic:
+    """Return an output's plain topic, created if missing; one that is there must take results of *bytes_max* bytes (RefusedError)."""
+    assert output.plain_topic is not None
+    retention = {"retention.ms": "-1"} if output.retention_us is None else {}
+    limit = {"max.message.bytes": str(bytes_max + PLAIN_ROOM_BYTES)}
+    topic = admin.ensure(output.plain_topic, partitions, {**ANY_TIMESTAMP_CONFIG, **retention, **limit}, output.replication_factor)
+    check_plain_topic(topic, bytes_max)
+    return topic
 
 
 def check_plain_topic(topic: Topic, bytes_max: int) -> None:

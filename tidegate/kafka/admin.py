@@ -31,11 +31,16 @@ _T = TypeVar("_T")
 _spec: Any = OffsetSpec  # its constructors carry no types
 LATEST, EARLIEST, MAX_TIMESTAMP = _spec.latest(), _spec.earliest(), _spec.max_timestamp()
 
-# Settings of an ordered topic (spec section 4): its record timestamps are event times of any age.
-ORDERED_TOPIC_CONFIG = {
+# Record timestamps are times of events or results, of any age and perhaps to come; by default brokers refuse what is an hour ahead.
+ANY_TIMESTAMP_CONFIG = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(2**63 - 1),
     "message.timestamp.before.max.ms": str(2**63 - 1),
+}
+
+# Settings of an ordered topic (spec section 4).
+ORDERED_TOPIC_CONFIG = {
+    **ANY_TIMESTAMP_CONFIG,
     "cleanup.policy": "delete",
     "unclean.leader.election.enable": "false",
 }

@@ -8,8 +8,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.stack.topics import create, fresh
 
+from query.start.result_limits import ensure_plain_topic
 from sinks.base import SinkError
 from sinks.plain_topic import PlainTopicSink
+from tidegate.kafka.admin import Admin
+from tidegate.settings.tables.outputs import OutputSettings
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack
@@ -62,3 +65,16 @@ def test_a_sheet_is_seen_once_however_often_it_is_published(stack: Stack) -> Non
         (b"b", b'{"n":4}', 5),
         (b"a", b'{"n":3}', 60_000),
     ]
+
+
+def test_results_of_any_time_are_published(stack: Stack) -> None:
+    """Time may be ahead of the clock without end (early off), and by default brokers refuse what is an hour ahead."""
+    properties = {"bootstrap.servers": stack.bootstrap}
+    mine, theirs = fresh("plain"), create(stack.bootstrap, fresh("plain"), 1, {"message.timestamp.after.max.ms": "3600000"})
+    ensure_plain_topic(Admin(properties, 8.0), OutputSettings(plain_topic=mine), 1, 1_000)
+    day_us = 32503680000000000  # of the year 3000
+    PlainTopicSink(properties, mine, SPAN_US).publish(day_us, 0, [(day_us, b"a", b"{}")])
+    assert seen(stack.bootstrap, mine, 1) == [(b"a", b"{}", day_us // 1000)]
+    with pytest.raises(SinkError) as refused:
+        PlainTopicSink(properties, theirs, SPAN_US).publish(day_us, 0, [(day_us, b"a", b"{}")])
+    assert "message.timestamp.after.max.ms=9223372036854775807" in refused.value.fix
