@@ -80,6 +80,8 @@ class SourceTopic:
     partitions: int
     # The partition of each log that the bucket reads, by the number of the log.
     logs: Mapping[int, int]
+    # Whether it holds the results of another query.
+    is_result: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +329,14 @@ class Bucket(ABC):
 
     def _prepare_by_time(self, source_index: int, due: pa.Table) -> Iterator[None]:
         """Evaluate events that were pending, with their substreams (``sub``), in the order of time; yield after each part."""
-        for part in sort_by_time(due):
+        for part in sort_by_time(due, by_key=self._holds_results_by_key(source_index)):
             yield from self._prepare_in_parts(source_index, part, part["sub"].to_numpy())
+
+    def _holds_results_by_key(self, source_index: int) -> bool:
+        """Whether a source holds the results of a query with OVER, whose order between keys is chance."""
+        source = self._sources[source_index]
+        rosters = (self.readers[log].roster for log in source.logs)
+        return source.is_result and any(roster.substreams for roster in rosters if roster is not None)
 
     def _add_bad_row(self, events: pa.Table, row: int, source_index: int, reason: str) -> None:
         key, value, partition_id, offset = (events[name][row].as_py() for name in ("key", "value", "partition_id", "offset"))

@@ -27,7 +27,9 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
         {log: partition for log, (feed_index, partition) in enumerate(plan.logs) if feed_index == feed and log in logs_read}
         for feed in range(len(plan.feeds))
     ]
-    sources = [SourceTopic(feed.input, feed.partitions, feed_logs) for feed, feed_logs in zip(plan.feeds, logs, strict=True)]
+    sources = [
+        SourceTopic(feed.input, feed.partitions, feed_logs, feed.is_result) for feed, feed_logs in zip(plan.feeds, logs, strict=True)
+    ]
     config = BucketConfig(
         sources=sources,
         number=number,

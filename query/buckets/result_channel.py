@@ -22,6 +22,9 @@ from query.columns.large_tables import combine_column, take_rows
 from query.config import Promise
 from query.engine.retention import RetainedKind, Retention
 
+# The origin of a result is its number, and above these bits the input partition of its substream: which of two partitions' results under
+# one key was written first is chance, and a reader must be able to put them in order.
+PARTITION_SHIFT = 40
 _AHEAD_SCHEMA = pa.schema([("system_us", pa.int64())])
 
 
@@ -118,8 +121,9 @@ class ResultChannel:
     def number_results(self, results: pa.Table, partition_ids: Ints, retention: Retention) -> Released:
         """Number results (``RESULT_SCHEMA``) in emission order, by input partitions; keep the rows that files and the next CTI need."""
         numbering = self.numbering
+        results = results.append_column("number", pa.array(partition_ids))
         if self._span_us and results.num_rows:
-            rows = results.select(["system_us", "key", "value"]).append_column("number", pa.array(partition_ids))
+            rows = results.select(["system_us", "key", "value", "number"])
             if numbering.resumed_us > NEVER:
                 # For another output this run may begin in the middle of a file of this one; that file has been written.
                 rows = rows.filter(pc.greater_equal(rows["system_us"], _first_open_span(numbering.resumed_us, self._span_us)))
@@ -130,7 +134,8 @@ class ResultChannel:
         bucket, seqs = np.full(count, self._bucket, dtype=np.int32), np.arange(numbering.seq, numbering.seq + count)
         flags = np.zeros(count, dtype=np.uint16)
         key, value = (combine_column(results[name]) for name in ("key", "value"))
-        released = Released(self._bucket, bucket, seqs, system_us, system_us, system_us, seqs, flags, key, value)
+        offset = seqs + (results["number"].to_numpy() << PARTITION_SHIFT)
+        released = Released(self._bucket, bucket, seqs, system_us, system_us, system_us, offset, flags, key, value)
         if count:
             numbering.seq += count
             numbering.largest_us = max(numbering.largest_us, int(system_us.max()))

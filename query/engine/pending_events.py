@@ -7,21 +7,37 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes, take_rows_in_parts, text_bytes
+from query.columns.large_tables import AT_ONCE_BYTES, combine_column, split_by_bytes, take_rows_in_parts, text_bytes
 
 # This many bytes of events are put in order and evaluated at a time: evaluating them takes several times their memory.
 PART_BYTES = 2**25
 
 
-def sort_by_time(events: pa.Table) -> Iterator[pa.Table]:
-    """Yield events in the order (s, input partition, offset), in parts of limited size; events in order already are not copied."""
-    if (_steps(events) >= 0).all():
+def sort_by_time(events: pa.Table, *, by_key: bool = False) -> Iterator[pa.Table]:
+    """
+    Yield events in the order (s, input partition, offset), in parts of limited size; events in order already are not copied.
+
+    With *by_key* the order is (s, input partition, key, offset). Results of a query with OVER need that: which of two keys was written
+    first follows from the places of CTIs, so it differs from run to run.
+    """
+    if not by_key and (_steps(events) >= 0).all():
         yield from split_by_bytes(events, PART_BYTES)
         return
     for part in _split_by_time(events):
         system_us, partition_id, offset = (part[name].to_numpy() for name in ("system_us", "partition_id", "offset"))
-        yield from take_rows_in_parts(part, np.lexsort((offset, partition_id, system_us)), AT_ONCE_BYTES)
+        within = (offset, _key_ranks(part["key"])) if by_key else (offset,)
+        yield from take_rows_in_parts(part, np.lexsort((*within, partition_id, system_us)), AT_ONCE_BYTES)
+
+
+def _key_ranks(key: pa.ChunkedArray) -> np.ndarray:
+    """Return an integer for each key, in the order of their bytes; null is zero bytes."""
+    coded = combine_column(pc.fill_null(key, b"")).dictionary_encode()
+    rank = np.empty(len(coded.dictionary), dtype=np.int64)
+    rank[pc.sort_indices(coded.dictionary).to_numpy()] = np.arange(len(rank))
+    ranks: np.ndarray = rank[coded.indices.to_numpy()]
+    return ranks
 
 
 def _steps(events: pa.Table) -> np.ndarray:

@@ -42,6 +42,7 @@ class Channel:
 
     rows: list[Row] = field(default_factory=list)
     seq: list[int] = field(default_factory=list)
+    origin: list[int] = field(default_factory=list)
     ctis: list[tuple[int, Cti]] = field(default_factory=list)
 
     def check(self, before: Sequence[Row] = ()) -> None:
@@ -138,6 +139,7 @@ def _collect(said: BucketOutput, released: Sequence[Any]) -> None:
     for channel, each in zip(said.channels, released, strict=True):
         channel.rows += list(zip(each.system_us.tolist(), each.key.tolist(), each.value.tolist(), strict=True))
         channel.seq += each.seq.tolist()
+        channel.origin += each.offset.tolist()
 
 
 @dataclass(frozen=True)
