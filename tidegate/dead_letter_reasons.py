@@ -52,6 +52,7 @@ class QueryReason(StrEnum):
     VALUE_TOO_LARGE = "value too large: {}"
     JOIN_TOO_LARGE = "join too large: more than {} pairs of one key at one instant, {} left out"
     FOREIGN_KEY = "the result's key is not {}, which OVER names"
+    NO_TIME = "the result's time lies after the year 9999"
     RESULT_TOO_LARGE = "result too large: {} bytes, and its topic takes {}"
 
     def text(self, *details: object) -> ReasonText:

@@ -38,6 +38,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from ordering.columns.framed_payloads import payload_of
@@ -48,7 +49,7 @@ from ordering.model.step import Released
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cti, Roster, shift_cti
 from ordering.protocol.reader import Accepted, PartitionReader
-from ordering.ticks import INFINITY, NEVER
+from ordering.ticks import INFINITY, NEVER, TICK_MAX
 from query.buckets.cti_pacing import CtiPacing
 from query.buckets.result_channel import FullSpan, ResultChannel
 from query.columns.decode import DecodedRange
@@ -366,11 +367,20 @@ class Bucket(ABC):
         return np.zeros(results.num_rows, dtype=np.int64)
 
     def _release(self, results: Sequence[pa.Table]) -> list[Released]:
-        tables = [self._drop_oversized(output, table) for output, table in enumerate(results)]
+        tables = [self._drop_oversized(output, self._drop_timeless(output, table)) for output, table in enumerate(results)]
         pairs = zip(self._channels, tables, strict=True)
         released = [channel.number_results(table, self._partition_ids_of(table), self._retention) for channel, table in pairs]
         self._count("results", sum(map(len, released)))
         return released
+
+    def _drop_timeless(self, output: int, results: pa.Table) -> pa.Table:
+        """Return the results whose System.Timestamp lies in the years that there are; the others are dead letters and get no number."""
+        if not results.num_rows or pc.max(results["system_us"]).as_py() <= TICK_MAX:
+            return results
+        for row in self._channels[output].numbering.drop_resumed(results.filter(pc.greater(results["system_us"], TICK_MAX))).to_pylist():
+            self._bad_rows.append(BadRow(QueryReason.NO_TIME.text(), row["key"], row["value"], result=(output, row["system_us"])))
+            self._count("bad_rows", 1)
+        return results.filter(pc.less_equal(results["system_us"], TICK_MAX))
 
     def _drop_oversized(self, output: int, results: pa.Table) -> pa.Table:
         """Return the results that the output's topic takes; the others become dead letters and get no number."""

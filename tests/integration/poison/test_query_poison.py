@@ -118,7 +118,7 @@ REFUSED: Mapping[str, Mapping[QueryReason, tuple[bytes, bytes] | None]] = {
     },
 }
 """What begins and ends a payload that cannot be read; None: there is none."""
-OF_RESULTS = {QueryReason.RESULT_TOO_LARGE, QueryReason.FOREIGN_KEY}
+OF_RESULTS = {QueryReason.RESULT_TOO_LARGE, QueryReason.FOREIGN_KEY, QueryReason.NO_TIME}
 OF_JOINS = {QueryReason.JOIN_TOO_LARGE}
 """No record by itself is one of these: the output ``pairs`` has them."""
 PAIRS = """SELECT x.n AS n, y.n AS m INTO pairs FROM binaries TIMESTAMP BY at x
