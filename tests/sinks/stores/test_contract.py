@@ -89,12 +89,14 @@ def test_a_cut_line_loses_and_doubles_nothing(bench: Bench, target: str, towards
     dice, proxy = random.Random(towards), CuttingProxy(bench.port)
     store = bench.make(target, kit.stream(), proxy.port)
     failures = 0
-    kit.insist(store, 0, 40, 40)
-    before = proxy.passed[towards]
-    kit.insist(store, 0, 80, 40)
-    # Stores differ in how much they send: most cuts fall into a batch or into its answer.
-    octets = proxy.passed[towards] - before
-    for turn in range(3, 28):
+    sizes = []
+    for turn in (1, 2, 3):
+        before = proxy.passed[towards]
+        kit.insist(store, 0, 40 * turn, 40)
+        sizes.append(proxy.passed[towards] - before)
+    # Stores differ in how much they send: most cuts fall into a batch or into its answer. On a busy machine the proxy counts some of it late.
+    octets = sorted(sizes)[1]
+    for turn in range(4, 29):
         proxy.cut_after(dice.randint(1, 2 * octets), towards)
         failures += kit.insist(store, 0, 40 * turn, 40)
     position = store.progress([0])[0].position
