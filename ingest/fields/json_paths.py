@@ -31,10 +31,10 @@ class JsonPaths:
         # TRY gives NULL for the one row that has bad UTF-8 or broken JSON, instead of an error for all rows.
         columns = [f'TRY(json_extract(text, {quote(json_path(path))})) AS "{name}"' for name, path in paths.items()]
         chosen = ", ".join([*columns, "text IS NOT NULL AND json_valid(text) AS ok"])
-        self._sql = f"SELECT {chosen} FROM (SELECT TRY(decode(value)) AS text FROM payloads)"
+        self._sql = f"SELECT {chosen} FROM (SELECT TRY(decode(value)) AS text FROM input)"
 
     def extract(self, payloads: pa.Array) -> ExtractedFields:
-        table = run(self._sql, payloads=pa.table({"value": payloads})).combine_chunks()
+        table = run(self._sql, input=pa.table({"value": payloads})).combine_chunks()
         ok = table["ok"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False) & ~too_deep(payloads)
         return ExtractedFields(ok, {name: JsonTexts(single_chunk(table[name]).cast(pa.string())) for name in self._names})
 

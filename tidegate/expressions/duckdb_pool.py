@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
@@ -23,7 +21,6 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
-    "python_enable_replacements": False,
 }
 # Datetimes are int64 microseconds. `iso8601` writes as few fraction digits as ordering.ticks.format_tick does; `spans` counts whole
 # spans since 1970, rounded down; `datetime_of` is NULL outside the years 1 to 9999.
@@ -63,44 +60,32 @@ def connection() -> duckdb.DuckDBPyConnection:
     """Return this thread's connection; a forked process opens its own."""
     if getattr(_local, "pid", None) != os.getpid():
         _local.connection = duckdb.connect(":memory:", config=_SETTINGS)
-        # All values are in memory anyway, so nothing is spilled to disk. Set first: without external access it can no longer be set.
-        _local.connection.execute("SET temp_directory = ''; SET enable_external_access = false; SET TimeZone = 'UTC'")
+        # All values are in memory anyway, so nothing is spilled to disk. Without file systems extensions cannot be loaded either, such as
+        # those that reach the network. (`enable_external_access` would also keep statements from reading the variables of `run`.)
+        _local.connection.execute("SET temp_directory = ''; SET disabled_filesystems = 'LocalFileSystem'; SET TimeZone = 'UTC'")
         _local.connection.execute(_MACROS)
         _local.pid = os.getpid()
     con: duckdb.DuckDBPyConnection = _local.connection
     return con
 
 
-@contextmanager
-def register_tables(**tables: pa.Table) -> Iterator[None]:
-    """Register Arrow tables by name within a ``with`` block."""
-    con = connection()
-    for name, table in tables.items():
-        con.register(name, table)
+def run(sql: str, input: pa.Table | None = None) -> pa.Table:
+    """Run one SELECT over the table *input*; return its rows. Raises duckdb.Error: the statement failed on some row."""
     try:
-        yield
-    finally:
-        for name in tables:
-            con.unregister(name)
+        # DuckDB finds the table by the name of the variable; to register it by name takes half as long as a small statement.
+        return connection().sql(sql).to_arrow_table()
+    except UnicodeDecodeError as error:
+        # DuckDB quotes the text on which it fails, and may cut the quotation inside a character.
+        raise duckdb.InvalidInputException("the statement failed, and its message is no UTF-8") from error
 
 
-def run(sql: str, **tables: pa.Table) -> pa.Table:
-    """Run one SELECT over the named Arrow tables; return its rows. Raises duckdb.Error: the statement failed on some row."""
-    with register_tables(**tables):
-        try:
-            return connection().sql(sql).to_arrow_table()
-        except UnicodeDecodeError as error:
-            # DuckDB quotes the text on which it fails, and may cut the quotation inside a character.
-            raise duckdb.InvalidInputException("the statement failed, and its message is no UTF-8") from error
-
-
-def run_row_by_row(sql: str, **tables: pa.Table) -> pa.Table:
-    """Run one SELECT whose expressions are wrapped in TRY, so that a failure affects its own row only."""
+def run_row_by_row(sql: str, input: pa.Table) -> pa.Table:
+    """Run one SELECT over *input* whose expressions are wrapped in TRY, so that a failure affects its own row only."""
     con = connection()
     # DuckDB would compute a repeated part once and outside of TRY, where a failure ends the whole statement.
     con.execute("SET disabled_optimizers = 'common_subexpressions'")
     try:
-        return run(sql, **tables)
+        return run(sql, input)
     finally:
         con.execute("RESET disabled_optimizers")
 

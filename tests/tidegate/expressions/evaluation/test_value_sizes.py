@@ -102,10 +102,11 @@ def test_rows_that_need_too_much_memory_together_are_computed_apart() -> None:
             try:
                 return run("SELECT repeat('x', 100000000) || c0 AS v FROM input", **tables)
             finally:
-                duckdb_pool.connection().execute("SET memory_limit = '40%'")
+                duckdb_pool.connection().execute("SET memory_limit = $limit", {"limit": limit})
         return run(sql, **tables)
 
     run = duckdb_pool.run
+    limit = run("SELECT current_setting('memory_limit') AS v")["v"][0].as_py()
     rows: Sequence[dict[str, Any]] = [{"a": str(number)} for number in range(5)]
     with patch.object(evaluation, "run", refuse_many):
         found = values("SELECT UPPER(a) AS v INTO out FROM arrivals", rows)
