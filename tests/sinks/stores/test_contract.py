@@ -94,7 +94,7 @@ def test_a_cut_line_loses_and_doubles_nothing(bench: Bench, target: str, towards
         before = proxy.passed[towards]
         kit.insist(store, 0, 40 * turn, 40)
         sizes.append(proxy.passed[towards] - before)
-    # Stores differ in how much they send: most cuts fall into a batch or into its answer. On a busy machine the proxy counts some of it late.
+    # Stores differ in how much they send: most cuts fall into a batch or into its answer. A busy proxy counts some of it late.
     octets = sorted(sizes)[1]
     for turn in range(4, 29):
         proxy.cut_after(dice.randint(1, 2 * octets), towards)
