@@ -64,8 +64,9 @@ def forget_past_versions(checkpoint: Path) -> None:
 
 
 def forget_all_versions(checkpoint: Path) -> None:
-    """Begin a list of versions anew."""
-    (checkpoint / FOLDER / LIST_FILE).unlink(missing_ok=True)
+    """Begin a list of versions anew: what an earlier run has looked up says nothing of the next one's lookups."""
+    for name in (LIST_FILE, FILE):
+        (checkpoint / FOLDER / name).unlink(missing_ok=True)
 
 
 def drop_past_versions(versions: TakenVersions, lookup_from_us: int, added: int) -> TakenVersions:

@@ -8,7 +8,15 @@ import pytest
 from support.reference_job import ReferenceJob
 
 from ordering.ticks import INFINITY, NEVER, parse_tick
-from query.reference.forgetting import FILE, LOOKS_UP_FROM, WRITE_S, LookupFloor, drop_past_versions, forget_past_versions
+from query.reference.forgetting import (
+    FILE,
+    LOOKS_UP_FROM,
+    WRITE_S,
+    LookupFloor,
+    drop_past_versions,
+    forget_all_versions,
+    forget_past_versions,
+)
 from query.reference.watch import FOLDER, LIST_FILE, ReferenceVersion, TakenVersions, check_unchanged, take_up_versions
 
 START = NEVER + 1
@@ -115,6 +123,19 @@ def test_versions_of_the_same_bytes_share_a_copy(job: Job) -> None:
     forget_past_versions(job.checkpoint)
     assert job.copies() == {"1"}
     assert {file.name for file in (job.checkpoint / FOLDER).iterdir() if file.suffix != ".csv"} == {LIST_FILE, FILE}
+
+
+def test_a_new_run_forgets_all_versions_and_lookups_of_an_earlier_one(job: Job) -> None:
+    """It may look rows up in versions that the earlier one no longer needed."""
+    asked = job.asked()
+    asked.accept_reports([report(0, day(9), 1), report(1, day(9), 1)])
+    asked.accept_reports([])
+    for start in range(2):
+        if start == 0:
+            forget_all_versions(job.checkpoint)
+        forget_past_versions(job.checkpoint)
+        taken = take_up_versions(job.checkpoint, job.settings)
+        assert (taken.initial_count, job.begins(0), len(job.copies())) == (4, [day(number) for number in range(1, 5)], 4)
 
 
 def test_tables_are_forgotten_each_for_itself() -> None:
