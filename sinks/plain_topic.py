@@ -4,7 +4,8 @@ Results in a plain topic, for consumers that know nothing of Tidegate: one trans
 Law: a consumer with ``isolation.level=read_committed`` sees the rows of every sheet once, in order within (partition, key), and never
 a part of a sheet. The transaction with a sheet's rows also moves a consumer group's offset for the sheet's partition to the number of
 the next span. So the rows and the note that they are published appear together, and the note is read before a sheet is published. The
-producer's transactional id belongs to (topic, partition): the broker fences off an earlier writer that still lives.
+producer's transactional id belongs to (topic, partition): the broker fences off an earlier writer that still lives. That may be another
+worker of the same job, whose turn comes again: it begins anew, and finds by the note what has been published.
 
 A sheet is published once its span is final, so this topic is behind the ordered one by up to a span (``file_span``).
 """
@@ -24,6 +25,8 @@ from tidegate.kafka.admin import ANY_TIMESTAMP_CONFIG
 _ANSWER_S = 60.0
 _BATCH_BYTES = 1_000_000
 _COORDINATOR_ERRORS = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+# Another writer of the partition has begun since.
+_FENCED_ERRORS = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 
 
 class PlainTopicSink:
@@ -58,6 +61,7 @@ class PlainTopicSink:
         number = span_start_us // self._span_us
         if not ordered:
             return
+        is_known = partition in self._producers
         try:
             producer = self._producer(partition)
             if number < self.first_unpublished([partition])[partition]:
@@ -72,6 +76,9 @@ class PlainTopicSink:
         except KafkaException as error:
             # The next producer finds out whether the transaction was committed.
             self._producers.pop(partition, None)
+            if is_known and error.args[0].code() in _FENCED_ERRORS:
+                self.publish(span_start_us, partition, rows)
+                return
             what = f"{self._topic} does not take results: {error.args[0].str()}"
             fix = "see whether the topic is there, has enough partitions, and whether this client may write transactions to it"
             if error.args[0].code() == KafkaError.INVALID_TIMESTAMP:
