@@ -51,7 +51,7 @@ from ordering.protocol.punctuation import Cti, Roster, shift_cti
 from ordering.protocol.reader import Accepted, PartitionReader
 from ordering.ticks import INFINITY, NEVER, TICK_MAX
 from query.buckets.cti_pacing import CtiPacing
-from query.buckets.result_channel import FullSpan, ResultChannel
+from query.buckets.result_channel import NUMBER_MASK, FullSpan, ResultChannel
 from query.columns.decode import DecodedRange
 from query.columns.events import NO_EVENTS, for_operators, take_events
 from query.config import Promise
@@ -122,7 +122,7 @@ class BadRow:
     value: bytes | None
     # Number of the event's source; None for a row between two operators.
     source: int | None = None
-    # Roster number of the event's input partition, and its offset there.
+    # Roster number of the event's input partition, and its offset there; of a result its number.
     partition_id: int = -1
     offset: int = -1
     # Of a result: number of its output, and System.Timestamp in microseconds.
@@ -341,8 +341,10 @@ class Bucket(ABC):
 
     def _add_bad_row(self, events: pa.Table, row: int, source_index: int, reason: str) -> None:
         key, value, partition_id, offset = (events[name][row].as_py() for name in ("key", "value", "partition_id", "offset"))
-        if value is not None and self._program.payloads.get(self._sources[source_index].input, JSON).headers:
+        source = self._sources[source_index]
+        if value is not None and self._program.payloads.get(source.input, JSON).headers:
             value = bytes(payload_of(value))
+        offset = offset & NUMBER_MASK if source.is_result else offset
         self._bad_rows.append(BadRow(reason, key, value, source_index, partition_id, offset))
 
     def _finish(self, closing: pa.Table, divide: Divide | None = None) -> Iterator[list[pa.Table]]:

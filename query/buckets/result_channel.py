@@ -25,6 +25,7 @@ from query.engine.retention import RetainedKind, Retention
 # The origin of a result is its number, and above these bits the input partition of its substream: which of two partitions' results under
 # one key was written first is chance, and a reader must be able to put them in order.
 PARTITION_SHIFT = 40
+NUMBER_MASK = (1 << PARTITION_SHIFT) - 1
 _AHEAD_SCHEMA = pa.schema([("system_us", pa.int64())])
 
 

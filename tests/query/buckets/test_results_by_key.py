@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 from support.bucket_oracle import Event
@@ -16,7 +17,7 @@ from support.bucket_topics import Line, Topic
 from support.query_runs import program
 
 from ordering.protocol.punctuation import Roster, Spread
-from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
+from query.buckets.bucket import BadRow, Bucket, BucketConfig, SourceTopic
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -42,7 +43,18 @@ def by_key(rows: list[Row]) -> dict[bytes, list[Row]]:
     return {key: [row for row in rows if row[1] == key] for _, key, _ in rows}
 
 
-def chained(topic: Topic, kind: str, sql: str, seed: int, *, over: bool) -> list[Row]:
+class Noting(MergedBucket):
+    """Notes where its bad rows stand: partition and number of a result."""
+
+    places: ClassVar[list[tuple[int, int]]] = []
+
+    def pop_bad_rows(self) -> list[BadRow]:
+        rows = super().pop_bad_rows()
+        self.places.extend((row.partition_id, row.offset) for row in rows)
+        return rows
+
+
+def chained(topic: Topic, kind: str, sql: str, seed: int, *, over: bool, merged: type[MergedBucket] = MergedBucket) -> list[Row]:
     """Return the results of a query over the results, in one output, of a query with OVER over a topic."""
     query, count = Query(kind, True), len(topic.partitions)
     first = [
@@ -54,7 +66,7 @@ def chained(topic: Topic, kind: str, sql: str, seed: int, *, over: bool) -> list
     def bucket(partitions: list[int]) -> Bucket:
         source = SourceTopic("r", count, {at: at for at in partitions}, is_result=True)
         made, config = program(sql, InputSchema("r", is_result=True)), BucketConfig([source], partitions[0], roster)
-        return KeyedBucket(made, config, [scan.over for scan in made.plans[0].scans]) if over else MergedBucket(made, config)
+        return KeyedBucket(made, config, [scan.over for scan in made.plans[0].scans]) if over else merged(made, config)
 
     works = [[at] for at in range(count)] if over else [list(range(count))]
     said = [run_bucket(lambda work=work: bucket(work), {at: logs[at] for at in work}) for work in works]
@@ -77,3 +89,12 @@ def test_a_key_of_two_input_partitions_has_its_results_in_one_order() -> None:
     one, other = (by_key(chained(raw.topic(writers, 2, over=True), "tumbling", sql, writers, over=True)) for writers in (1, 2))
     assert sum(map(len, one.values())) > 9
     assert one == other
+
+
+def test_a_dead_letter_names_the_number_of_a_result() -> None:
+    """Not what its header holds beside the number."""
+    sql = "SELECT CAST('x' + CAST(k AS nvarchar(max)) AS bigint) AS n FROM r WHERE k IS NOT NULL"
+    chained(dense(5).topic(1, 2, over=True), "passed_on", sql, 1, over=False, merged=Noting)
+    assert len(Noting.places) > 9
+    assert {at for at, _ in Noting.places} == {0, 1}
+    assert max(number for _, number in Noting.places) < 1_000
