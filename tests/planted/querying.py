@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from planted.bug import JOIN, PROGRAM, Bug
+from planted.bug import JOIN, KEYED, PROGRAM, Bug
 
+_EACH = "tests/query/buckets/test_each_instant.py::"
+_CUTS = _EACH + "test_no_cut_shows"
 _EACH_INSTANT = PROGRAM + "test_no_instant_shows_that_time_was_cut_or_begun_there"
 
 QUERYING = [
@@ -149,7 +151,7 @@ QUERYING = [
         "query/buckets/keyed.py",
         "pc.fill_null(is_same, False)",
         "pc.fill_null(is_same, True)",
-        "tests/query/buckets/test_keyed.py::test_a_result_under_another_key_is_a_dead_letter",
+        KEYED + "test_a_result_under_another_key_is_a_dead_letter",
     ),
     Bug(
         "progress-from-before-a-join",
@@ -158,7 +160,7 @@ QUERYING = [
         "query/buckets/keyed.py",
         "        self._subs.touch(np.arange(len(self._subs)))",
         "        pass",
-        "tests/query/buckets/test_keyed.py::test_a_channel_that_joins_takes_no_progress_back",
+        KEYED + "test_a_channel_that_joins_takes_no_progress_back",
     ),
     Bug(
         "files-by-partition-first",
@@ -176,7 +178,7 @@ QUERYING = [
         "query/buckets/exchanged.py",
         "np.concatenate([self._route(log, carried), buckets])",
         "np.concatenate([buckets, self._route(log, carried)])",
-        "tests/query/buckets/test_each_instant.py::test_no_start_shows_and_no_cut_after_it",
+        _EACH + "test_no_start_shows_and_no_cut_after_it",
     ),
     Bug(
         "pending-without-partition",
@@ -222,5 +224,59 @@ QUERYING = [
         "versions.versions[: versions.initial_count + added]",
         "versions.versions",
         "tests/query/reference/test_forgetting.py::test_a_version_that_some_bucket_does_not_know_yet_pushes_none_out",
+    ),
+    Bug(
+        "walked-again-after-a-restore",
+        "With OVER over several inputs a record that was walked is not walked again after a restore.",
+        6,
+        "query/buckets/keyed.py",
+        'table.filter(pc.greater(table["position"], last))',
+        'table.filter(pc.greater_equal(table["position"], last))',
+        _CUTS,
+    ),
+    Bug(
+        "walk-begins-anew",
+        "How far the clock of a log has come is saved.",
+        6,
+        "query/buckets/log_walk.py",
+        "return [self.clock, [entry.save()",
+        "return [NEVER, [entry.save()",
+        _CUTS,
+    ),
+    Bug(
+        "timelines-of-a-key-lost",
+        "How far a key has come in each input is saved.",
+        6,
+        "query/buckets/keyed.py",
+        "np.maximum.at(self._timelines_us[:, member], subs,",
+        "np.minimum.at(self._timelines_us[:, member], subs,",
+        KEYED + "test_how_far_a_key_has_come_in_each_input_is_saved",
+    ),
+    Bug(
+        "passed-at-its-end",
+        "A key that stands at the end of its window has not passed it.",
+        5,
+        "query/buckets/keyed.py",
+        "walked.channels[member]) > ends",
+        "walked.channels[member]) >= ends",
+        KEYED + "test_a_key_that_stands_at_the_end_of_its_window_has_not_passed_it",
+    ),
+    Bug(
+        "restored-results-move",
+        "Results of a query with OVER move no key, after a restore neither.",
+        6,
+        "query/buckets/keyed.py",
+        '        self._is_moving = fields["moving"]\n',
+        "",
+        KEYED + "test_a_restored_bucket_knows_whether_results_move_their_key",
+    ),
+    Bug(
+        "resumed-before-its-start",
+        "A run that goes on after its last CTI still gives nothing before its start.",
+        6,
+        "query/config.py",
+        "return resumed_us if start_us is None else max(resumed_us, start_us)",
+        "return resumed_us",
+        _EACH + "test_no_loss_of_a_state_shows_and_no_cut_after_it",
     ),
 ]

@@ -5,11 +5,11 @@ one goes on; and topics whose events every kind of query has something to say ab
 
 from __future__ import annotations
 
+import itertools
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -58,9 +58,10 @@ class Channel:
             assert cti.n == first + count
             assert all(system_us >= cti.c for system_us, _, _ in self.rows[count:])
             assert cti.ahead == sum(system_us >= cti.c for system_us, _, _ in [*before, *self.rows[:count]])
-        for (_, before), (_, after) in pairwise(self.ctis):
+        for (_, before), (_, after) in itertools.pairwise(self.ctis):
             assert after.c >= before.c
             assert (after.c, after.n) > (before.c, before.n)
+            assert after.next_offset >= before.next_offset
 
 
 @dataclass
@@ -81,23 +82,28 @@ class BucketOutput:
             channel.check()
 
 
-def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | int | None = None, end: bool = True) -> BucketOutput:
+Cuts = random.Random | Sequence[int] | None
+"""Where batches end: anywhere, and their ranges in pieces; before each of some offsets; only with the log."""
+
+
+def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: Cuts = None, end: bool = True) -> BucketOutput:
     """
     Take a bucket through its logs.
 
     Args:
         make: Returns it before its first record.
         lines: What it reads.
-        cuts: Where batches end, and the ranges of a log in them; each batch begins with a bucket that is restored. A number: the first of
-            two batches has what lies below this offset. None: one batch.
+        cuts: Where batches end; each begins with a bucket that is restored.
         end: Whether the run ends there, and closes everything.
     """
     bucket = make()
     output = BucketOutput([Channel() for _ in bucket.next_ctis()])
     at = dict.fromkeys(lines, 0)
     head, chunks = b"", dict[int, bytes]()
+    ends = itertools.repeat(cuts) if cuts is None or isinstance(cuts, random.Random) else iter([*cuts, INFINITY])
     while True:
-        until = {log: _batch_end(lines[log], low, None if head and isinstance(cuts, int) else cuts) for log, low in at.items()}
+        end_of_batch = next(ends)
+        until = {log: _batch_end(lines[log], low, end_of_batch) for log, low in at.items()}
         is_last = all(until[log] == len(lines[log]) for log in lines)
         if head:
             bucket = make()
@@ -123,10 +129,11 @@ def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random |
             chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}
 
 
-def _batch_end(lines: Sequence[Line], low: int, cuts: random.Random | int | None) -> int:
-    if isinstance(cuts, int):
-        return bisect_left(lines, cuts, key=itemgetter(0))
-    return min(low + (cuts.choice([0, 1, 3, 10, 40]) if cuts else len(lines)), len(lines))
+def _batch_end(lines: Sequence[Line], low: int, end: random.Random | int | None) -> int:
+    """Return where the batch ends that begins at line *low*: before an offset, anywhere, or with the log."""
+    if isinstance(end, int):
+        return bisect_left(lines, end, key=itemgetter(0))
+    return min(low + (end.choice([0, 1, 3, 10, 40]) if end else len(lines)), len(lines))
 
 
 def _collect_all(said: BucketOutput, bucket: Bucket, released: Sequence[Any]) -> None:

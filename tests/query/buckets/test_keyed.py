@@ -285,6 +285,43 @@ def test_results_of_a_query_with_over_move_nothing_alone() -> None:
     assert heard_of(results_of(0, rows, substreams=True, c=6))[1] == [(5, b"p", b'{"k":"p","n":1}')]
 
 
+def cut_before(sql: str, logs: Mapping[int, list[Line]], offset: int, *, are_results: bool = True) -> list[Result]:
+    """Take a bucket through its logs, saved and restored before an offset; return what it gave."""
+    plans = bound(sql, *([RESULTS] if are_results else [A, B]))
+    topics = {name: Topic([lines], [], 1, True, False) for name, lines in zip("b" if are_results else "ab", logs.values(), strict=True)}
+    overs = [scan.over for scan in plans[0].scans] if are_results else []
+    (rows,) = run_bucket(lambda: made(plans, topics, 0, overs), logs, cuts=[offset], end=False).rows
+    return rows
+
+
+def test_a_restored_bucket_knows_whether_results_move_their_key() -> None:
+    """Those of a query with OVER do not, and the one that lies before is still to come."""
+    rows = [(11, b"p", b'{"k":"p"}'), (3, b"p", b'{"k":"p"}')]
+    assert cut_before(OF_RESULTS, {0: results_of(0, rows, substreams=True, c=5)}, 1) == []
+
+
+def test_a_key_that_stands_at_the_end_of_its_window_has_not_passed_it() -> None:
+    """Level 2: the record that takes it past the end makes its result final, after that of another key, wherever the log is cut."""
+    rows = [(5, b"p", b'{"k":"p"}'), (5, b"q", b'{"k":"q"}'), (6, b"q", b'{"k":"q"}'), (7, b"p", b'{"k":"p"}')]
+    lines = results_of(0, rows, substreams=False, c=5)
+    assert [[key for _, key, _ in cut_before(OF_RESULTS, {0: lines}, cut)] for cut in range(1, 6)] == [[b"q", b"p"]] * 5
+
+
+def test_how_far_a_key_has_come_in_each_input_is_saved() -> None:
+    """Level 2: what its events in one input have passed, another one need not wait for that input's CTI to make final."""
+    first = Cti(0, 0, 1, 0, 0, 0, 1, 1, Roster(1, 1, Spread.ONE, True), Cause.EVENT)
+    a, b = (
+        [Event(0, seq, us, seq, key, b'{"k":"%s","w":1}' % key) for seq, (key, us) in enumerate(rows)]
+        for rows in ([(b"p", 3), (b"p", 11), (b"q", 20)], [(b"r", 12), (b"r", 15)])
+    )
+    logs: dict[int, list[Line]] = {
+        0: [(0, first), (1, a[0]), (2, a[1]), (3, a[2])],
+        1: [(0, first), (4, b[0]), (5, replace(first, c=12, n=1)), (6, b[1])],
+    }
+    for cut in range(1, 7):
+        assert [row[0] for row in cut_before(UNITED, logs, cut, are_results=False)] == [SIZE_US], cut
+
+
 BOTH_RESULTS = [InputSchema(name, is_result=True) for name in "ab"]
 UNITED_RESULTS = (
     "WITH u AS (SELECT k FROM a TIMESTAMP BY System.Timestamp() OVER k "
