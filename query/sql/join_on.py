@@ -263,6 +263,9 @@ class OnBinder:
                 over, other_key = (next(iter(keys - {None}), None) for keys in (overs[0], own_keys))
                 fix = "write the same OVER on both sides, or leave it out on both"
                 message = f"{relations[0].name} {_over_text(over)}, {relation.name} {_over_text(other_key)}"
+                if str(over) == str(other_key):
+                    message += ", but the key has not the same type"
+                    fix = f"declare one type of {over} for both: in fields of an input, or by CREATE TABLE (of results too)"
                 raise self.source.error("OVER", join, message, fix=fix)
 
     def _check_over_key(self, join: exp.Join, relations: Sequence[Relation], on: OnCondition) -> None:
