@@ -53,6 +53,8 @@ class Planner(RangePlanner):
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
         self._frozen_ends: dict[Partition, int] | None = None
+        # The partitions whose frozen end a transaction may still hold back.
+        self._held_back: frozenset[Partition] = frozenset()
         self._truncated = TruncatedLogs()
 
     @cached_property
@@ -95,7 +97,9 @@ class Planner(RangePlanner):
         return Offset(starts, joins=self._plan.joins).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._frozen_ends = self._admin.ends({*self._plan.partitions, *self._joins.present_partitions()})
+        # What lies behind an open transaction has been produced, and perhaps acknowledged, so it belongs to the present.
+        self._frozen_ends = self._admin.ends({*self._plan.partitions, *self._joins.present_partitions()}, committed=False)
+        self._held_back = frozenset(self._frozen_ends)
 
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
         offset = Offset.from_json(start)
@@ -177,18 +181,28 @@ class Planner(RangePlanner):
         joined = self._joins.join_new(offset, asked_us, self._frozen_ends)
         if joined is not None:
             return joined
-        ends = self._frozen_ends or self._admin.ends(positions)
+        ends = self._admin.ends(positions) if self._frozen_ends is None else self._readable_ends(self._frozen_ends)
         self._truncated.check(positions, ends, boottime_us())
         self._estimates.observe_ends(ends, boottime_us())
         planned = self._plan_ranges(positions, ends)
         if self._frozen_ends is not None:
             # A run to the present end. Without the journal, replays and joining partitions wait: then the end is not reached.
             reached = {**positions, **planned}
-            is_final = all(partition in reached and reached[partition].next_offset >= end for partition, end in ends.items())
+            is_final = all(partition in reached and reached[partition].next_offset >= end for partition, end in self._frozen_ends.items())
             return replace(offset.advance(reached), is_final=is_final)
         # Silent partitions advance also while others have records, since the records must not wait for a silent partition.
         raised = self._estimates.raise_silent(positions, asked_us)
         return offset.advance(self._imports.raise_read({**positions, **raised, **planned}))
+
+    def _readable_ends(self, frozen: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return the frozen ends, or what lies before the first open transaction; the run ends once there is none."""
+        committed = self._admin.ends(self._held_back) if self._held_back else {}
+        held_back = {partition: end for partition, end in committed.items() if end < frozen[partition]}
+        if held_back and self._held_back != held_back.keys():
+            names = [f"{topic}-{partition}@{end}" for (topic, partition), end in sorted(held_back.items())]
+            self._log.warning("waits for the end of open transactions", held_back_at=names)
+        self._held_back = frozenset(held_back)
+        return {**frozen, **held_back}
 
     def _plan_ranges(self, positions: Positions, ends: Mapping[Partition, int]) -> dict[Partition, PlannedPosition]:
         behind = {partition: position for partition, position in positions.items() if ends[partition] > position.next_offset}

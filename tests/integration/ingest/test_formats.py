@@ -142,3 +142,22 @@ def test_transactions_registry_outages_and_lines_of_csv(stack: Stack, tmp_path: 
     assert {event.key for event in from_lines.all_events()} == {b"k,0", b"k,1"}
     reasons = {(header(message, "reason").decode(), message.value()) for message in records(stack.bootstrap, f"{lines}.ordered.dead")}
     assert reasons == {("malformed", b"1,2,3"), ("timestamp", b"soon,k")}
+
+
+def test_a_run_to_the_present_end_waits_for_a_transaction_that_is_open_there(stack: Stack, tmp_path: Path) -> None:
+    """What stands behind an open transaction is acknowledged, so it belongs to the present; the topic would end without it."""
+    topic = create(stack.bootstrap, fresh("open"), 1, ANY_TIME)
+    payloads = [json.dumps({"t": time.time() + at}).encode() for at in range(4)]
+    source = Source(stack.bootstrap, topic)
+    produce(stack.bootstrap, topic, [Raw(0, None, payload, 0) for payload in payloads[:2]])
+    source.send(payloads[2])
+    produce(stack.bootstrap, topic, [Raw(0, None, payloads[3], 0)])
+    with workspace(tmp_path, stack, f'[inputs.x]\ntopic = "{topic}"\ntimestamp_by = "t"\n') as space:
+        job = space.start("ingest", "x", "--until-end")
+        job.until(lambda: len(events(stack.bootstrap, topic)) > 0, "the event before those that must wait")
+        source.commit()
+        job.finish()
+    found = read_ordered(stack.bootstrap, f"{topic}.ordered", 1)
+    check_promises(found)
+    assert found.ended
+    assert [event.value for event in found.all_events()] == payloads
