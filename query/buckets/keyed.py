@@ -7,7 +7,8 @@ accepted, a CTI's list said so, or its channel's CTI rose above it. The substrea
 since each input can still bring an event that changes a result.
 
 Results of a query with OVER are in the order of time only within an input partition and key, and do not name that partition. So their
-events move no timeline, only the CTIs of their topic do. Results of a query without OVER are in the order of time, and move it.
+events move no timeline, only the CTIs of their topic do. Results of a query without OVER are in the order of time, and move it. Which of
+the two they are is known from the first roster on; nothing is final before.
 
 Law, level 2: results leave in the order of the records of the walk (:mod:`query.buckets.log_walk`) that made them final, ordered (s, key
 bytes) within a record. Level 3: the rows of a substream depend on its events alone, which are evaluated in the order (s, input partition,
@@ -102,8 +103,8 @@ class KeyedBucket(Bucket):
         self._walked = [WalkedLog() for _ in self._sources]
         # Which members a roster has announced; substreams wait for these only.
         self._is_joined: Mask = np.empty(0, dtype=np.bool_)
-        # For each source whether its events move their timelines.
-        self._is_moving: list[bool] = [True] * len(self._sources)
+        # For each source whether its events move their timelines. Of results that is unknown before the first roster.
+        self._is_moving: list[bool] = [over is None for over in self._overs]
         # The c of each member, as far as the walk has come.
         self._channels_us: Ints = np.empty(0, dtype=np.int64)
         # A row per substream, a column per member; NEVER if it has not moved.
@@ -264,9 +265,24 @@ class KeyedBucket(Bucket):
             # First the member: _member replaces the array _is_joined.
             member = self._member((source_index, number))
             self._is_joined[member] = True
-        self._is_moving[source_index] = self._overs[source_index] is None or not roster.substreams
+        if not self._is_moving[source_index] and not roster.substreams:
+            self._is_moving[source_index] = True
+            self._move_waiting(source_index)
         # With more channels, the progress of a substream no longer follows from its saved timelines.
         self._subs.touch(np.arange(len(self._subs)))
+
+    def _move_waiting(self, source_index: int) -> None:
+        """Let the events that a source has brought so far move their timelines; without its roster nothing was final, so all wait."""
+        waiting = self._retention.rows(RetainedKind.WAITING.of(source_index))
+        if waiting is not None:
+            # First the members: _member replaces the array _timelines_us.
+            members = self._members_of(source_index, waiting["partition_id"].to_numpy())
+            np.maximum.at(self._timelines_us, (waiting["sub"].to_numpy(), members), waiting["system_us"].to_numpy())
+
+    def _members_of(self, source_index: int, partition_ids: Ints) -> Ints:
+        """Return the member of each event of a source."""
+        numbers, which = np.unique(partition_ids, return_inverse=True)
+        return np.array([self._member((source_index, number)) for number in numbers.tolist()], dtype=np.int64)[which]
 
     def _member(self, member: Member) -> int:
         if member not in self._members:
@@ -292,9 +308,8 @@ class KeyedBucket(Bucket):
         moves = Moves.of([])
         for source_index, ((events, place), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if self._is_moving[source_index] and events.num_rows:
-                numbers, which = np.unique(events["partition_id"].to_numpy(), return_inverse=True)
-                members = np.array([self._member((source_index, number)) for number in numbers.tolist()], dtype=np.int64)
-                moves += Moves(sub, members[which], events["system_us"].to_numpy(), place)
+                members = self._members_of(source_index, events["partition_id"].to_numpy())
+                moves += Moves(sub, members, events["system_us"].to_numpy(), place)
         listed = [(entry.key, (index, entry.number), entry.us, place) for index, entry, place in entries if entry.key is not None]
         named = self._number_keys([key for key, *_ in listed]).tolist()
         return moves + Moves.of([(sub, self._member(member), us, place) for sub, (_, member, us, place) in zip(named, listed, strict=True)])

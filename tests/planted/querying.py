@@ -199,6 +199,15 @@ QUERYING = [
         "tests/query/buckets/test_results_by_key.py::test_a_key_of_two_input_partitions_has_its_results_in_one_order",
     ),
     Bug(
+        "results-move-before-their-roster",
+        "Results before the first CTI of their topic close no window of their key: only that CTI says whether another partition's follow.",
+        5,
+        "query/buckets/keyed.py",
+        "[over is None for over in self._overs]",
+        "[True] * len(self._sources)",
+        "tests/query/buckets/test_keyed.py::test_results_before_the_first_cti_move_what_later_ones_move",
+    ),
+    Bug(
         "chunk-number-twice",
         "A number of a saved chunk is never given again.",
         6,

@@ -322,6 +322,13 @@ def test_how_far_a_key_has_come_in_each_input_is_saved() -> None:
         assert [row[0] for row in cut_before(UNITED, logs, cut, are_results=False)] == [SIZE_US], cut
 
 
+@pytest.mark.parametrize("substreams", [True, False])
+def test_results_before_the_first_cti_move_what_later_ones_move(substreams: bool) -> None:
+    """That CTI says whether the query has OVER. If it has, rows of another input partition may follow for a window that looks closed."""
+    lines = results_of(0, [(3, b"p", b'{"k":"p"}'), (11, b"p", b'{"k":"p"}')], substreams=substreams, c=5)
+    assert len(heard_of(lines[1:])[1]) == (0 if substreams else 1)
+
+
 BOTH_RESULTS = [InputSchema(name, is_result=True) for name in "ab"]
 UNITED_RESULTS = (
     "WITH u AS (SELECT k FROM a TIMESTAMP BY System.Timestamp() OVER k "
