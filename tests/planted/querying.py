@@ -288,4 +288,13 @@ QUERYING = [
         "return resumed_us",
         _EACH + "test_no_loss_of_a_state_shows_and_no_cut_after_it",
     ),
+    Bug(
+        "pace-begins-anew",
+        "How many events a slower pace has counted is saved.",
+        6,
+        "query/buckets/cti_pacing.py",
+        "PacedStream.restore(self._pace, c, events)",
+        "PacedStream.restore(self._pace, c, 0)",
+        _CUTS,
+    ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planted.bug import CTIS, LAW, START, Bug
+from planted.bug import CTIS, LAW, START, STEP, Bug
 
 _EVENTS = LAW + "test_events_do_not_depend_on_batches_crashes_or_the_moment_of_estimates"
 _POINTS = LAW + "test_points_without_ctis_from_elsewhere_keep_the_law"
@@ -255,5 +255,14 @@ RELEASING = [
         "start.skip_counts[channel] -= len(first)",
         "start.skip_counts[channel] -= 0 * len(first)",
         START + "test_a_writer_that_resumes_goes_on_with_the_next_event_of_each_channel",
+    ),
+    Bug(
+        "list-of-what-moved-since",
+        "A list says nothing of a substream that moved after the CTI's point.",
+        4,
+        "model/substream_lists.py",
+        "later = walk.touched[batch.offset[last_row] >= until]",
+        "later = walk.touched[batch.offset[last_row] > until]",
+        STEP + "test_a_list_says_nothing_of_a_substream_that_moved_upon_the_next_record",
     ),
 ]

@@ -57,7 +57,9 @@ class Channel:
         for count, cti in self.ctis:
             assert cti.n == first + count
             assert all(system_us >= cti.c for system_us, _, _ in self.rows[count:])
-            assert cti.ahead == sum(system_us >= cti.c for system_us, _, _ in [*before, *self.rows[:count]])
+            written = [system_us for system_us, _, _ in [*before, *self.rows[:count]]]
+            assert cti.ahead == sum(system_us >= cti.c for system_us in written)
+            assert cti.largest_us == max(written, default=cti.largest_us)
         for (_, before), (_, after) in itertools.pairwise(self.ctis):
             assert after.c >= before.c
             assert (after.c, after.n) > (before.c, before.n)

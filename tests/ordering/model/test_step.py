@@ -5,9 +5,11 @@ from __future__ import annotations
 from support.model_runs import batch_of, model_of, walk
 from support.strategies import Case, Range
 
-from ordering.policies import Policies
+from ordering.model.step import Model
+from ordering.policies import Generation, Policies
 from ordering.protocol.punctuation import Roster, Spread
 from ordering.testing import Record
+from ordering.testing import batch_of as plain_batch
 from ordering.ticks import MINUTE_US, SECOND_US
 
 
@@ -39,3 +41,13 @@ def test_a_writer_that_resumes_under_a_new_roster_counts_what_it_has_yet_to_skip
     assert [(cti.c, cti.n, cti.ahead) for cti in before.ctis] == [(promise.c, 1, 1)]
     assert [len(step.released) for step in (before, after)] == [0, 0]
     assert after.ctis == []
+
+
+def test_a_list_says_nothing_of_a_substream_that_moved_upon_the_next_record() -> None:
+    """Level 1: at the CTI's point its watermark was lower, and its event below the new one has no number yet."""
+    policies = Policies(late_us=30 * SECOND_US, reorder_us=5 * SECOND_US)
+    records = tuple(Record(at, MINUTE_US, us * SECOND_US, key=key) for at, (us, key) in enumerate([(40, b"a"), (41, b"b"), (50, b"a")]))
+    model = Model(policies, True, 1, generation=Generation(every_events=2, list_substreams=True))
+    step = model.step(model.new_state(), plain_batch(records, over=True))
+    assert [(cti.next_offset, cti.n, dict(cti.listed)) for cti in step.ctis] == [(2, 0, {b"b": 36 * SECOND_US})]
+    assert step.released.system_us.tolist() == [40 * SECOND_US]
