@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import SECOND_US
 from query.config import LogStart
-from query.start.settling import settle_log
+from query.start.settling import is_settled, settle_log
 
 NEEDED_US = 10_000 * SECOND_US
 ROSTER = Roster(1, 2, Spread.ALL, True)
@@ -61,3 +62,12 @@ def test_a_cti_in_parts_settles_if_all_of_it_is_there() -> None:
     """Of one whose first part lies before the start, the list is not known."""
     ctis = {997: (0, 1), 999: (0, 1), 998: (1, 1)}
     assert start_of(ctis, parts={997: (0, 2), 999: (1, 2)})[0] == LogStart(NEEDED_US - 4 * SECOND_US, 996)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_every_channel_of_the_newest_roster_must_have_settled(newest_first: bool) -> None:
+    """One that joined may still say nothing, wherever the newer roster stands."""
+    rosters = [ROSTER, Roster(2, 3, Spread.ALL, True)]
+    ctis = [(number, Cti(number, 0, 50, 1, 0, 0, 0, 50, roster, Cause.EVENT)) for number, roster in enumerate(rosters)]
+    assert is_settled([(number, replace(cti, roster=ROSTER)) for number, cti in ctis], 40, 0, 1)
+    assert not is_settled(ctis[:: -1 if newest_first else 1], 40, 0, 1)
