@@ -36,6 +36,24 @@ class Feed:
     is_result: bool = False
 
 
+class Substream(NamedTuple):
+    """The substream of a result; number 0 if the input partitions of a key are one substream."""
+
+    number: int
+    key: bytes
+
+    @property
+    def text(self) -> str:
+        """It as the name of a JSON member."""
+        return f"{self.number}:{self.key.hex()}"
+
+    @classmethod
+    def of_text(cls, text: str) -> Substream:
+        """Read such a name; earlier ones have no number."""
+        number, _, key = text.rpartition(":")
+        return cls(int(number or 0), bytes.fromhex(key))
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
     """What the last CTI of a result channel says."""
@@ -48,18 +66,17 @@ class Promise:
     ahead: int
     # The largest System.Timestamp of them, microseconds.
     largest_us: int
-    # By key, the System.Timestamps of its results ahead; None unless the order between keys changes when a run resumes
+    # By substream, the System.Timestamps of its results ahead; None unless the order between substreams changes when a run resumes
     # (:mod:`query.start.resumed_results`).
-    by_key: Mapping[bytes, Sequence[int]] | None = None
+    by_substream: Mapping[Substream, Sequence[int]] | None = None
 
     def save(self) -> list[Any]:
-        by_key = [] if self.by_key is None else [{key.hex(): list(times) for key, times in self.by_key.items()}]
-        return [self.c, self.n, self.ahead, self.largest_us, *by_key]
+        ahead = [] if self.by_substream is None else [{name.text: [*times] for name, times in self.by_substream.items()}]
+        return [self.c, self.n, self.ahead, self.largest_us, *ahead]
 
     @classmethod
     def restore(cls, saved: Sequence[Any]) -> Promise:
-        by_key = [{bytes.fromhex(key): times for key, times in times_by_key.items()} for times_by_key in saved[4:]]
-        return cls(*saved[:4], *by_key)
+        return cls(*saved[:4], *({Substream.of_text(name): times for name, times in ahead.items()} for ahead in saved[4:]))
 
 
 class LogStart(NamedTuple):

@@ -19,7 +19,7 @@ from ordering.model.step import Released
 from ordering.protocol.punctuation import Cause, Cti, Roster
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from query.columns.large_tables import combine_column, take_rows
-from query.config import Promise
+from query.config import Promise, Substream
 from query.engine.retention import RetainedKind, Retention
 
 # The origin of a result is its number, and above these bits the input partition of its substream: which of two partitions' results under
@@ -51,8 +51,8 @@ class ChannelNumbering:
     resumed_us: int = NEVER
     # How many of the other results are in the channel already and have not been computed by this run yet.
     skipped: int = 0
-    # The same count for each key, if the order between keys may differ in this run.
-    keys: dict[bytes, int] = field(default_factory=dict)
+    # The same count for each substream, if the order between them may differ in this run.
+    keys: dict[Substream, int] = field(default_factory=dict)
 
     @classmethod
     def resume(cls, promise: Promise | None) -> ChannelNumbering:
@@ -60,9 +60,9 @@ class ChannelNumbering:
         if promise is None:
             return cls()
         numbering = cls(promise.n, promise.c, promise.largest_us, (promise.c, promise.n), resumed_us=promise.c)
-        if promise.by_key is None:
+        if promise.by_substream is None:
             return replace(numbering, skipped=promise.ahead)
-        return replace(numbering, keys={key: len(times) for key, times in promise.by_key.items()})
+        return replace(numbering, keys={name: len(times) for name, times in promise.by_substream.items()})
 
     def drop_resumed(self, results: pa.Table) -> pa.Table:
         """Return the results that are not below the last CTI of another run that began the channel."""
@@ -78,27 +78,28 @@ class ChannelNumbering:
         return results.slice(count), results.slice(0, count)
 
     def _is_written(self, results: pa.Table) -> Mask:
-        """Return which results are the first ones of a key, and so in the channel already."""
+        """Return which results are the first ones of a substream, and so in the channel already."""
         is_written = np.zeros(results.num_rows, dtype=np.bool_)
         keys = pc.fill_null(results["key"], b"")
-        has_known_key = pc.is_in(keys, pa.array(list(self.keys), pa.binary()))
+        has_known_key = pc.is_in(keys, pa.array([key for _, key in self.keys], pa.binary()))
         for row in np.flatnonzero(has_known_key.to_numpy()).tolist():
-            key = keys[row].as_py()
-            count = self.keys.get(key, 0)
+            substream = Substream(results["number"][row].as_py(), keys[row].as_py())
+            count = self.keys.get(substream, 0)
             is_written[row] = count > 0
             if count > 1:
-                self.keys[key] = count - 1
+                self.keys[substream] = count - 1
             else:
-                self.keys.pop(key, None)
+                self.keys.pop(substream, None)
         return is_written
 
     def save(self) -> dict[str, Any]:
-        return {**asdict(self), "keys": {key.hex(): count for key, count in self.keys.items()}}
+        return {**asdict(self), "keys": {name.text: count for name, count in self.keys.items()}}
 
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> ChannelNumbering:
         written = None if saved["written"] is None else (saved["written"][0], saved["written"][1])
-        return cls(**{**saved, "written": written, "keys": {bytes.fromhex(key): count for key, count in saved["keys"].items()}})
+        keys = {Substream.of_text(name): count for name, count in saved["keys"].items()}
+        return cls(**{**saved, "written": written, "keys": keys})
 
 
 class ResultChannel:
@@ -116,8 +117,8 @@ class ResultChannel:
         self._bucket, self._roster, self._span_us = bucket, roster, span_us
         self.numbering = ChannelNumbering.resume(promise)
         self._rows_name, self._ahead_name = RetainedKind.RESULTS.of(output), RetainedKind.AHEAD.of(output)
-        if promise is not None and promise.by_key is not None:
-            self._keep_ahead([us for times in promise.by_key.values() for us in times], retention)
+        if promise is not None and promise.by_substream is not None:
+            self._keep_ahead([us for times in promise.by_substream.values() for us in times], retention)
 
     def number_results(self, results: pa.Table, partition_ids: Ints, retention: Retention) -> Released:
         """Number results (``RESULT_SCHEMA``) in emission order, by input partitions; keep the rows that files and the next CTI need."""

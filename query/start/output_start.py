@@ -20,7 +20,7 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import SPLIT, decode_facts
 from ordering.ticks import TICK_MIN
 from query.config import LogStart, Promise
-from query.start.resumed_results import read_promise_by_key
+from query.start.resumed_results import read_promise_by_substream
 from tidegate.checkpoint.binding import replace_text
 from tidegate.checkpoint.damage import read_json
 from tidegate.checkpoint.output_start import Start
@@ -81,10 +81,10 @@ def read_log_starts(folder: Path) -> dict[int, LogStart]:
     return {int(log): LogStart(*start) for log, start in (read_json(folder / LOG_STARTS_FILE) or {}).items()}
 
 
-def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputSettings, *, by_key: bool) -> dict[int, Promise]:
+def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputSettings, *, by_substream: bool) -> dict[int, Promise]:
     """
-    Return the last promise of each channel of a result topic, by bucket; RefusedError if the topic has ended or grown. *by_key*: the order
-    of results between keys depends on where a run begins, so the results of each key are counted too.
+    Return the last promise of each channel of a result topic, by bucket; RefusedError if the topic has ended or grown. *by_substream*: the
+    order of results between substreams depends on where a run begins, so the results of each are counted too.
     """
     if output.topic is None or (topic := admin.find(output.topic)) is None:
         return {}
@@ -99,15 +99,15 @@ def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputS
         for number, channels in promises_by_number.items()
         for cti in channels.values()
     }
-    if not by_key:
+    if not by_substream:
         return promises
-    promises_by_key = {}
+    with_results = {}
     for number in (number for (_, number), end in ends.items() if end):
         # A run that was lost before its first CTI may have written results all the same.
         promise, place = promises.get(number, Promise(TICK_MIN, 0, 0, TICK_MIN)), (topic.name, number)
         first = admin.offsets_from([place], promise.c)[place]
-        promises_by_key[number] = read_promise_by_key(kafka, *place, first, ends[place], promise)
-    return promises_by_key
+        with_results[number] = read_promise_by_substream(kafka, *place, first, ends[place], promise)
+    return with_results
 
 
 def read_split(kafka: Mapping[str, str], admin: Admin, topic: Topic) -> int | None:

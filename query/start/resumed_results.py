@@ -1,10 +1,11 @@
 """
-The results that a lost run has left in a channel after its last CTI, counted by key.
+The results that a lost run has left in a channel after its last CTI, counted by substream: by key, or by key and input partition.
 
-The order in which results of several inputs become final depends on how far each input had come (:mod:`query.buckets.log_walk`). A run that
-begins in the middle does not know that of earlier records. So its order between keys differs, and a single count could not show which
-results are written. Results of one key come in the order of time. Law: the results that such a run computes for a key begin with those that
-the channel holds of it, also after the last CTI; so a count for each key identifies them.
+The order in which results of several inputs become final depends on how far each input had come (:mod:`query.buckets.log_walk`); if the
+pace counts events, that of several input partitions does too. A run that begins in the middle does not know that of earlier records. So its
+order between substreams differs, and a single count could not show which results are written. Results of one come in the order of time.
+Law: the results that such a run computes for a substream begin with those that the channel holds of it, also after the last CTI; so a count
+for each substream identifies them.
 """
 
 from __future__ import annotations
@@ -12,30 +13,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import pyarrow.compute as pc
 
 from ordering.errors import RefusedError
-from query.config import Promise
-from tidegate.kafka.channel_promises import log_of
+from query.buckets.result_channel import PARTITION_SHIFT
+from query.columns.decode import decode
+from query.config import Promise, Substream
 from tidegate.kafka.ranges import RangeReader
 
-# System.Timestamp in microseconds and key of each result, by its number.
-Written = dict[int, tuple[int, bytes]]
+# System.Timestamp in microseconds and substream of each result, by its number.
+Written = dict[int, tuple[int, Substream]]
 
 
-def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise:
+def read_promise_by_substream(properties: Mapping[str, str], topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise:
     """
-    Return a channel's last *promise* with the results that it holds from there to *end*, by key; RefusedError (TG-RETENTION) if some are
-    deleted. No record before offset *first* has a timestamp of ``promise.c`` or more.
+    Return a channel's last *promise* with the results that it holds from there to *end*, by substream; RefusedError (TG-RETENTION) if some
+    are deleted. No record before offset *first* has a timestamp of ``promise.c`` or more.
     """
     written: Written = {}
     with RangeReader(properties, topic, partition, headers=True) as reader:
         for records in reader.read(first, end):
-            log = log_of(records, topic, partition)
-            keys = pc.fill_null(records.key, b"").take(np.searchsorted(records.offset, log.log_offset)).to_pylist()
-            written |= dict(zip(log.seq.tolist(), zip(log.system_us.tolist(), keys, strict=True), strict=True))
-    promised = count_ahead_by_key(promise, written)
+            decoded = decode(records, topic, partition)
+            input_partitions = (decoded.events["offset"].to_numpy() >> PARTITION_SHIFT).tolist()
+            substreams = map(Substream, input_partitions, pc.fill_null(decoded.events["key"], b"").to_pylist())
+            written |= dict(zip(decoded.log.seq.tolist(), zip(decoded.log.system_us.tolist(), substreams, strict=True), strict=True))
+    promised = count_ahead_by_substream(promise, written)
     if promised is None:
         reason = f"retention has deleted results from the last CTI of {topic}-{partition} on, so it is unknown which ones are written"
         fix = "bring the checkpoint back, or write INTO an output that is not there yet"
@@ -43,16 +45,16 @@ def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: in
     return promised
 
 
-def count_ahead_by_key(promise: Promise, written: Written) -> Promise | None:
-    """Return a promise that counts the written results ahead of it, and those after it, by key; None if some are missing."""
+def count_ahead_by_substream(promise: Promise, written: Written) -> Promise | None:
+    """Return a promise that counts the written results ahead of it, and those after it, by substream; None if some are missing."""
     n = promise.n
     while n in written:
         n += 1
     ahead = [written[seq] for seq in sorted(written) if seq < n and written[seq][0] >= promise.c]
     if len(ahead) != promise.ahead + n - promise.n:
         return None
-    times: dict[bytes, list[int]] = {}
-    for system_us, key in ahead:
-        times.setdefault(key, []).append(system_us)
+    times: dict[Substream, list[int]] = {}
+    for system_us, substream in ahead:
+        times.setdefault(substream, []).append(system_us)
     largest_us = max([promise.largest_us, *(system_us for system_us, _ in ahead)])
-    return replace(promise, n=n, ahead=len(ahead), largest_us=largest_us, by_key=times)
+    return replace(promise, n=n, ahead=len(ahead), largest_us=largest_us, by_substream=times)

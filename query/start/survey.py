@@ -117,10 +117,10 @@ def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
         promises = tuple({} for _ in layout.outputs)
         # Promises are read only for this start, since that takes a walk over the ends of the result topics.
         if requested is not None and requested.text == LAST_STOPPED:
-            # If the pace counts events, the CTIs that it uses depend on where it began to count, and so does the order between keys.
+            # If the pace counts events, the CTIs that it uses depend on where it began to count, and so does the order between substreams.
             is_counting = any(output.cti_every_events is not None for output in layout.outputs)
-            by_key = layout.over and (len(layout.feeds) > 1 or is_counting)
-            promises = tuple(read_result_promises(layout.kafka, admin, output, by_key=by_key) for output in layout.outputs)
+            by_substream = layout.over and (len(layout.feeds) > 1 or is_counting)
+            promises = tuple(read_result_promises(layout.kafka, admin, output, by_substream=by_substream) for output in layout.outputs)
             written = [(output.name, topics.results[output.topic or ""]) for output in layout.outputs if output.name in with_results]
             splits = {name: read_split(layout.kafka, admin, topic) for name, topic in written if layout.buckets > 1}
             first = layout.outputs[0]

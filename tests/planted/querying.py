@@ -199,6 +199,15 @@ QUERYING = [
         "tests/query/buckets/test_results_by_key.py::test_a_key_of_two_input_partitions_has_its_results_in_one_order",
     ),
     Bug(
+        "written-results-counted-by-key",
+        "What a lost run has written is counted by key and input partition, where the order between the two may differ in the next run.",
+        6,
+        "query/buckets/result_channel.py",
+        'Substream(results["number"][row].as_py(), ',
+        "Substream(0, ",
+        "tests/query/buckets/test_law_of_kinds.py::test_a_key_of_two_input_partitions_goes_on_in_each_of_them",
+    ),
+    Bug(
         "results-move-before-their-roster",
         "Results before the first CTI of their topic close no window of their key: only that CTI says whether another partition's follow.",
         5,

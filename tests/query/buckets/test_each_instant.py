@@ -21,11 +21,11 @@ from support.bucket_topics import Line, middle_of, settled_start
 
 from ordering.ticks import INFINITY, MILLISECOND_US
 from query.buckets.make import new_bucket
-from query.config import Feed, LogStart, Promise, QueryPlan
+from query.config import Feed, LogStart, Promise, QueryPlan, Substream
 from query.engine.exchange import Exchange
 from query.plan.common_keys import common_keys
 from query.sql.bind import bind_outputs
-from query.start.resumed_results import count_ahead_by_key
+from query.start.resumed_results import count_ahead_by_substream
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.settings.tables.outputs import OutputSettings
@@ -215,6 +215,6 @@ def _promise(case: Case, channel: Channel) -> Promise:
     promise = promise_of(channel.ctis[-1][1])
     if not (case.over and (case.is_result or len(case.inputs) > 1)):
         return promise
-    counted = count_ahead_by_key(promise, {seq: row[:2] for seq, row in enumerate(channel.rows)})
+    counted = count_ahead_by_substream(promise, {seq: (us, Substream(0, key)) for seq, (us, key, _) in enumerate(channel.rows)})
     assert counted is not None
     return counted

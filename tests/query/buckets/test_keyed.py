@@ -30,12 +30,13 @@ from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.keyed import KeyedBucket
 from query.columns import large_tables
 from query.config import Promise as Left
+from query.config import Substream
 from query.engine import gathering
 from query.engine.program import Program
 from query.operators.joins import matching, temporal_join
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
-from query.start.resumed_results import count_ahead_by_key
+from query.start.resumed_results import count_ahead_by_substream
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.tree import Expr
@@ -467,8 +468,9 @@ def test_a_run_goes_on_after_its_last_promise(sql: str, data: st.DataObject, bac
     counts = [data.draw(st.integers(cti.n, len(channel.rows))) for cti, channel in zip(ctis, whole.channels, strict=True)]
     promises = []
     for cti, channel, count in zip(ctis, whole.channels, counts, strict=True):
-        found = count_ahead_by_key(
-            promise_of(cti), {seq: row[:2] for seq, row in enumerate(channel.rows[:count]) if row[0] >= cti.c or seq % 2}
+        found = count_ahead_by_substream(
+            promise_of(cti),
+            {seq: (us, Substream(0, key)) for seq, (us, key, _) in enumerate(channel.rows[:count]) if us >= cti.c or seq % 2},
         )
         assert found is not None
         promises.append(Left.restore(json.loads(json.dumps(found.save()))))
@@ -486,9 +488,16 @@ def test_a_run_goes_on_after_its_last_promise(sql: str, data: st.DataObject, bac
 def test_what_retention_has_deleted_of_a_channel_is_missed() -> None:
     """Of two results above the last CTI one is gone: nobody could tell which one."""
     promise = Left(10, 4, 2, 12)
-    there = {2: (11, b"a"), 3: (12, b"b"), 4: (10, b"a"), 6: (13, b"a")}
-    assert count_ahead_by_key(promise, there) == Left(10, 5, 3, 12, {b"a": [11, 10], b"b": [12]})
-    assert count_ahead_by_key(promise, {seq: row for seq, row in there.items() if seq > 2}) is None
+    a, b, other = Substream(1, b"a"), Substream(0, b"b"), Substream(0, b"a")
+    there = {2: (11, a), 3: (12, b), 4: (10, a), 5: (12, other), 7: (13, other)}
+    assert count_ahead_by_substream(promise, there) == Left(10, 6, 4, 12, {a: [11, 10], b: [12], other: [12]})
+    assert count_ahead_by_substream(promise, {seq: row for seq, row in there.items() if seq > 2}) is None
+
+
+def test_names_of_substreams_without_a_number_are_read() -> None:
+    """Runs that were resumed by an earlier program have them in their folder and in their state: each key was one substream."""
+    assert Left.restore([5, 9, 3, 40, {"6b": [7]}]).by_substream == {Substream(0, b"k"): [7]}
+    assert Substream.of_text(Substream(3, b"").text) == (3, b"")
 
 
 def test_keys_that_a_changed_query_does_not_give_again_still_count() -> None:
@@ -496,7 +505,7 @@ def test_keys_that_a_changed_query_does_not_give_again_still_count() -> None:
     rows = [(3, b"p", b'{"k":"p"}'), (8, b"q", b'{"k":"q"}')]
     lines = results_of(0, rows, substreams=True, c=6)
     plans = bound(OF_RESULTS, A, RESULTS)
-    promise = Left(5, 9, 3, 40, {b"gone": [7, 40], b"p": [5]})
+    promise = Left(5, 9, 3, 40, {Substream(0, b"gone"): [7, 40], Substream(0, b"p"): [5]})
     bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [scan.over for scan in plans[0].scans], (5, 0), [promise])
     bucket.accept_records(0, decoded_range(lines))
     assert [len(each) for each in bucket.settle()] == [0]

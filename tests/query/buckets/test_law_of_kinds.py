@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.bucket_oracle import Event, text_of
+from support.bucket_oracle import Event, parsed, text_of
 from support.bucket_runs import Query, Raw, Row, bucket_of, dense, promise_of, raws, run_bucket, works_of
 from support.bucket_topics import Line, Topic, decoded_range, middle_of, starts
 from support.composed_scripts import compose_scripts
@@ -25,10 +25,11 @@ from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of, schema_of
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY
-from query.config import Promise
+from query.config import Promise, Substream
 from query.engine.program import Program
 from query.plan.parallelism import decide_parallelism
 from query.sql.bind import bind_outputs
+from query.start.resumed_results import count_ahead_by_substream
 from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.syntax.parse import parse_script
@@ -227,6 +228,33 @@ def test_a_run_goes_on_upon_the_records_of_the_lost_one() -> None:
     assert list(zip(found.seq, found.system_us, found.key.to_pylist(), strict=True)) == [
         (len(before) + at, us, key) for at, (us, key) in enumerate(zip(after.system_us, after.key.to_pylist(), strict=True))
     ]
+
+
+def test_a_key_of_two_input_partitions_goes_on_in_each_of_them() -> None:
+    """
+    Level 3: a pace that counts events lets other CTIs pass if it counts from another record on, so the two come in another order.
+
+    The lost run has written the key's result of partition 1, and its successor finds that of partition 0 first.
+    """
+    roster = Roster(1, 2, Spread.ONE, True)
+    told = "0j10 1j10 0:11 1:11 0j12 0:13 1j12 1:13 0k20 0:21 1m14 1k20 1:21 0m22 0:23 1m22 1m22 1:23"
+    counts, lines = [0, 0], list[Line]()
+    for offset, (number, what, us) in enumerate((int(word[0]), word[1], int(word[2:])) for word in told.split()):
+        value = text_of({"k": what, "w": 1, "p": number})
+        event = Event(number, counts[number], us, counts[number], what.encode(), value)
+        cti = Cti(number, 0, us, counts[number], 0, 0, us, us - 1, roster, Cause.EVENT)
+        lines.append((offset, cti if what == ":" else event))
+        counts[number] += what != ":"
+    topic, query, pace = Topic([lines], [], 2, True, False), Query("star", True), Pace(2)
+    whole = run_bucket(lambda: query.bucket(topic, [0], pace=pace), {0: lines}, cuts=[8]).channels[0]
+    (count, cti), (start_us, written) = whole.ctis[0], (13, 6)
+    assert (cti.c, count) == (start_us, 4)
+    substreams = [Substream(parsed(value)["p"], key) for _, key, value in whole.rows[:written]]
+    promise = count_ahead_by_substream(promise_of(cti), {seq: (whole.rows[seq][0], name) for seq, name in enumerate(substreams)})
+    assert promise is not None
+    again = run_bucket(lambda: query.bucket(topic, [0], (start_us, 11), promises=[promise], pace=pace), {0: lines[2:]})
+    assert Counter([*whole.rows[:written], *again.rows[0]]) == Counter(whole.rows)
+    assert again.rows[0] != whole.rows[written:]
 
 
 def test_a_run_that_goes_on_counts_what_it_still_finds_written() -> None:

@@ -17,11 +17,11 @@ from ordering.errors import QueryError, RefusedError, UnreachableError
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import INFINITY, MINUTE_US, SECOND_US, TICK_MIN
 from query import job
-from query.config import Promise, QueryPlan
+from query.config import Promise, QueryPlan, Substream
 from query.reference.watch import TakenVersions
 from query.stage.offsets import Offset
 from query.start import apply, output_start, survey
-from query.start.resumed_results import count_ahead_by_key
+from query.start.resumed_results import count_ahead_by_substream
 from tidegate.checkpoint.binding import read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start
 from tidegate.kafka.admin import Admin, Topic
@@ -69,7 +69,7 @@ class Brokers(Admin):
         self.topics: dict[str, Topic] = {}
         self.promises: dict[str, dict[int, Cti]] = {}
         self.splits: dict[str, int] = {}
-        self.held = {("x", bucket): {7: (C_US, b"k")} for bucket in range(2)}
+        self.held = {("x", bucket): {7: (C_US, Substream(0, b"k"))} for bucket in range(2)}
         for name in "ab":
             self.create(f"{name}.ordered", 2, {})
 
@@ -163,9 +163,9 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
     def counted(kafka: object, topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise | None:
         assert first == max(promise.c, 0) // MINUTE_US
-        return count_ahead_by_key(promise, brokers.held[topic, partition])
+        return count_ahead_by_substream(promise, brokers.held[topic, partition])
 
-    monkeypatch.setattr(output_start, "read_promise_by_key", counted)
+    monkeypatch.setattr(output_start, "read_promise_by_substream", counted)
     monkeypatch.setattr(survey, "read_split", lambda kafka, admin, topic: brokers.splits[topic.name])
     monkeypatch.setattr(apply, "settle_logs", lambda admin, plan: {})
     return Scene(tmp_path, brokers)
@@ -300,7 +300,7 @@ def test_with_over_what_is_written_is_told_by_its_keys_where_there_are_several_i
     plan = scene.ran(sql.format("x"))
     scene.lose(plan)
     goes_on = scene.prepare(BOTH_OVER.format("x"), LAST)
-    left = Promise(C_US, 8, 1, C_US, {b"k": [C_US]})
+    left = Promise(C_US, 8, 1, C_US, {Substream(0, b"k"): [C_US]})
     assert goes_on.promises == ({0: left, 1: left},)
     scene.brokers.held.clear()
     assert scene.prepare(BOTH_OVER.format("x")).promises == goes_on.promises, "a later start finds it in the checkpoint's folder"
@@ -310,9 +310,9 @@ def test_with_over_and_several_inputs_results_before_the_first_cti_are_told_too(
     """A bucket that was lost so early begins anew, and leaves out what is written: it would give its numbers to other results."""
     scene.lose(scene.ran(BOTH_OVER.format("x")))
     del scene.brokers.promises["x"][1]
-    scene.brokers.held["x", 1] = {0: (7_000, b"k"), 1: (9_000, b"l"), 3: (11_000, b"k")}
+    scene.brokers.held["x", 1] = {0: (7_000, Substream(0, b"k")), 1: (9_000, Substream(0, b"l")), 3: (11_000, Substream(0, b"k"))}
     goes_on = scene.prepare(BOTH_OVER.format("x"), LAST)
-    assert goes_on.promises[0][1] == Promise(TICK_MIN, 2, 2, 9_000, {b"k": [7_000], b"l": [9_000]})
+    assert goes_on.promises[0][1] == Promise(TICK_MIN, 2, 2, 9_000, {Substream(0, b"k"): [7_000], Substream(0, b"l"): [9_000]})
     assert goes_on.starts == dict.fromkeys(goes_on.starts, 0), "everything is read"
 
 
