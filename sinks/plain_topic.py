@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.ticks import MILLISECOND_US
-from sinks.base import SinkError, sort_rows
+from sinks.base import Row, SinkError, sort_rows
 from tidegate.kafka.admin import ANY_TIMESTAMP_CONFIG
 
 _ANSWER_S = 60.0
@@ -58,14 +58,17 @@ class PlainTopicSink:
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
         """See :meth:`sinks.base.Sink.publish`; a broker that does not accept the rows raises SinkError (TG-SINK-TOPIC)."""
         ordered = sort_rows(rows, span_start_us, self._span_us)
+        # A zombie fences off the producer that this call has just made, and is fenced off in turn by the next one.
+        if ordered and not self._has_published(span_start_us, partition, ordered, may_be_fenced=True):
+            self._has_published(span_start_us, partition, ordered, may_be_fenced=False)
+
+    def _has_published(self, span_start_us: int, partition: int, ordered: Sequence[Row], *, may_be_fenced: bool) -> bool:
+        """Publish a sheet unless it is; return False if another writer began meanwhile (*may_be_fenced*; else that is an error)."""
         number = span_start_us // self._span_us
-        if not ordered:
-            return
-        is_known = partition in self._producers
         try:
             producer = self._producer(partition)
             if number < self.first_unpublished([partition])[partition]:
-                return
+                return True
             producer.begin_transaction()
             for row in ordered:
                 # To the client a timestamp of 0 means the current time.
@@ -73,12 +76,12 @@ class PlainTopicSink:
             offset = [TopicPartition(self._topic, partition, number + 1)]
             producer.send_offsets_to_transaction(offset, self._consumer.consumer_group_metadata(), _ANSWER_S)
             producer.commit_transaction(_ANSWER_S)
+            return True
         except KafkaException as error:
             # The next producer finds out whether the transaction was committed.
             self._producers.pop(partition, None)
-            if is_known and error.args[0].code() in _FENCED_ERRORS:
-                self.publish(span_start_us, partition, rows)
-                return
+            if may_be_fenced and error.args[0].code() in _FENCED_ERRORS:
+                return False
             what = f"{self._topic} does not take results: {error.args[0].str()}"
             fix = "see whether the topic is there, has enough partitions, and whether this client may write transactions to it"
             if error.args[0].code() == KafkaError.INVALID_TIMESTAMP:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -86,3 +86,18 @@ def test_two_workers_publish_in_turns(stack: Stack) -> None:
     for number, worker in enumerate([0, 1, 0, 1, 1, 0]):
         workers[worker].publish(number * SPAN_US, 0, [(number * SPAN_US, b"a", b"%d" % number)])
     assert [value for _, value, _ in seen(stack.bootstrap, topic, 1)] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_zombie_does_not_end_the_job(stack: Stack) -> None:
+    """It begins a transaction while that of the job's first producer is open, and publishes the same sheet, whose rows are seen once."""
+    topic = create(stack.bootstrap, fresh("plain"), 1)
+    zombie, worker = (PlainTopicSink({"bootstrap.servers": stack.bootstrap}, topic, SPAN_US) for _ in range(2))
+    queue = worker._queue
+
+    def overtaken(producer: Producer, *row: Any) -> None:
+        queue(producer, *row)
+        zombie.publish(0, 0, [(1_000, b"a", b"1")])
+
+    worker._queue = overtaken  # type: ignore[method-assign]
+    worker.publish(0, 0, [(1_000, b"a", b"1")])
+    assert seen(stack.bootstrap, topic, 1) == [(b"a", b"1", 1)]
