@@ -281,7 +281,7 @@ QUERYING = [
     ),
     Bug(
         "restored-results-move",
-        "Results of a query with OVER move no key, after a restore neither.",
+        "Results of a query without OVER move their key, after a restore too.",
         6,
         "query/buckets/keyed.py",
         '        self._is_moving = fields["moving"]\n',
