@@ -70,6 +70,7 @@ def ingest(
 
         requested = parse_start(start, now_us)
         prepared = [job.prepare(settings, name, until_end, requested) for name in job.order_by_imports(settings, names)]
+        # Those that were missing are there now.
         for folder in folders:
             claim(folder)
         run = IngestRun(prepared, settings, spark or start_spark(), as_json=format is Format.JSON)

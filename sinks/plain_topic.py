@@ -59,10 +59,10 @@ class PlainTopicSink:
         """See :meth:`sinks.base.Sink.publish`; a broker that does not accept the rows raises SinkError (TG-SINK-TOPIC)."""
         ordered = sort_rows(rows, span_start_us, self._span_us)
         # A zombie fences off the producer that this call has just made, and is fenced off in turn by the next one.
-        if ordered and not self._has_published(span_start_us, partition, ordered, may_be_fenced=True):
-            self._has_published(span_start_us, partition, ordered, may_be_fenced=False)
+        if ordered and not self._try_publish(span_start_us, partition, ordered, may_be_fenced=True):
+            self._try_publish(span_start_us, partition, ordered, may_be_fenced=False)
 
-    def _has_published(self, span_start_us: int, partition: int, ordered: Sequence[Row], *, may_be_fenced: bool) -> bool:
+    def _try_publish(self, span_start_us: int, partition: int, ordered: Sequence[Row], *, may_be_fenced: bool) -> bool:
         """Publish a sheet unless it is; return False if another writer began meanwhile (*may_be_fenced*; else that is an error)."""
         number = span_start_us // self._span_us
         try:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -379,23 +379,29 @@ class Bucket(ABC):
         """Return the results whose System.Timestamp lies in the years that there are; the others are dead letters and get no number."""
         if not results.num_rows or pc.max(results["system_us"]).as_py() <= TICK_MAX:
             return results
-        for row in self._channels[output].numbering.drop_resumed(results.filter(pc.greater(results["system_us"], TICK_MAX))).to_pylist():
-            self._bad_rows.append(BadRow(QueryReason.NO_TIME.text(), row["key"], row["value"], result=(output, row["system_us"])))
-            self._count("bad_rows", 1)
-        return results.filter(pc.less_equal(results["system_us"], TICK_MAX))
+        is_late = pc.greater(results["system_us"], TICK_MAX)
+        return self._refuse_results(output, results, is_late, "bad_rows", lambda row: QueryReason.NO_TIME.text())
 
     def _drop_oversized(self, output: int, results: pa.Table) -> pa.Table:
         """Return the results that the output's topic takes; the others become dead letters and get no number."""
         bytes_max = self._result_bytes_max[output]
         if bytes_max is None or results.nbytes <= bytes_max:
             return results
-        oversized = rows_above(bytes_max, results["key"], results["value"])
-        for row in self._channels[output].numbering.drop_resumed(results.filter(pa.array(oversized))).to_pylist():
-            size_bytes = len(row["key"] or b"") + len(row["value"])
-            reason = QueryReason.RESULT_TOO_LARGE.text(size_bytes, bytes_max)
-            self._bad_rows.append(BadRow(reason, row["key"], row["value"], result=(output, row["system_us"])))
-            self._count("results_too_large", 1)
-        return results.filter(pa.array(~oversized))
+        is_oversized = pa.array(rows_above(bytes_max, results["key"], results["value"]))
+
+        def reason(row: dict[str, Any]) -> str:
+            return QueryReason.RESULT_TOO_LARGE.text(len(row["key"] or b"") + len(row["value"]), bytes_max)
+
+        return self._refuse_results(output, results, is_oversized, "results_too_large", reason)
+
+    def _refuse_results(
+        self, output: int, results: pa.Table, is_refused: pa.Array, count_name: str, reason: Callable[[dict[str, Any]], str]
+    ) -> pa.Table:
+        """Return the results that are not refused; the others become dead letters, unless an earlier run has written theirs."""
+        for row in self._channels[output].numbering.drop_resumed(results.filter(is_refused)).to_pylist():
+            self._bad_rows.append(BadRow(reason(row), row["key"], row["value"], result=(output, row["system_us"])))
+            self._count(count_name, 1)
+        return results.filter(pc.invert(is_refused))
 
     def _count(self, name: str, count: int) -> None:
         if count:
