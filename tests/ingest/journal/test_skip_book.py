@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
-
-import pytest
-from support.valkey_server import Server
 
 from ingest.config import own_key
 from ingest.journal.redis_journal import RedisJournal
@@ -18,16 +14,6 @@ RAW = ("raw", 0)
 SKIP = Skip(*RAW, 41, 60, "it stops the job", "ann@host", "2024-03-01T00:00:00Z")
 OTHER = Skip("raw", 1, 7, 8, "and this one")
 _ids = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisJournal]:
-    """A journal on a server of its own."""
-    server = Server(tmp_path_factory.mktemp("valkey"), "--appendonly", "yes", "--appendfsync", "always")
-    opened = RedisJournal.open(server.settings())
-    yield opened
-    opened.close_connection()
-    server.kill()
 
 
 def book_of(journal: RedisJournal, topic_id: str, ordered: str = "raw.ordered") -> SkipBook:

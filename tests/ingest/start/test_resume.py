@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 from support.ingest_plans import RAW, ingest_plan, input_settings
 from support.journals import MemoryJournal, estimate, import_cti
 from support.oracle import compute_story
-from support.valkey_server import Server
 
 from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
@@ -114,16 +113,6 @@ def test_where_a_job_resumed_is_found_again(tmp_path: Path) -> None:
     written = Resumption({("raw", 0): PlannedPosition(40, 700, import_us=800), ("raw", 2): PlannedPosition(0)}, promises)
     written.write(tmp_path)
     assert Resumption.read(tmp_path) == written
-
-
-@pytest.fixture(scope="module")
-def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisJournal]:
-    """A journal on a server of its own."""
-    server = Server(tmp_path_factory.mktemp("valkey"), "--appendonly", "yes", "--appendfsync", "always")
-    opened = RedisJournal.open(server.settings())
-    yield opened
-    opened.close_connection()
-    server.kill()
 
 
 def plan_of(imported: ImportedInput | None = None) -> IngestPlan:

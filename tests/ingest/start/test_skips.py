@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.ingest_plans import RAW, ingest_plan
 from support.journals import close
-from support.valkey_server import Server
 
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import KnownSkips
@@ -17,16 +15,6 @@ from ingest.offsets import Offset, PlannedPosition
 from ingest.skips import Skip
 from ingest.start.skips import apply_skips
 from ingest.start.survey import Survey
-
-
-@pytest.fixture(scope="module")
-def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisJournal]:
-    """A journal on a server of its own."""
-    server = Server(tmp_path_factory.mktemp("valkey"), "--appendonly", "yes", "--appendfsync", "always")
-    opened = RedisJournal.open(server.settings())
-    yield opened
-    opened.close_connection()
-    server.kill()
 
 
 @pytest.mark.parametrize(("tried_until", "planned"), [(15, 10), (10, 15), (12, 15)])
