@@ -18,8 +18,9 @@ from operator import itemgetter
 import pytest
 from support.bucket_runs import Channel, Row, dense, promise_of, run_bucket
 from support.bucket_topics import Line, middle_of, settled_start
+from support.query_plans import query_plan
 
-from ordering.ticks import INFINITY, MILLISECOND_US
+from ordering.ticks import MILLISECOND_US
 from query.buckets.make import new_bucket
 from query.config import Feed, LogStart, Promise, QueryPlan, Substream
 from query.engine.exchange import Exchange
@@ -28,7 +29,6 @@ from query.sql.bind import bind_outputs
 from query.start.resumed_results import count_ahead_by_substream
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
-from tidegate.settings.tables.outputs import OutputSettings
 
 Lines = dict[int, list[Line]]
 """The records of each log."""
@@ -84,27 +84,11 @@ class Case:
             keys = common_keys(plans)
             assert not isinstance(keys, str)
             exchange = Exchange(keys, self.buckets)
-        return QueryPlan(
+        return query_plan(
             plans,
-            tuple(
-                OutputSettings.model_validate({"__name__": plan.output, "topic": plan.output, "cti_every_events": self.pace})
-                for plan in plans
-            ),
-            {},
-            tuple(Feed(name, name, 2, is_result=self.is_result) for name in self.inputs),
+            [Feed(name, name, 2, is_result=self.is_result) for name in self.inputs],
+            {plan.output: {"topic": plan.output, "cti_every_events": self.pace} for plan in plans},
             over=self.over,
-            by_partition=False,
-            labels=(0,),
-            starts={},
-            start_us=None,
-            promises=tuple({} for _ in plans),
-            until_us=INFINITY,
-            until_end=False,
-            events_per_batch=1,
-            bytes_per_batch=1,
-            join_pairs_max=1_000,
-            shuffle_partitions=1,
-            checkpoint="",
             exchange=exchange,
         )
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.query_plans import query_plan
 
 from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_cti, encode_event_headers
-from ordering.ticks import INFINITY, MINUTE_US, SECOND_US
+from ordering.ticks import MINUTE_US, SECOND_US
 from query.config import Feed, LogStart, Partition, Promise, QueryPlan
 from query.sql.bind import bind_outputs
 from query.stage.offsets import Offset
@@ -24,7 +25,6 @@ from query.start.read_positions import read_positions
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.kafka.ranges import Records
-from tidegate.settings.tables.outputs import OutputSettings
 
 SQL = "SELECT COUNT(*) AS n FROM events TIMESTAMP BY at GROUP BY TumblingWindow(minute, 10)"
 START_US = 60 * MINUTE_US
@@ -59,23 +59,13 @@ def plan_of(
 ) -> QueryPlan:
     """A query over two partitions, merged in one bucket."""
     plans = bind_outputs(parse_script(sql), [InputSchema("events", "at")], into="out")
-    return QueryPlan(
+    return query_plan(
         plans,
-        (OutputSettings.model_validate({"__name__": "out", "topic": "out"}),),
-        {"bootstrap.servers": "nobody"},
-        (Feed("events", "o", 2),),
-        over=False,
-        by_partition=False,
-        labels=(0,),
-        starts={},
+        [Feed("events", "o", 2)],
+        {"out": {"topic": "out"}},
+        kafka={"bootstrap.servers": "nobody"},
         start_us=start_us,
         promises=promises,
-        until_us=INFINITY,
-        until_end=False,
-        events_per_batch=1,
-        bytes_per_batch=1,
-        join_pairs_max=1,
-        shuffle_partitions=1,
         checkpoint=str(folder),
     )
 
