@@ -2,6 +2,9 @@
 The commands of producers: ``tidegate topic create``, since the embedded Kafka creates no topic by itself, and ``tidegate produce``, which
 sends the lines of a file, or a sample, as records.
 
+The records of a raw topic of live events are stamped by its broker (LogAppendTime), so that silence is time; those of history by producers
+(CreateTime), so that each keeps the time at which it arrived then.
+
 Law: an existing topic is never changed; ordered topics and result topics are made by the stages that write them. Each line is one record
 with its bytes unchanged, in the order of the file within each partition. Nothing is sent to a topic that a stage writes.
 """
@@ -11,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -20,17 +22,17 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from ordering.errors import RefusedError, SettingError, TidegateError
-from ordering.ticks import HOUR_US, MILLISECOND_US, SECOND_US
+from ordering.ticks import MILLISECOND_US, parse_duration
+from tidegate.cli.sample import Line, sample_history, sample_live
 from tidegate.observe.console import Format, print_json
-from tidegate.observe.terminal import Styled, print_lines, standard_error
+from tidegate.observe.terminal import print_lines, standard_error
 
 if TYPE_CHECKING:
+    from tidegate.kafka.admin import Topic
     from tidegate.settings.load import Settings
 
 _LINES_AT_ONCE = 10_000
 _FLUSH_S = 1.0
-_SAMPLE_CARS = 5
-_SAMPLE_EVERY_US = 10 * SECOND_US
 
 
 class Action(StrEnum):
@@ -39,13 +41,33 @@ class Action(StrEnum):
     CREATE = "create"
 
 
+class TimestampType(StrEnum):
+    """Who stamps the records of a topic: the broker when it appends them, or the producer that created them."""
+
+    APPEND = "append"
+    CREATE = "create"
+
+    @property
+    def kafka_name(self) -> str:
+        """Kafka's name, a value of ``message.timestamp.type``."""
+        return {"append": "LogAppendTime", "create": "CreateTime"}[self.value]
+
+
+_MEANINGS = {
+    "LogAppendTime": "the broker stamps records, so that silence moves time; for history: --timestamp-type create, docs/backfill.md",
+    "CreateTime": "producers stamp records, as history needs it; silence moves no time, docs/time.md",
+}
+
+
 def topic(
     action: Annotated[Action, typer.Argument(help="create")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The topic.")],
     partitions: Annotated[int, typer.Option(min=1, help="How many partitions: as many as ingest shall read side by side.")] = 1,
-    log_append_time: Annotated[
-        bool, typer.Option("--log-append-time", help="The broker stamps the records, so that silence moves time; not for history.")
-    ] = False,
+    timestamp_type: Annotated[
+        TimestampType | None,
+        typer.Option(help="Who stamps the records: append, the broker (live events; default), or create, the producer (history)."),
+    ] = None,
+    log_append_time: Annotated[bool, typer.Option("--log-append-time", hidden=True)] = False,
     replication_factor: Annotated[int, typer.Option(min=1, help="Copies of each partition.")] = 1,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
@@ -57,27 +79,20 @@ def topic(
 
     settings = load_assigned(config, assign)
     admin = Admin.connect(settings.kafka)
+    asked = TimestampType.APPEND if log_append_time else timestamp_type
     present = admin.find(name)
-    wanted = {"message.timestamp.type": "LogAppendTime" if log_append_time else "CreateTime"}
+    wanted = {"message.timestamp.type": (asked or TimestampType.APPEND).kafka_name}
     topic_used = present or admin.create(name, partitions, wanted, replication_factor)
-    if topic_used.partitions != partitions or topic_used.uses_log_append_time != log_append_time:
-        clock = topic_used.config.get("message.timestamp.type", "?")
+    clock = topic_used.config.get("message.timestamp.type", "CreateTime")
+    if topic_used.partitions != partitions or (asked is not None and clock != asked.kafka_name):
         what = f"topic {name} is there already, with {topic_used.partitions} partitions and {clock}"
         raise RefusedError(what, code="TG-TOPIC-PARTITIONS", where=name, fix="use it as it is, or name another topic")
     if format is Format.JSON:
-        print_json({"topic": name, "partitions": partitions, "timestamps": wanted["message.timestamp.type"], "created": present is None})
+        print_json({"topic": name, "partitions": partitions, "timestamps": clock, "created": present is None})
     else:
-        stamped = "the broker stamps records" if log_append_time else "producers stamp records"
-        print_lines([f"{'created' if present is None else 'there already:'} {name} (partitions: {partitions}; {stamped})"])
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A record to produce: its bytes, its key (None: none), and its timestamp in milliseconds (None: the time at which it is produced)."""
-
-    value: bytes
-    key: bytes | None = None
-    timestamp_ms: int | None = None
+        print_lines(
+            [f"{'created' if present is None else 'there already:'} {name} (partitions: {partitions}; {clock}: {_MEANINGS[clock]})"]
+        )
 
 
 def produce(
@@ -85,8 +100,13 @@ def produce(
         list[str], typer.Argument(metavar="[FILE] TOPIC", help="A file with a record in each line (- is standard input), and a raw topic.")
     ],
     sample: Annotated[
-        bool, typer.Option("--sample", help="Instead of a file: an hour of taxis up to now, as in README; again: what came since.")
+        bool,
+        typer.Option(
+            "--sample",
+            help="Instead of a file: README's taxis, live until Ctrl-C; to a CreateTime topic an hour up to now; again: what came since.",
+        ),
     ] = False,
+    duration: Annotated[str, typer.Option("--for", help="End the live sample after this long, as in 5m.")] = "",
     key: Annotated[str | None, typer.Option(help="JSON field with the record's key: equal keys go to one partition.")] = None,
     timestamp_by: Annotated[
         str | None, typer.Option(help="JSON field with the record's timestamp, for history; default: the present moment.")
@@ -97,6 +117,7 @@ def produce(
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
     """Produce the lines of a file, or a sample, to a raw topic."""
+    from tidegate.observe.stopping import stop_on_signal
     from tidegate.settings.load import load_assigned
 
     if len(places) != (1 if sample else 2):
@@ -107,14 +128,22 @@ def produce(
             example="tidegate produce rides.ndjson taxis, or tidegate produce --sample taxis",
         )
     topic, reader = places[-1], _LineReader(key, timestamp_by, timestamp_format)
+    duration_us = parse_duration(duration) if duration else None
     settings = load_assigned(config, assign)
     _refuse_own_topic(settings, topic)
-    with nullcontext() if sample else _open(places[0]) as file:
-        newest_ms = _check_topic(settings, topic, has_own_times=sample or timestamp_by is not None)
-        made = sample_lines(time.time_ns() // 1000)
-        # Produced again, the sample goes on: a second hour of the same time would be late.
-        lines = reader.read(file) if file else (line for line in made if (line.timestamp_ms or 0) > newest_ms)
-        with standard_error().spinner(f"producing to {topic}"):
+    with nullcontext() if sample else _open(places[0]) as file, stop_on_signal() if sample else nullcontext() as stop:
+        target = _find_topic(settings, topic, has_own_times=timestamp_by is not None)
+        title = f"producing to {topic}"
+        if file is not None:
+            lines = reader.read(file)
+        elif stop is not None and target.uses_log_append_time:
+            lines = sample_live(duration_us, lambda: stop.is_asked)
+            title += f": a position every 2 s{'' if duration else ', until Ctrl-C'}"
+        else:
+            # Produced again, the sample goes on: a second hour of the same time would be late.
+            newest_ms = _newest_ms(settings, target)
+            lines = (line for line in sample_history(time.time_ns() // 1000) if (line.timestamp_ms or 0) > newest_ms)
+        with standard_error().spinner(title):
             count = _send(settings, topic, lines)
     if format is Format.JSON:
         print_json({"topic": topic, "records": count, "without_key": reader.without_key, "without_timestamp": reader.without_time})
@@ -124,24 +153,6 @@ def produce(
         print_lines([f"without a valid {timestamp_by}: {reader.without_time:,}, which bear the timestamp of the record before"])
     if reader.without_key:
         print_lines([f"without {key}: {reader.without_key:,}, which have no key"])
-
-
-def sample_lines(now_us: int) -> Iterator[Line]:
-    """
-    Yield an hour of positions of five taxis up to *now_us*, in the order of their arrival, which is their timestamp. Most arrive up to four
-    seconds late; one in a hundred arrives two minutes late, and breaks README's ``late``.
-    """
-    arrivals = []
-    for number in range(HOUR_US // _SAMPLE_EVERY_US * _SAMPLE_CARS):
-        turn, car = divmod(number, _SAMPLE_CARS)
-        at_us = (now_us - HOUR_US) // SECOND_US * SECOND_US + turn * _SAMPLE_EVERY_US + car * 2 * SECOND_US
-        late_ms = 120_000 if number % 100 == 50 else number * 7_919 % 4_000
-        speed = 30 + number * 37 % 41
-        payload = f'{{"at": {at_us // MILLISECOND_US / 1000}, "car": "{"abcde"[car]}", "speed": {speed}}}'
-        arrivals.append((at_us // MILLISECOND_US + late_ms, number, payload, "abcde"[car]))
-    for arrival_ms, _, payload, car_name in sorted(arrivals):
-        if arrival_ms * MILLISECOND_US <= now_us:
-            yield Line(payload.encode(), car_name.encode(), arrival_ms)
 
 
 class _LineReader:
@@ -192,16 +203,24 @@ def _refuse_own_topic(settings: Settings, name: str) -> None:
         raise RefusedError(what, code="TG-PRODUCE-OWN", where=name, fix="name a raw topic")
 
 
-def _check_topic(settings: Settings, name: str, *, has_own_times: bool) -> int:
+def _find_topic(settings: Settings, name: str, *, has_own_times: bool) -> Topic:
+    """Return the raw topic. Raises RefusedError: there is none, or its broker would overwrite the records' own times."""
+    from tidegate.kafka.admin import Admin
+
+    topic = Admin.connect(settings.kafka).require(name, f"create it: tidegate topic create {name} --partitions 2")
+    if has_own_times and topic.uses_log_append_time:
+        what = f"{name} is LogAppendTime: its broker overwrites the timestamps, so that all of this history would arrive now"
+        fix = "produce history to a topic whose producers stamp the records (docs/backfill.md), or live events without --timestamp-by"
+        example = f"tidegate topic create {name}-history --partitions {topic.partitions} --timestamp-type create"
+        raise RefusedError(what, code="TG-PRODUCE-STAMPS", where=name, fix=fix, example=example)
+    return topic
+
+
+def _newest_ms(settings: Settings, topic: Topic) -> int:
     """Return the newest timestamp in a raw topic, milliseconds; -1 if it is empty."""
     from tidegate.kafka.admin import MAX_TIMESTAMP, Admin
 
-    admin = Admin.connect(settings.kafka)
-    topic = admin.require(name, f"create it: tidegate topic create {name} --partitions 2")
-    if has_own_times and topic.uses_log_append_time:
-        consequence = f": {name} is LogAppendTime: its broker overwrites the timestamps, so that history arrives now (docs/backfill.md)"
-        standard_error().line(Styled("warning", "yellow"), consequence)
-    newest = admin.offsets([(name, number) for number in range(topic.partitions)], MAX_TIMESTAMP)
+    newest = Admin.connect(settings.kafka).offsets(topic.all_partitions, MAX_TIMESTAMP)
     return max(int(offset.timestamp) for offset in newest.values())
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from typer.testing import CliRunner
 from ordering.model.step import Batch, Model
 from ordering.policies import Policies
 from ordering.ticks import HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
-from tidegate.cli.raw_topic import produce, sample_lines
+from tidegate.cli.raw_topic import produce
+from tidegate.cli.sample import sample_history, sample_live
 from tidegate.observe.console import report_errors
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -27,7 +29,7 @@ app.command()(report_errors(produce))
 @pytest.mark.parametrize("now_us", [1_700_000_000_123_456, 1_900_000_000 * SECOND_US])
 def test_the_sample_keeps_readme_s_policies_whenever_it_is_made(now_us: int) -> None:
     """An hour up to now, stamped as it arrived: few events are late or out of order, none is early, and none lies ahead."""
-    lines = list(sample_lines(now_us))
+    lines = list(sample_history(now_us))
     payloads = [json.loads(line.value) for line in lines]
     stamps_us = np.array([(line.timestamp_ms or 0) * MILLISECOND_US for line in lines])
     times_us = np.array([round(payload["at"] * 1e6) for payload in payloads])
@@ -53,6 +55,17 @@ def test_the_sample_keeps_readme_s_policies_whenever_it_is_made(now_us: int) -> 
     assert 10 <= counts.late_adjusted <= 20
 
 
+def test_the_live_sample_is_paced_by_the_clock_and_soon_breaks_a_policy() -> None:
+    """A topic whose broker stamps the records gets them as they happen; the eighth one is two minutes late, and README explains it."""
+    started_us = time.time_ns() // 1000
+    lines = list(sample_live(3 * SECOND_US, lambda: False))
+    assert [line.key for line in lines] == [b"a", b"b"]
+    assert all(line.timestamp_ms is None for line in lines)
+    assert time.time_ns() // 1000 - started_us >= 2 * SECOND_US
+    assert all(0 <= started_us / 1e6 + 2 * at - json.loads(line.value)["at"] < 5 for at, line in enumerate(lines))
+    assert not list(sample_live(None, lambda: True)), "it ends when it is asked to"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -75,7 +88,7 @@ def test_readme_s_query_counts_the_sample(tmp_path: Path) -> None:
     """What a new user types gives six fixes of each of five cars in nearly each minute."""
     blocks = re.findall(r"```sql\n(.*?)```", (Path(__file__).parents[3] / "README.md").read_text(), re.DOTALL)
     (tmp_path / "rides.sql").write_text(blocks[0])
-    (tmp_path / "taxis.ndjson").write_bytes(b"\n".join(line.value for line in sample_lines(1_900_000_000 * SECOND_US)))
+    (tmp_path / "taxis.ndjson").write_bytes(b"\n".join(line.value for line in sample_history(1_900_000_000 * SECOND_US)))
     command = [sys.executable, "-m", "tidegate", "local", "rides.sql", "--input", "taxis=taxis.ndjson"]
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=60)
     results = [json.loads(line) for line in shown.stdout.splitlines()]

@@ -147,8 +147,10 @@ def test_a_topic_is_created_once_and_lines_are_produced_to_it(
 
     Path("rides.ndjson").write_text('{"at": 978307200.5, "car": "a"}\n\n{"at": 978307201, "car": "b"}\nnot JSON\n')
     assert "TG-TOPIC-MISSING" in run("produce", "rides.ndjson", "rides", exit_code=3)
-    assert run("topic", "create", "rides", "--partitions", "3") == "created rides (partitions: 3; producers stamp records)\n"
-    assert run("topic", "create", "rides", "--partitions", "3").startswith("there already")
+    made = run("topic", "create", "rides", "--partitions", "3", "--timestamp-type", "create")
+    assert made.startswith("created rides (partitions: 3; CreateTime: producers stamp records, as history needs it; silence moves no time")
+    assert run("topic", "create", "rides", "--partitions", "3").startswith("there already: rides (partitions: 3; CreateTime")
+    assert "TG-TOPIC-PARTITIONS" in run("topic", "create", "rides", "--partitions", "3", "--timestamp-type", "append", exit_code=3)
     for name in ("a b", "", "..", "x" * 250, "a\0"):
         assert "allowed: a Kafka topic name: letters, digits" in run("topic", "create", name, exit_code=2)
         assert "TG-TOPIC-NAME" in run("produce", "rides.ndjson", name, exit_code=2)
@@ -159,11 +161,21 @@ def test_a_topic_is_created_once_and_lines_are_produced_to_it(
         "without a valid at: 1, which bear the timestamp of the record before",
         "without car: 1, which have no key",
     ]
-    assert run("produce", "--sample", "rides").startswith("produced 1,7")
+    assert run("produce", "--sample", "rides").startswith(("produced 1,7", "produced 1,800"))
     again = run("produce", "--sample", "rides", "--format", "json")
     assert json.loads(again)["records"] < 100, "it goes on where the first one ended"
-    run("topic", "create", "stamped", "--log-append-time")
-    assert "LogAppendTime: its broker overwrites" in run("produce", "--sample", "stamped")
+    made = run("topic", "create", "stamped", "--partitions", "2")
+    assert made.startswith(
+        "created stamped (partitions: 2; LogAppendTime: the broker stamps records, so that silence moves time; for history"
+    )
+    refused = run("produce", "rides.ndjson", "stamped", "--timestamp-by", "at", exit_code=3)
+    assert "TG-PRODUCE-STAMPS" in refused
+    fix = refused.partition("example: ")[2].strip()
+    assert fix == "tidegate topic create stamped-history --partitions 2 --timestamp-type create"
+    run(*fix.split()[1:])
+    assert run("produce", "rides.ndjson", "stamped-history", "--timestamp-by", "at").startswith("produced 3 records")
+    assert run("produce", "rides.ndjson", "stamped") == "produced 3 records to stamped\n"
+    assert run("produce", "--sample", "stamped", "--for", "3s") == "produced 2 records to stamped\n"
     consumer = Consumer({"bootstrap.servers": stack.bootstrap, "group.id": "test", "auto.offset.reset": "earliest"})
     consumer.subscribe(["rides"])
     found = {}
