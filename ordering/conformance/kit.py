@@ -146,6 +146,7 @@ _ASKED: dict[str, _Asked] = {
     "source_ctis": _ask_both_ways("source_cti"),
     "refused": lambda case: [(case["operation"], case["given"], {"refused": True})],
     "reader": _ask_one_way("read"),
+    "substreams": _ask_one_way("substreams"),
     "writer": _ask_one_way("write"),
 }
 # A reader may ignore lists, and need not report the channels it waits for.

@@ -19,6 +19,7 @@ from ordering.protocol.reader import Log, PartitionReader
 from ordering.protocol.resume import last_promises
 from ordering.protocol.wire import (
     CTI_HEADER_BYTES,
+    PARTITION_SHIFT,
     decode_cti,
     decode_event_headers,
     decode_source_cti,
@@ -120,6 +121,22 @@ def _read(given: Json) -> Json:
     return reply
 
 
+def _substreams(given: Json) -> Json:
+    lines = [line for line in given["log"] if "key" in line]
+    origins = (decode_event_headers([bytes.fromhex(line["header"]) for line in lines])["offset"] >> PARTITION_SHIFT).tolist()
+    log = _log_of(given["log"], given["partition"])
+    accepted = PartitionReader(given["partition"], given["output_partitions"]).accept(log)
+    reached: dict[tuple[int, int, str], int] = {}
+    moved = []
+    for position, row in zip(accepted.position.tolist(), accepted.rows.tolist(), strict=True):
+        substream = int(log.number[row]), origins[row], lines[row]["key"]
+        system_us = int(log.system_us[row])
+        if system_us > reached.get(substream, NEVER):
+            reached[substream] = system_us
+            moved.append([position, *substream, system_us])
+    return {"moved": moved, "frontier": [list(rise) for rise in accepted.frontier]}
+
+
 def _log_of(lines: list[Json], partition: int) -> Log:
     offset, headers, ctis = [], [], []
     for line in lines:
@@ -196,5 +213,6 @@ _OPERATIONS: dict[str, Any] = {
     "encode_source_cti": _encode_source_cti,
     "decode_source_cti": lambda given: {"c": decode_source_cti(bytes.fromhex(given["header"]), bytes.fromhex(given["value"]))},
     "read": _read,
+    "substreams": _substreams,
     "write": _write,
 }

@@ -36,6 +36,9 @@ EVENT_HEADER_BYTES = 48
 CTI_HEADER_BYTES = 8
 # Default bound of one CTI's body: with key, headers and batch it stays below the 1 MB that Kafka accepts by default.
 CTI_BYTES_MAX = 900_000
+# In a result's offset the roster number of its substream's input partition stands above these bits, its seq below them. Which of two
+# partitions' results under one key was written first is chance: a reader must be able to put them in order, and to tell their times apart.
+PARTITION_SHIFT = 40
 
 
 class Kind(IntEnum):

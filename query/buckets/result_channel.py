@@ -17,14 +17,12 @@ import pyarrow.compute as pc
 from ordering.arrays import Ints, Mask
 from ordering.model.step import Released
 from ordering.protocol.punctuation import Cause, Cti, Roster
+from ordering.protocol.wire import PARTITION_SHIFT
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from query.columns.large_tables import combine_column, take_rows
 from query.config import Promise, Substream
 from query.engine.retention import RetainedKind, Retention
 
-# The origin of a result is its number, and above these bits the input partition of its substream: which of two partitions' results under
-# one key was written first is chance, and a reader must be able to put them in order.
-PARTITION_SHIFT = 40
 NUMBER_MASK = (1 << PARTITION_SHIFT) - 1
 _AHEAD_SCHEMA = pa.schema([("system_us", pa.int64())])
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 import pyarrow.compute as pc
 
 from ordering.errors import RefusedError
-from query.buckets.result_channel import PARTITION_SHIFT
+from ordering.protocol.wire import PARTITION_SHIFT
 from query.columns.decode import decode
 from query.config import Promise, Substream
 from tidegate.kafka.ranges import RangeReader

@@ -498,6 +498,66 @@ def _line(offset: int, record: Event | Cti) -> Json:
     return {"offset": offset, "says": f"event {record.seq} of {record.number}, s {record.system_us}", "header": header}
 
 
+# --- Stories of substreams -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """An event of a story about substreams: its key, and the input partition from which its substream comes."""
+
+    key: bytes
+    origin: int
+    seq: int
+    system_us: int
+    number: int = 0
+
+    def line(self, offset: int) -> Json:
+        """Return the record at a log offset."""
+        origin = self.seq + (self.origin << 40)
+        header = event_header(self.number, 0, self.seq, self.system_us, self.system_us, self.system_us, origin)
+        says = f"event {self.seq} of {self.number}, from input partition {self.origin}, s {self.system_us}"
+        return {"offset": offset, "says": says, "header": header, "key": self.key.hex()}
+
+
+# Log offset, number, input partition, key and s of each move; log offset and c of each rise of the frontier.
+_Moved = list[tuple[int, int, int, bytes, int]]
+SUBSTREAM_STORIES: list[tuple[str, list[Keyed | Cti], _Moved, list[tuple[int, int]]]] = [
+    (
+        "two keys, each in the order of time",
+        [Keyed(b"a", 0, 0, 5000), Keyed(b"b", 0, 1, 3000), Keyed(b"a", 0, 2, 5000), Keyed(b"a", 0, 3, 5001), cti(0, 4000, 4)],
+        [(0, 0, 0, b"a", 5000), (1, 0, 0, b"b", 3000), (3, 0, 0, b"a", 5001)],
+        [(4, 4000)],
+    ),
+    (
+        "results of a key from two input partitions: s falls along the key",
+        [Keyed(b"a", 0, 0, 9000), Keyed(b"a", 1, 1, 2000), Keyed(b"a", 0, 2, 9500), cti(0, 2500, 3), Keyed(b"a", 1, 3, 2600)],
+        [(0, 0, 0, b"a", 9000), (1, 0, 1, b"a", 2000), (2, 0, 0, b"a", 9500), (4, 0, 1, b"a", 2600)],
+        [(3, 2500)],
+    ),
+    (
+        "results written again move nothing, a gap neither",
+        [Keyed(b"", 1, 0, 2000), Keyed(b"", 1, 2, 4000), Keyed(b"", 1, 0, 2000), Keyed(b"", 1, 1, 3000), Keyed(b"", 1, 2, 4000)],
+        [(0, 0, 1, b"", 2000), (3, 0, 1, b"", 3000), (4, 0, 1, b"", 4000)],
+        [],
+    ),
+    (
+        "one key in the channels of two input partitions",
+        [Keyed(b"a", 0, 0, 7000), Keyed(b"a", 0, 0, 1000, number=1), cti(0, 6000, 1, roster=(1, 2)), cti(1, 900, 1, roster=(1, 2))],
+        [(0, 0, 0, b"a", 7000), (1, 1, 0, b"a", 1000)],
+        [(3, 900)],
+    ),
+]
+
+
+def substreams() -> Iterator[Json]:
+    """Yield logs with substreams and what moves them, written down by hand."""
+    for name, log, moved, frontier in SUBSTREAM_STORIES:
+        lines = [record.line(offset) if isinstance(record, Keyed) else _line(offset, record) for offset, record in enumerate(log)]
+        told = [[offset, number, origin, key.hex(), us] for offset, number, origin, key, us in moved]
+        expected = {"moved": told, "frontier": [list(rise) for rise in frontier]}
+        yield {"name": name, "given": {"partition": 0, "output_partitions": 1, "log": lines}, "expected": expected}
+
+
 # --- Writer stories ------------------------------------------------------------------------------------------------
 
 
@@ -749,6 +809,7 @@ FAMILIES = {
     "source_ctis": source_ctis,
     "refused": refused,
     "reader": reader,
+    "substreams": substreams,
     "writer": writer,
 }
 

@@ -290,6 +290,24 @@ def test_likely_mistakes_of_readers_are_found(reader: type[NaiveReader]) -> None
     assert not is_found("read", read_by(NaiveReader))
 
 
+def test_a_reader_that_moves_time_by_the_key_alone_is_found() -> None:
+    """Level 1: results of a key that comes from two input partitions are in the order of time only along each of them."""
+
+    def by_key_alone(operation: str, given: Json) -> Json:
+        told, reached = answer(operation, given), dict[tuple[int, str], int]()
+        moved = []
+        for position, number, origin, key, system_us in told["moved"]:
+            if system_us > reached.get((number, key), 0):
+                reached[number, key] = system_us
+                moved.append([position, number, origin, key, system_us])
+        return {**told, "moved": moved}
+
+    report = run(by_key_alone, "substreams")
+    assert [failure.question.where for failure in report.failures] == [
+        "substreams.json: results of a key from two input partitions: s falls along the key"
+    ]
+
+
 def with_policy(**changed: str | int | None) -> Callable[[Json], Json]:
     """Return what has a writer follow other policies than it was given."""
     return lambda given: {**given, "policies": {**given["policies"], **changed}}
