@@ -29,7 +29,7 @@ def check_provenance() -> None:
         location = _location_of(name)
         if location != own_folder / name:
             what = f"{name!r} is {location or 'nowhere to be found'}, not Tidegate's own package"
-            fix = "remove or rename the intruder, start from another folder, or give Tidegate a virtual environment of its own"
+            fix = "remove or rename the intruder, take its folder out of PYTHONPATH, or give Tidegate a virtual environment of its own"
             raise ShadowedError(what, where=str(own_folder / name), fix=fix)
 
 

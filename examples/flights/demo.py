@@ -48,7 +48,7 @@ class Job:
         self.name, self.last = name, {}  # type: str, dict[str, Any]
         self.before_end: dict[str, Any] = {}
         self._errors = (work / f"{name}.log").open("wb")
-        command = [sys.executable, "-m", "tidegate", *arguments, "--format", "json"]
+        command = [sys.executable, "-P", "-m", "tidegate", *arguments, "--format", "json"]
         self.process = subprocess.Popen(command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=self._errors)
         self._reader = threading.Thread(target=self._follow, daemon=True)
         self._reader.start()

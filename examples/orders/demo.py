@@ -135,7 +135,7 @@ def moment(at_s: float) -> datetime:
 def run(work: Path, environment: dict[str, str], *arguments: str) -> None:
     """Run a tidegate command; stop the example if it fails."""
     print(f"$ tidegate {' '.join(arguments)}", flush=True)
-    subprocess.run([sys.executable, "-m", "tidegate", *arguments], cwd=work, env=environment, check=True)
+    subprocess.run([sys.executable, "-P", "-m", "tidegate", *arguments], cwd=work, env=environment, check=True)
 
 
 def check(orders: list[Order], url: str, work: Path) -> bool:

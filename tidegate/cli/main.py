@@ -20,6 +20,7 @@ import typer
 from ordering.errors import TidegateError
 from tidegate.observe.console import report_error, report_errors, wants_json
 from tidegate.observe.terminal import print_text
+from tidegate.safe_path import protect_processes
 
 GROUP = "tidegate.commands"
 
@@ -32,6 +33,7 @@ class CommandError(TidegateError):
 
 def main() -> None:
     """Run the program with the arguments of this process."""
+    protect_processes()
     # No linear algebra is done here: numpy's library for it would start a thread a core in each process, which spin at first.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if sys.argv[1:] == ["--version"]:

@@ -24,6 +24,7 @@ import typer
 from ordering.errors import TidegateError
 from tidegate.observe.terminal import Styled, Terminal, print_text, standard_error
 from tidegate.provenance import check_provenance
+from tidegate.safe_path import protect_processes
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Result = TypeVar("Result")
@@ -41,6 +42,7 @@ class Format(StrEnum):
 
 def run_command(command: Command) -> None:
     """Run one command function as a program of its own, as ``python -m ingest`` does."""
+    protect_processes()
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(report_errors(command))
     app()

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ordering.errors import TidegateError
 from tidegate.native_parts import NATIVE_SWITCH
+from tidegate.safe_path import SAFE_PATH, protect_processes
 from tidegate.settings.load import Settings
 from tidegate.spark.launch.allocator import allocator_environment
 from tidegate.spark.launch.launch_files import launch_files
@@ -91,6 +92,7 @@ def _set_environment(settings: Settings, private_folder: Path) -> dict[str, str]
     # Only this machine has the lean program: workers of a cluster may run on others.
     python = lean_python() if settings.spark.master.startswith("local") else sys.executable
     os.environ.setdefault("PYSPARK_PYTHON", python)
+    protect_processes()
     os.environ[LOOKUP_PROGRAM_VARIABLE] = NO_LOOKUP_PROGRAM
     # Each of librdkafka's threads would otherwise keep a heap of its own that never shrinks.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
@@ -99,7 +101,7 @@ def _set_environment(settings: Settings, private_folder: Path) -> dict[str, str]
     os.environ[NATIVE_SWITCH] = settings.kafka.native
     local_dirs = _local_dirs(settings.spark.properties().get("spark.local.dir", ""), private_folder)
     os.environ[LOCAL_DIRS_VARIABLE] = ",".join(map(str, local_dirs))
-    return {NATIVE_SWITCH: settings.kafka.native, **allocator}
+    return {NATIVE_SWITCH: settings.kafka.native, **allocator, **SAFE_PATH}
 
 
 def _spark_conf(settings: Settings, job: str, private_folder: Path, executor_environment: Mapping[str, str]) -> dict[str, str]:

@@ -172,7 +172,8 @@ class Job:
 
 
 def _start_alone(folder: Path, environment: dict[str, str], command: list[str], output: int, errors: int) -> subprocess.Popen[bytes]:
-    program = [sys.executable, "-m", "tidegate", *command]
+    # As the installed program does, it leaves the working folder out of the import path.
+    program = [sys.executable, "-P", "-m", "tidegate", *command]
     return subprocess.Popen(program, cwd=folder, env=environment, stdout=output, stderr=errors, start_new_session=True)
 
 

@@ -319,7 +319,6 @@ def _run_job(arguments: list[str], folder: Path, own: dict[str, str]) -> None:
     """Run one ``tidegate`` command, with the keeper's JVM in place of one of its own; its workers have its *own* variables too."""
     os.environ["PYSPARK_PYTHON"] = str(folder / SHIM)
     sys.argv = ["tidegate", *arguments]
-    sys.path.insert(0, str(Path.cwd()))
     _borrow_jvm(folder / KEEPER_SOCKET, own)
     # It has read the environment of the host; functions of it that others imported see what it reads now.
     importlib.reload(fault_points)
