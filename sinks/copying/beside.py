@@ -17,6 +17,7 @@ from sinks.parquet_columns import Column
 from sinks.stores.checking import check_stores
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.stopping import stop_on_signal
+from tidegate.observe.ticks import Ticks
 from tidegate.settings.load import Settings
 
 _TURN_S = 0.5
@@ -84,8 +85,9 @@ class SinksBeside:
         """Return once the stores have all results of the query, which has stopped, or when asked to stop."""
         # A query with --until writes no final CTI that would show the copiers the end, so each gets the present end.
         jobs_without_end = list(self._jobs.values())
+        take_turn = Ticks(each_turn)
         while not self.are_done and not is_asked_to_stop():
-            each_turn()
+            take_turn()
             with suppress(UnreachableError):
                 while jobs_without_end:
                     jobs_without_end[-1].end_at_present()

@@ -40,6 +40,7 @@ def sink(
     from tidegate.observe import logs
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.stopping import stop_on_signal
+    from tidegate.observe.ticks import Ticks
     from tidegate.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
@@ -49,13 +50,17 @@ def sink(
     terminal = standard_error()
     with stop_on_signal() as stop, live_line(terminal, f"sink {name}") as show, job:
         turn = 0
-        while not (stop.is_asked or job.is_done):
-            line = job.poll()
-            show(line)
+
+        def on_turn() -> None:
+            show(job.poll())
             metrics.set_jobs({f"sink {name}": job.state})
             metrics.set_sink(name, job.counts(), job.lags)
             if format is Format.JSON and turn % 4 == 0:
                 print_json({"event": "progress", **job.summary()})
+
+        take_turn = Ticks(on_turn)
+        while not (stop.is_asked or job.is_done):
+            take_turn()
             turn += 1
             time.sleep(_TURN_S)
         line = job.poll()

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from ordering.errors import RefusedError, TidegateError
 from tidegate.observe.logs import get_logger
 from tidegate.observe.stopping import Stop
+from tidegate.observe.ticks import Ticks
 from tidegate.secret_masking import scrub
 from tidegate.spark.privates import CHECKPOINT_TAKEN, SLOW_START, STATE_UNREADABLE, WORKER_GONE
 
@@ -66,9 +67,11 @@ def drive(
     Start queries as soon as *is_ready*; return when all have ended by themselves or *stop* was asked for. If one fails, the others are
     stopped; with *isolates* they go on, and the first failure is raised when all have ended.
 
-    A query that cannot be started, the end of the JVM, and an exception from *every_second* or *is_ready* stop all queries. Raises
-    TidegateError: a query failed; an error that a worker raised deliberately is raised again as it was.
+    A query that cannot be started, the end of the JVM, and an exception from *every_second* or *is_ready* stop all queries; but an OSError
+    from *every_second* is only logged (:class:`Ticks`). Raises TidegateError: a query failed; an error that a worker raised deliberately is
+    raised again as it was.
     """
+    tick = Ticks(every_second)
     running: list[_RunningQuery] = []
     failures: list[TidegateError] = []
 
@@ -86,7 +89,7 @@ def drive(
         while not stop.is_asked and not is_ready():
             for job in jobs:
                 job.check()
-            every_second()
+            tick()
             time.sleep(_READY_PAUSE_S)
         for job in () if stop.is_asked else jobs:
             running.append(_RunningQuery(job, stop))  # noqa: PERF401  (if the next one cannot be started, these are stopped below)
@@ -94,11 +97,11 @@ def drive(
         while unfinished and not stop.is_asked:
             # Only the first query waits for a second, so that all are checked once a second.
             unfinished = [query for place, query in enumerate(unfinished) if not has_ended(query, wait=place == 0)]
-            every_second()
+            tick()
     finally:
         for query in running:
             query.stop()
-    every_second()
+    tick()
     if failures:
         raise failures[0]
 

@@ -69,7 +69,7 @@ def test_a_package_of_the_same_name_from_elsewhere_is_named(tmp_path: Path) -> N
     intruder = tmp_path / "sinks"
     intruder.mkdir()
     (intruder / "__init__.py").touch()
-    failed = tidegate("status", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    failed = tidegate("status", folder=tmp_path, PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     assert failed.returncode == 2
     assert "TG-SHADOWED" in failed.stderr
     assert str(intruder) in failed.stderr

@@ -268,6 +268,19 @@ def test_what_a_tick_raises_stops_all_queries(tmp_path: Path) -> None:
     assert [query.stopped for query in queries.values()] == [1, 1]
 
 
+def test_a_tick_without_a_free_descriptor_is_tried_again(tmp_path: Path) -> None:
+    """Whoever uses up all descriptors for a while, with half-open requests for example, ends no job."""
+    failures, worked = [OSError(errno.EMFILE, os.strerror(errno.EMFILE)) for _ in range(3)], list[int]()
+
+    def tick() -> None:
+        if failures:
+            raise failures.pop()
+        worked.append(1)
+
+    drive(driven(tmp_path, query=Query(9)), Stop(), tick)
+    assert (failures, bool(worked)) == ([], True)
+
+
 def test_a_query_whose_python_process_was_slow_is_started_again(tmp_path: Path) -> None:
     """Only that one, and not for ever."""
     starts: list[str] = []
