@@ -7,9 +7,10 @@ from collections import Counter
 from typing import Any
 
 from ordering.ticks import INFINITY, NEVER, format_duration, format_tick
+from tidegate.observe.event_fates import count_dead_letters, count_dropped, count_records, describe_fates, fates_as_dict
 
-DROP_COUNTS = ("early", "cti_violation_dropped", "late_dropped", "out_of_order_dropped")
-SHOWN_COUNTS = ("events_in", "released", "late_adjusted", "out_of_order_adjusted", "unreadable", *DROP_COUNTS)
+_DROP_COUNTS = ("early", "cti_violation_dropped", "late_dropped", "out_of_order_dropped")
+_SHOWN_COUNTS = ("events_in", "released", "early_adjusted", "late_adjusted", "out_of_order_adjusted", "unreadable", *_DROP_COUNTS)
 
 
 class IngestProgress:
@@ -49,7 +50,8 @@ class IngestProgress:
         partitions = self._partitions.values()
         frontier_us = min((report["c"] for report in partitions), default=NEVER)
         return {
-            **{name: totals[name] for name in sorted({*totals, *SHOWN_COUNTS})},
+            **{name: totals[name] for name in sorted({*totals, *_SHOWN_COUNTS})},
+            "fates": fates_as_dict(totals),
             "held": sum(report["held"] for report in partitions),
             "substreams": sum(report["substreams"] for report in partitions),
             "watermark_delay": self._delay(),
@@ -66,9 +68,14 @@ class IngestProgress:
 
     def line(self) -> str:
         totals = self.totals()
-        dropped = sum(totals[name] for name in DROP_COUNTS)
+        dropped, unreadable = sum(count_dropped(totals).values()), sum(count_dead_letters(totals).values())
+        return f"{self._amounts(totals)}  dropped {dropped:,}  unreadable {unreadable:,}"
+
+    def end_line(self) -> str:
+        """Return what came in and went out, and what was moved, dropped and unreadable, with shares and causes."""
+        totals = self.totals()
+        return "; ".join(part for part in (self._amounts(totals), describe_fates(totals)) if part)
+
+    def _amounts(self, totals: Counter[str]) -> str:
         held = sum(report["held"] for report in self._partitions.values())
-        return (
-            f"in {totals['events_in']:,}  ordered {totals['released']:,}  held {held:,}  late {totals['late_adjusted']:,}  "
-            f"out of order {totals['out_of_order_adjusted']:,}  dropped {dropped:,}  unreadable {totals['unreadable']:,}"
-        )
+        return f"in {count_records(totals):,}  ordered {totals['released']:,}  held {held:,}"

@@ -15,6 +15,8 @@ from ordering.ticks import DAY_US, DURATION_US_MAX, MINUTE_US, SECOND_US, format
 
 # Largest late tolerance (spec section 2), in microseconds.
 LATE_US_MAX = 20 * DAY_US
+# A record that moves time by more is reported unless a setting says otherwise, microseconds.
+JUMP_WARN_US = 10 * MINUTE_US
 
 
 class Action(StrEnum):

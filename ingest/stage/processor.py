@@ -28,7 +28,6 @@ from ingest.stage.earlier_attempt import EarlierAttempt, read_earlier_attempt
 from ingest.stage.fact_outbox import FactOutbox, range_facts
 from ingest.stage.pending_ctis import PendingCtis
 from ingest.stage.policy_breaks import PolicyBreaks
-from ingest.stage.time_jumps import EFFECTS, TimeJump, find_time_jumps
 from ingest.stage.watermark_report import watermark_details, watermark_report
 from ordering.columns.framed_payloads import payload_of
 from ordering.columns.payload_columns import rows_above
@@ -46,6 +45,7 @@ from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader, Records, cached_rea
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.observe.detail_requests import Question
 from tidegate.observe.logs import bind_fields, configure_worker, get_logger
+from tidegate.observe.time_jumps import EFFECTS, TimeJump, find_time_jumps
 from tidegate.spark.privates import batch_of_task
 from tidegate.spark.range_rows import Pairs, read_row
 from tidegate.spark.state_store import StateStore
@@ -303,8 +303,10 @@ class RangeWalk:
 
     def _note_jumps(self, batch: Batch) -> None:
         bound_us = self._plan.settings.watermark_jump_warn_us
-        slack_us = self._plan.clock_slack_us
-        for jump in find_time_jumps(batch, self._model.policies, self._state.arrival_us, self._planning_times, slack_us, bound_us):
+        # A clock reading is up to the slack old when records are planned under it.
+        planned, slack_us = self._planning_times, self._plan.clock_slack_us
+        clock_us = planned.times_at(batch.offset) + slack_us if planned.judges_stamps else None
+        for jump in find_time_jumps(batch, self._model.policies, self._state.arrival_us, clock_us, bound_us):
             self._jumps.append(jump)
             if f"time_jumps_{jump.cause}" not in self._state.totals:
                 _log.warning(EFFECTS[jump.cause], origin=f"{self._place}@{jump.offset}", jump=jump.in_words)

@@ -94,3 +94,12 @@ def test_a_gap_waits_for_all_that_lay_in_its_partition_after_a_minute() -> None:
         progress.check_gaps(GAP_WAIT_S + 9, {PLACE: 900}, {PLACE: 500})
     progress.accept_reports([{"bucket": 0, "waiting": [], "totals": {"events": 9}}])
     progress.check_gaps(GAP_WAIT_S + 9, {PLACE: 900}, {PLACE: 900})
+
+
+def test_the_end_line_counts_records_without_a_plausible_arrival() -> None:
+    """They never reach the model, but they came in and went to the dead-letter topic."""
+    progress = IngestProgress(0)
+    totals = {"events_in": 7, "released": 5, "early": 2, "dead_letter_arrival_ahead": 3}
+    progress.accept_reports([{"number": 0, "seconds": {}, "totals": totals, "held": 0, "substreams": 0, "c": NEVER, "arrival_us": NEVER}])
+    assert progress.line() == "in 10  ordered 5  held 0  dropped 2  unreadable 3"
+    assert progress.end_line() == "in 10  ordered 5  held 0; dropped: 2 early (20 %); dead letters: 3 arrival ahead (30 %)"

@@ -7,6 +7,7 @@ record that cannot be read never stops the run.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -91,6 +92,7 @@ def order(
         end=path_by_flag["--end"],
         key=path_by_flag["--key"],
         should_explain=explain,
+        clock_us=time.time_ns() // 1_000,
     )
     input_suffix = input_format.value if input_format else None
     separator = choose_delimiter(file, delimiter, input_suffix)

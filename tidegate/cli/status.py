@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from ordering.errors import SettingError, UnreachableError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_tick
 from tidegate.cli.stack import Directory, Output, print_services
 from tidegate.observe.console import Format
+from tidegate.observe.event_fates import count_dead_letters, count_dropped, describe_fates, fates_as_dict
 from tidegate.observe.progress_store import JobProgress, ProgressStore, sink_key
 from tidegate.observe.recovery_report import duration_in_words
 from tidegate.observe.terminal import Column, Styled, TextTable, print_text, standard_output
@@ -44,9 +46,8 @@ _CAUSES = {
 }
 
 
-# What has become a dead letter, by the counter of the job.
+# What has become a dead letter of a query, by the counter of the job.
 _DEAD_LETTERS = {
-    "unreadable": "records are dead letters: they cannot be used",
     "bad_rows": "events are dead letters: the query failed on them",
     "results_too_large": "results are dead letters: too large for their topic",
 }
@@ -65,7 +66,8 @@ class JobStatus:
         watermark_us: The smallest watermark of its partitions, microseconds; None if it has published none.
         held: How many events wait in ingest for a watermark.
         slowest: The partition with that smallest watermark, and the cause of it; empty if not known.
-        dead_letters: How many dead letters it has written, by the counter (``_DEAD_LETTERS``), without those that are 0.
+        dead_letters: How many dead letters a query has written, by the counter (``_DEAD_LETTERS``), without those that are 0.
+        totals: What the partitions of an input have counted, together.
     """
 
     name: str
@@ -76,6 +78,7 @@ class JobStatus:
     held: int = 0
     slowest: tuple[str, str] = ("", "")
     dead_letters: Mapping[str, int] = field(default_factory=dict)
+    totals: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int) -> JobStatus:
@@ -92,8 +95,10 @@ class JobStatus:
         watermarks_us = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
         least_us = min(watermarks_us, default=NEVER)
         held = sum(int(report.get("held", 0)) for report in progress.partitions.values())
-        totals = [report.get("totals", {}) for report in progress.partitions.values()]
-        counts = {name: sum(int(counted.get(name, 0)) for counted in totals) for name in _DEAD_LETTERS}
+        totals: Counter[str] = Counter()
+        for report in progress.partitions.values():
+            totals.update(report.get("totals", {}))
+        counts = {name: int(totals[name]) for name in _DEAD_LETTERS}
         causes = {place: report for place, report in progress.partitions.items() if "cause" in report and "c" in report}
         place = min(causes, key=lambda place: int(causes[place]["c"]), default=None)
         slowest = ("", "") if place is None else (f"{place[0]}-{place[1]}", str(causes[place]["cause"]))
@@ -106,6 +111,7 @@ class JobStatus:
             held,
             slowest,
             {name: count for name, count in counts.items() if count},
+            totals,
         )
 
     @property
@@ -131,6 +137,9 @@ class JobStatus:
         if self.held:
             fields |= {"held": self.held, "slowest": dict(zip(("partition", "cause"), self.slowest, strict=True))}
         fields |= self.dead_letters
+        if fates := fates_as_dict(self.totals):
+            unreadable = sum(count_dead_letters(self.totals).values())
+            fields |= {"fates": fates, **({"unreadable": unreadable} if unreadable else {})}
         at_ms = {name: self.published[f"{key}_ms"] for name, key in _TIMES if f"{key}_ms" in self.published}
         times = {f"{name}_at": format_tick(time_ms * MILLISECOND_US) for name, time_ms in at_ms.items()}
         return fields | times | {key: self.published[key] for key in _FIELDS if self.published.get(key) not in (None, "")}
@@ -181,6 +190,9 @@ def _print_notes(job: JobStatus) -> None:
     terminal = standard_output()
     if job.waiting:
         terminal.line(f"{job.name}: {job.waiting}")
+    if fates := describe_fates(job.totals):
+        is_lost = count_dropped(job.totals) or count_dead_letters(job.totals)
+        terminal.line(Styled(job.name, "yellow") if is_lost else job.name, f": {fates}")
     for counter, count in job.dead_letters.items():
         terminal.line(Styled(job.name, "yellow"), f": {count:,} {_DEAD_LETTERS[counter]}")
     if job.state == "waiting":

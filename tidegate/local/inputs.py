@@ -28,7 +28,7 @@ from ingest.fields.values import ReaderSource, Values
 from ordering.arrays import Ints, Mask
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model, Step
-from ordering.policies import Policies, Shape
+from ordering.policies import JUMP_WARN_US, Policies, Shape
 from ordering.protocol.frontier import Frontier
 from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import NEVER
@@ -39,6 +39,7 @@ from tidegate.expressions.tree import Expr, Field, keys_of
 from tidegate.expressions.variant import Variant
 from tidegate.local.files import LocalFile, open_file_records
 from tidegate.local.ordered_log import FileRoster
+from tidegate.observe.time_jumps import JumpsByCause, find_moved_events, find_time_jumps
 from tidegate.order.blocks import Block, Fault, OrderFileError, Records
 from tidegate.order.fields import find_well_known
 from tidegate.order.flags import without_arrival
@@ -78,6 +79,8 @@ class TimeRules:
         time_format: How event times are written; one of :data:`ordering.columns.timestamps.UNITS`.
         end: Field path of the end of an interval or edge; None for points.
         key_bytes_max: Most bytes of a substream's key.
+        jump_warn_us: A record that moves time by more is reported.
+        clock_us: The wall clock at the start, microseconds: arrivals far above it are reported. None: no arrival is.
     """
 
     policies: Policies
@@ -85,6 +88,8 @@ class TimeRules:
     shape: Shape = Shape.POINT
     end: str | None = None
     key_bytes_max: int = KEY_BYTES_MAX
+    jump_warn_us: int = JUMP_WARN_US
+    clock_us: int | None = None
 
 
 @dataclass
@@ -101,6 +106,7 @@ class InputCounts:
     records: int = 0
     policies: Counts = field(default_factory=Counts)
     bad: Counter[str] = field(default_factory=Counter)
+    jumps: JumpsByCause = field(default_factory=JumpsByCause)
 
 
 class FileInput:
@@ -207,8 +213,13 @@ class FileInput:
         return partition
 
     def _step(self, number: int, batch: Batch) -> Step:
-        partition = self._partition(number)
+        partition, rules = self._partition(number), self.rules
+        if self.has_arrival:
+            found = find_time_jumps(batch, self._policies, partition.state.arrival_us, rules.clock_us, rules.jump_warn_us)
+            self.counts.jumps.add(str(number), found)
         step = partition.model.step(partition.state, batch)
+        if not self.has_arrival:
+            self.counts.jumps.add(str(number), find_moved_events(step.released, rules.jump_warn_us))
         if len(batch.offset):
             partition.next_line = batch.end_offset
         add_counts(self.counts.policies, step.counts)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.local.inputs import ARRIVAL, PARTITION, FileInput
 from tidegate.local.run import LocalRun, RunStep
+from tidegate.observe.time_jumps import describe_file_jumps
 from tidegate.order.summary import Show, policy_numbers, print_summary, show_progress
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def _input_numbers(source: FileInput) -> dict[str, Any]:
         "partitions": source.partitions,
         **policy_numbers(counts),
         "arrival_clamps": counts.arrival_clamps,
+        "time_jumps": source.counts.jumps.as_dict(),
         "bad": source.counts.bad.total(),
         "has_arrival": source.has_arrival,
         "has_partition": source.has_partition,
@@ -91,6 +93,8 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
             yield f"    no {ARRIVAL}: nothing is early or late"
         if not figures["has_partition"]:
             yield f"    no {PARTITION}: all of partition 0"
+        for sentence in describe_file_jumps(figures["time_jumps"]):
+            yield f"    {sentence}"
     for name, count in numbers["outputs"].items():
         yield f"  output {name}: {count:,} results"
     reasons = sorted(numbers["bad"].items(), key=lambda item: (-item[1], item[0]))

@@ -6,6 +6,7 @@ Law: a flag overrides the configuration of the input, which overrides the defaul
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -116,7 +117,8 @@ def _schemas_and_rules(
 ) -> tuple[list[InputSchema], dict[str, TimeRules]]:
     """Return the schema of each file's input, and its time rules by its name: as configured, where the configuration has the input."""
     configured_inputs = _by_name(settings.inputs if settings else {})
-    default = TimeRules(flags.override(Policies()))
+    clock_us = time.time_ns() // 1_000
+    default = TimeRules(flags.override(Policies()), clock_us=clock_us)
     schemas, rules = [], {}
     for file in files:
         table = configured_inputs.get(file.name.lower())
@@ -127,7 +129,8 @@ def _schemas_and_rules(
             # A file has no headers: its payloads' record User stands for them.
             schemas.append(replace(table.schema_of_events(file.name), headers=None))
             policies, limit = flags.override(table.policies()), table.key_bytes_max or KEY_BYTES_MAX
-            rules[file.name] = TimeRules(policies, table.timestamp_format, table.event_shape, table.end, limit)
+            form, jump_us = table.timestamp_format, table.watermark_jump_warn_us
+            rules[file.name] = TimeRules(policies, form, table.event_shape, table.end, limit, jump_us, clock_us)
     return schemas, rules
 
 

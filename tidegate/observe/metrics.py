@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 from tidegate.dead_letter_reasons import IngestReason
+from tidegate.observe.event_fates import DEAD_LETTER
 from tidegate.observe.health import STATES, Health
 from tidegate.observe.metrics_server import serve
 from tidegate.observe.watermark_delay import Tolerances, delay_causes, query_delay_causes
@@ -38,7 +39,7 @@ def _actions(policy: str) -> dict[str, str]:
 
 _COUNTERS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
     ("events_in", "Records read and judged, unreadable ones included.", "", {"events_in": ""}),
-    ("early_input_events", "Events too far ahead of their arrival.", "action", {"early": "dropped"}),
+    ("early_input_events", "Events too far ahead of their arrival.", "action", {"early_adjusted": "adjusted", "early": "dropped"}),
     ("late_input_events", "Events too old at their arrival.", "action", _actions("late")),
     ("out_of_order_events", "Events below the watermark of their timeline.", "action", _actions("out_of_order")),
     ("cti_violation_events", "Events before a CTI of their source, or an imported one.", "action", _actions("cti_violation")),
@@ -56,7 +57,6 @@ _COUNTERS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
     ("skipped_offsets", "Offsets that were not read: skipped by a user, or lost by Kafka before they were read.", "", {"skipped": ""}),
     ("planning_times_clamped", "Arrival stamps lifted because the clock had gone back.", "", {"planning_times_clamped": ""}),
 )
-_DEAD_LETTER = "dead_letter_"
 _QUERY_COUNTERS = (
     ("query_events", "Events of the ordered topic accepted by the query.", "events"),
     ("query_results", "Results written.", "results"),
@@ -192,7 +192,7 @@ class Metrics(Collector):
         unreadable = CounterMetricFamily("tidegate_unreadable_events", text, labels=[*_LABELS, "reason"])
         for labels, report in self._partition_reports():
             totals = report["totals"].items()
-            reason_counts = {count.removeprefix(_DEAD_LETTER): value for count, value in totals if count.startswith(_DEAD_LETTER)}
+            reason_counts = {count.removeprefix(DEAD_LETTER): value for count, value in totals if count.startswith(DEAD_LETTER)}
             # Reasons with a count of 0 are published too: Prometheus sees no increase in a number that appears for the first time.
             for reason, value in sorted(({str(reason): 0 for reason in IngestReason} | reason_counts).items()):
                 unreadable.add_metric([*labels, reason], value)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import SECOND_US
+from tidegate.observe.time_jumps import describe_file_jumps
 from tidegate.order.blocks import OrderFileError, Records
 from tidegate.order.fields import FieldPath, format_path
 from tidegate.order.rows import FieldNames
@@ -74,6 +75,7 @@ class OrderReport:
             "unreadable": dict(sorted(summary.unreadable.items())),
             "first_unreadable": {reason: line for reason, (line, _) in sorted(summary.first_bad.items())},
             "arrival_clamps": counts.arrival_clamps,
+            "time_jumps": summary.jumps.as_dict(),
             "arrival_field": format_path(names.arrival) if names.arrival else None,
             "partition_field": format_path(names.partition) if names.partition else None,
             "seconds": round(seconds, 3),
@@ -108,6 +110,8 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
         yield "  no arrival field: only reorder applies, nothing is early or late (see --arrival)"
     if numbers["arrival_clamps"]:
         yield f"  {_count_of(numbers['arrival_clamps'], 'arrival')} before the largest one so far of the partition, counted as that one"
+    for sentence in describe_file_jumps(numbers["time_jumps"]):
+        yield f"  {sentence}"
 
 
 def _count_of(count: int, noun: str) -> str:

@@ -52,6 +52,7 @@ class OrderPlan:
         key: Field by which an end edge finds its start edge if there is no OVER.
         is_typed: Whether the format distinguishes numbers from text.
         should_explain: Whether each line has its explanation.
+        clock_us: The wall clock at the start, microseconds: arrivals far above it are reported. None: no arrival is.
     """
 
     policies: Policies
@@ -66,6 +67,7 @@ class OrderPlan:
     key: FieldPath | None = None
     is_typed: bool = True
     should_explain: bool = False
+    clock_us: int | None = None
 
     def named_fields(self) -> list[FieldPath]:
         """Return the fields that flags name; each should be in some record."""

@@ -15,10 +15,11 @@ import orjson
 
 from ordering.arrays import Ints
 from ordering.model.step import Batch, Counts, Model, Reason, Released
-from ordering.policies import Policies, Shape
+from ordering.policies import JUMP_WARN_US, Policies, Shape
 from ordering.proof.explain import Explainer, Explanation, Verdict
 from ordering.protocol.wire import Flag
 from ordering.ticks import MILLISECOND_US, NEVER, SECOND_US
+from tidegate.observe.time_jumps import JumpsByCause, find_moved_events, find_time_jumps
 from tidegate.order.blocks import Block
 from tidegate.order.fields import PartitionId
 from tidegate.order.flags import without_arrival
@@ -49,6 +50,7 @@ class Summary:
 
     records: int = 0
     policies: Counts = field(default_factory=Counts)
+    jumps: JumpsByCause = field(default_factory=JumpsByCause)
     unreadable: Counter[str] = field(default_factory=Counter)
     first_bad: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
@@ -94,10 +96,10 @@ class FileWalk:
     def _partition(self, partition: PartitionId) -> _Partition:
         state = self._partitions.get(partition)
         if state is None:
-            policies = self._plan.policies
-            if self.names.arrival is None:
+            policies, has_arrival = self._plan.policies, self.names.arrival is not None
+            if not has_arrival:
                 policies = without_arrival(policies, has_over=self._plan.over is not None)
-            state = self._partitions[partition] = _Partition(partition, self._plan, policies, self.summary.policies)
+            state = self._partitions[partition] = _Partition(partition, self._plan, policies, self.summary, has_arrival=has_arrival)
         return state
 
     def _reject_unreadable(self, rows: Rows) -> list[tuple[int, bytes]]:
@@ -137,8 +139,9 @@ def _merge(released: list[_ReleasedLines], sort_columns: list[Ints]) -> list[byt
 class _Partition:
     """One partition's model; explanations and interval ends are kept by line until their events are written."""
 
-    def __init__(self, name: PartitionId, plan: OrderPlan, policies: Policies, counts: Counts) -> None:
-        self._name, self._plan, self._counts = name, plan, counts
+    def __init__(self, name: PartitionId, plan: OrderPlan, policies: Policies, summary: Summary, *, has_arrival: bool) -> None:
+        self._name, self._plan, self._has_arrival = name, plan, has_arrival
+        self._counts, self._jumps = summary.policies, summary.jumps
         over = plan.over is not None
         self._model = Model(policies, over, 1, shape=plan.shape)
         self._state = self._model.new_state()
@@ -148,6 +151,9 @@ class _Partition:
 
     def walk(self, batch: Batch) -> tuple[_ReleasedLines, list[tuple[int, bytes]]]:
         """Walk a batch; return the released lines, and (row of the batch, text) of each event that a policy dropped."""
+        if self._has_arrival:
+            found = find_time_jumps(batch, self._model.policies, self._state.arrival_us, self._plan.clock_us, JUMP_WARN_US)
+            self._jumps.add(str(self._name.label), found)
         step = self._model.step(self._state, batch)
         self._explain(batch)
         add_counts(self._counts, step.counts)
@@ -175,6 +181,8 @@ class _Partition:
             self.explanations |= {explanation.offset: explanation for explanation in self._explainer.walk(batch)}
 
     def _format_released(self, released: Released, lines: Ints) -> _ReleasedLines:
+        if not self._has_arrival:
+            self._jumps.add(str(self._name.label), find_moved_events(released, JUMP_WARN_US))
         offsets = released.offset.tolist()
         columns = [format_ticks(released.system_us)]
         pattern = b'{"system_timestamp": "%b", '

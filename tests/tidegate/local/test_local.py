@@ -181,6 +181,19 @@ def test_partitions_of_standard_input_are_merged_at_its_end(tmp_path: Path) -> N
     assert run(script, "--input", "a=-", given=Path(file).read_bytes()).out == found.out
 
 
+def test_a_time_jump_is_told_by_the_bound_of_the_input(tmp_path: Path) -> None:
+    """As a job logs it: with early off one wrong time makes all later events out of order."""
+    script = written(tmp_path, "q.sql", "SELECT v INTO out FROM a TIMESTAMP BY at")
+    records = [at(1, v=1, EventEnqueuedUtcTime="2001-01-01T00:00:01Z"), at(91, v=2, EventEnqueuedUtcTime="2001-01-01T00:00:02Z")]
+    given = ("--input", f"a={written(tmp_path, 'a.ndjson', ndjson(records))}", "--early", "off")
+    assert "time jump" not in run(script, *given).errors
+    config = written(tmp_path, "tidegate.toml", '[inputs.a]\ntimestamp_by = "at"\nwatermark_jump_warn = "1m"\n')
+    assert "    time jump: line 2 of partition 0 moves time by 1m29s: an event's time" in run(script, *given, "--config", config).errors
+    told = json.loads(run(script, *given, "--config", config, "--format", "json").errors)
+    jump = {"count": 1, "partition": "0", "line": 2, "by_us": 89 * SECOND}
+    assert told["inputs"]["a"]["time_jumps"] == {"event_time": jump}
+
+
 def test_a_configuration_must_be_agreed_with(tmp_path: Path) -> None:
     """Policies, types and the form of times come from it; what the script says otherwise is refused as for a job."""
     config = written(

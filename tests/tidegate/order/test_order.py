@@ -840,3 +840,24 @@ def test_a_pipe_is_followed_as_it_fills() -> None:
         rest, _ = process.communicate(b"", timeout=60)
     assert (first["event"]["at"], parse_tick(first["system_timestamp"])) == (100, 100 * SECOND_US)
     assert json.loads(rest)["event"]["at"] == 200
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "told"),
+    [
+        ([(1, 1), (90_001, 2), (6, 3)], ["--early", "off"], "line 2 of partition 0 moves time by 1d59m59s: an event's time is far ahead"),
+        ([(1, 1), (90_001, 2), (6, 3)], [], ""),
+        ([(1, 90_001), (2, 2), (3, 3)], [], "line 2 of partition 0 moves time by 1d59m59s, and 1 more: a record is stamped far behind"),
+        ([(1, 30_000_000_000), (2, 30_000_000_001)], [], "and 1 more: a record is stamped far ahead of the clock"),
+        ([(1, 1_000_000_000), (2, 1_000_000_001)], ["--late", "off"], ""),
+        ([(90_000, None), (5, None), (6, None)], [], "line 2 of partition 0 moves time by 1d59m55s, and 1 more: it lies far behind"),
+        ([(90_000, None), (90_005, None), (90_001, None)], [], ""),
+    ],
+    ids=["early is off", "early drops it", "arrivals go back", "an arrival to come", "all is long ago", "no arrivals", "no arrivals, near"],
+)
+def test_a_time_jump_is_told_with_its_line(rows: list[tuple[int, int | None]], flags: list[str], told: str, tmp_path: Path) -> None:
+    """As a job logs it: one wrong time moves the times of all later events, which counts alone do not show."""
+    records = [{"at": at, **({} if arrival is None else {"EnqueuedTime": arrival})} for at, arrival in rows]
+    errors = run(written(tmp_path, as_ndjson(records)), "--timestamp-by", "at", "--timestamp-format", "s", *flags).errors
+    assert ("time jump" in errors) is bool(told)
+    assert told in errors

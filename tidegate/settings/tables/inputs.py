@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from ordering.errors import TidegateError
-from ordering.policies import Action, Generation, Policies, Shape
+from ordering.policies import JUMP_WARN_US, Action, Generation, Policies, Shape
 from ordering.protocol.facts import FactKind
 from ordering.ticks import MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
 from tidegate.settings.kinds import (
@@ -106,7 +106,7 @@ class InputSettings(Table):
         description="A record stamped further ahead of the wall clock (to within a tenth) goes to the dead-letter topic.",
     )
     watermark_jump_warn_us: Duration = Field(
-        default=10 * MINUTE_US,
+        default=JUMP_WARN_US,
         description="A record is logged and counted if it puts the watermark further ahead of its arrival, or arrival ahead of the clock, "
         "or is stamped further behind an earlier record.",
     )

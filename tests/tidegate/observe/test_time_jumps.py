@@ -7,12 +7,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.planner.arrival_stamps import PlanningTimes
-from ingest.stage.time_jumps import JumpCause, TimeJump, find_time_jumps
 from ordering.model.step import Batch
 from ordering.policies import Policies
-from ordering.protocol.facts import FactKind
 from ordering.ticks import NEVER
+from tidegate.observe.time_jumps import JumpCause, TimeJump, find_time_jumps
 
 BOUND_US, PLANNED_US, SLACK_US = 600, 10_000, 100
 
@@ -35,8 +33,7 @@ def batch_of(rows: list[tuple[int, int | None]]) -> Batch:
 def jumps(rows: list[tuple[int, int | None]], early_us: int | None = None, frontier_us: int = NEVER) -> list[TimeJump]:
     """The jumps of a batch at the frontier, with a reorder of 10."""
     policies = Policies(early_us=early_us, late_us=None, reorder_us=10)
-    planned = PlanningTimes(FactKind.CLOCK, ((0, PLANNED_US),), 0, 10**9)
-    return list(find_time_jumps(batch_of(rows), policies, frontier_us, planned, SLACK_US, BOUND_US))
+    return list(find_time_jumps(batch_of(rows), policies, frontier_us, PLANNED_US + SLACK_US, BOUND_US))
 
 
 def test_an_event_ahead_of_its_arrival_is_found_where_early_lets_it_pass() -> None:
