@@ -19,6 +19,9 @@ the script and the settings alone. A script without findings may still be wrong,
 ``TG-LINT-QUOTES``      a field in double quotes, where a text may be meant
 ``TG-LINT-PREFIX``      a name before a point that is no input's, and looks like one
 ``TG-LINT-WHERE``       a name in WHERE by which SELECT calls something else
+``TG-LINT-WORD``        a word that other SQLs write for the clock or the user, and a field of the event here
+``TG-LINT-GUARD``       a CAST beside a condition that is meant to keep it from failing, and does not
+``TG-LINT-UNREAD``      a column of a step that nothing reads, on which a row can fail
 ``TG-LINT-START``       the start of a window is computed, and the window does not include it
 ``TG-LINT-HOP``         windows further apart than they are long
 ``TG-LINT-LOOKBACK``    a restart must read from the beginning
@@ -37,7 +40,8 @@ from sqlglot import exp
 from ordering.errors import QueryError
 from ordering.ticks import format_duration
 from query.lint_names import foreign_prefixes, names_of_columns
-from query.plan.nodes import UNBOUNDED, Node, Plan, WindowedAggregate, exprs_in, lookback_of, walk
+from query.plan.columns_read import can_fail, needed_columns
+from query.plan.nodes import UNBOUNDED, Node, Plan, Project, WindowedAggregate, exprs_in, lookback_of, walk
 from query.plan.windows import Window
 from query.sql.bind import bind_outputs
 from query.sql.input_clauses import named_table, spelled_name
@@ -45,7 +49,13 @@ from query.sql.misused_names import is_quoted, text_or_field
 from query.sql.window_lengths import WindowLengths
 from tidegate.expressions.binding.declarations import apply_declarations
 from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.binding.scalar_binder import is_bare_word
 from tidegate.expressions.evaluation.static_kinds import static_kind
+from tidegate.expressions.evaluation.translation import translate
+from tidegate.expressions.functions.catalog import DOUBTFUL_WORDS
+from tidegate.expressions.functions.column_functions import has_column_calls
+from tidegate.expressions.functions.conversions import TypedSql
+from tidegate.expressions.functions.conversions import can_fail as may_convert
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.dialect import PARTITION_BY
 from tidegate.expressions.syntax.errors import offset_of
@@ -55,6 +65,8 @@ from tidegate.expressions.tree import (
     Aggregate,
     Analytic,
     Call,
+    Case,
+    Cast,
     DatePart,
     Expr,
     Field,
@@ -295,6 +307,74 @@ def _where(bound: _Bound) -> Iterator[Finding]:
             yield bound.warning("TG-LINT-WHERE", doubt.message, doubt.offset, doubt.fix)
 
 
+def _word(bound: _Bound) -> Iterator[Finding]:
+    known = {name.lower() for schema in bound.schemas for name in schema.fields}
+    for tree in bound.script.statements:
+        for column in tree.find_all(exp.Column):
+            # In small letters it hardly is meant as a keyword.
+            if is_bare_word(column, DOUBTFUL_WORDS) and column.name.isupper() and column.name.lower() not in known:
+                message = f"{column.name} is a field of the event; a query knows neither clock nor user"
+                fix = f"write [{column.name}] for the field, System.Timestamp() for the event's time"
+                yield bound.warning("TG-LINT-WORD", message, offset_of(column), fix)
+
+
+def _guard(bound: _Bound) -> Iterator[Finding]:
+    for part in bound.exprs():
+        if isinstance(part, Call) and part.name in ("and", "or"):
+            for cast in dict.fromkeys(cast for arg in part.args for cast in _failing_casts(arg)):
+                if any(_mentions(arg, cast) for arg in part.args):
+                    message = (
+                        f"{part.name.upper()} does not keep {cast} from failing: both sides are computed, and the row is a dead letter"
+                    )
+                    guarded = f"CASE WHEN ... THEN {cast} END"
+                    fix = f"write TRY_{cast}, which is NULL instead, or {guarded}, or put the condition into a step before"
+                    yield bound.warning("TG-LINT-GUARD", message, cast.offset, fix)
+
+
+def _failing_casts(expr: Expr) -> Iterator[Cast]:
+    """Yield the casts of texts, or of values of any kind, that no CASE stands around."""
+    if isinstance(expr, Cast) and not expr.lenient and not expr.declared and static_kind(expr.arg) in (None, Kind.NVARCHAR):
+        yield expr
+    for part in () if isinstance(expr, Case) or (isinstance(expr, Call) and expr.name == "iif") else expr.parts:
+        yield from _failing_casts(part)
+
+
+def _mentions(condition: Expr, cast: Cast) -> bool:
+    """Return whether a condition asks something of the values that *cast* converts, other than whether they are NULL."""
+    if condition == cast or (isinstance(condition, Call) and condition.name == "is null" and condition.args[0] == cast.arg):
+        return False
+    return condition == cast.arg or any(_mentions(part, cast) for part in condition.parts)
+
+
+def _unread(bound: _Bound) -> Iterator[Finding]:
+    roots = {plan.root for plan in bound.plans}
+    for node, needed in needed_columns(bound.plans).items():
+        if needed is None or node in roots or not isinstance(node, (Project, WindowedAggregate)):
+            continue
+        totals = node.totals if isinstance(node, WindowedAggregate) else ()
+        of_totals = {number: _failing_parts(column.expr, totals) for number, column in enumerate(node.columns)}
+        read = {part for number in needed for part in of_totals[number]}
+        for number, column in enumerate(node.columns):
+            failing = next((part for part in of_totals[number] if part not in read), None)
+            if number not in needed and failing is not None:
+                message = f"nothing reads {column.name}, and a row on which {failing} fails is a dead letter all the same"
+                yield bound.warning("TG-LINT-UNREAD", message, column.expr.offset, "leave the column out, or write TRY_CAST")
+
+
+def _failing_parts(expr: Expr, totals: Sequence[Aggregate]) -> list[Expr]:
+    """Return what can fail in a column: it itself, or the values of its aggregates."""
+    values = [value for part in expr.walk() if isinstance(part, Total) for value in totals[part.index].parts]
+    return [part for part in (expr, *values) if _converts(part)]
+
+
+def _converts(expr: Expr) -> bool:
+    """Return whether an expression may fail on some row: it converts a value whose kind is not known, or a text."""
+    kinds = {leaf: static_kind(leaf) for leaf in expr.leaves()}
+    if not can_fail(expr) or None in kinds.values() or has_column_calls(expr):
+        return can_fail(expr)
+    return may_convert(translate(expr, {leaf: TypedSql("NULL", kind) for leaf, kind in kinds.items() if kind is not None}).sql)
+
+
 def _start(bound: _Bound) -> Iterator[Finding]:
     for node in bound.nodes:
         if isinstance(node, WindowedAggregate) and isinstance(node.window, Window) and node.window.offset_us == 0:
@@ -356,6 +436,9 @@ RULES = (
     _quotes,
     _prefix,
     _where,
+    _word,
+    _guard,
+    _unread,
     _start,
     _hop,
     _lookback,

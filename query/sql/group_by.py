@@ -66,7 +66,8 @@ class GroupByBinder:
         if isinstance(node, exp.Literal):
             message = "GROUP BY takes expressions, not positions"
             raise self.source.error("GROUP", node, message, fix="name the field", example=WINDOW_EXAMPLE)
-        if isinstance(node, exp.Anonymous) and _resembles_window(name := str(node.name)):
+        is_foreign = isinstance(node, exp.Anonymous) and str(node.name).lower() in COUNTERPARTS
+        if isinstance(node, exp.Anonymous) and not is_foreign and _resembles_window(name := str(node.name)):
             raise self.source.error("WINDOW", node, f"there is no window {name}", fix=suggest(name, NAMES), example=WINDOW_EXAMPLE)
         return binder.bind(node, event_clause="GROUP BY")
 

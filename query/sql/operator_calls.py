@@ -36,6 +36,7 @@ from tidegate.expressions.binding.input_schema import ANY
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import DECLARABLE
+from tidegate.expressions.syntax.counterparts import COUNTERPARTS
 from tidegate.expressions.syntax.errors import Source, nearest, offset_of, suggest
 from tidegate.expressions.tree import Cast, Expr, Literal, Property, Slot
 
@@ -56,6 +57,8 @@ def bind_operator_call(table: exp.Table, source: Source, bind_relation: Callable
     name = ".".join(part.name for part in table.parts)
     extension = BUILT_IN_OPERATORS.get(name.lower()) or operator_extensions.REGISTERED.get(name.lower())
     if extension is None:
+        if counterpart := COUNTERPARTS.get(name.lower()):
+            raise source.error("FUNCTION", table, f"there is no {name} after FROM", fix=counterpart[0], example=counterpart[1])
         fix = suggest(name, (*BUILT_IN_OPERATORS, *operator_extensions.REGISTERED), "install the package that offers it")
         raise source.error("FUNCTION", table, f"there is no operator {name}", fix=fix)
     return _OperatorCall(source, bind_relation, length_us_max, name, extension, offset_of(table)).bind(table)

@@ -147,6 +147,9 @@ class ScopeNames:
             return None
         return self.of_row(name, SystemTimestamp(), offset)
 
+    def knows(self, name: str) -> bool:
+        return any(relation.knows(name) or (relation.schema is not None and relation.schema.knows(name)) for relation in self.relations)
+
     def is_row_name(self, name: str) -> bool:
         """Return whether *name* names the only relation, and none of its columns."""
         return len(self.relations) == 1 and self._names_row(self.relations[0], name)

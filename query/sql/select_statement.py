@@ -32,6 +32,7 @@ from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.functions.catalog import WINDOWS
+from tidegate.expressions.syntax.counterparts import COUNTERPARTS
 from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
 from tidegate.expressions.syntax.errors import Source, offset_of
 from tidegate.expressions.tree import Aggregate, Call, Expr, Payload, Slot, WindowId, keys_of
@@ -44,6 +45,10 @@ _INSTEAD = {
     "LIMIT": _FIRST_ROWS,
     "FETCH": _FIRST_ROWS,
     "ORDER BY": ("leave it out: rows come in the order of time; take the first ones of a window by TOP", TOP_EXAMPLE),
+    "QUALIFY": (
+        "compute the value in a step, and put the condition into WHERE of the next",
+        "WITH s AS (SELECT k, ISFIRST(hour, 1) OVER (PARTITION BY k) AS is_first FROM a) SELECT k INTO out FROM s WHERE is_first = 1",
+    ),
     "DISTINCT": ("group by the columns, in a window", WINDOW_EXAMPLE),
 }
 
@@ -179,6 +184,9 @@ class SelectBinder:
         if isinstance(table, exp.Subquery) and isinstance(table.this, (exp.Select, exp.SetOperation)):
             rows = replace(self, is_side=False).bind(table)
             return self._over_rows(table.alias or "subquery", frozenset({table.alias.lower()} - {""}), rows)
+        if isinstance(table, exp.Unnest):
+            fix, example = COUNTERPARTS["unnest"]
+            raise self.source.error("FUNCTION", table, "there is no UNNEST", fix=fix, example=example)
         if not isinstance(table, exp.Table):
             fix, example = "write it as a step, and name that", "WITH s AS (SELECT ...) SELECT ... FROM s"
             raise self.source.not_yet(table, "FROM with a subquery is", fix=fix, example=example)

@@ -34,6 +34,16 @@ _TAKES = {
     "session": "a unit, a timeout and a maximum duration",
     "snapshot": "nothing",
 }
+_WEEKS = (
+    "write 7 days. They end on Thursdays at 0:00, as 1970-01-01 was one: an offset of 3 days ends them on Sundays, of 4 on Mondays",
+    "TumblingWindow(Duration(day, 7), Offset(day, 4))",
+)
+_MONTHS = (
+    "take days, and add them up by month where the results are stored: all windows have one length, and months and years differ",
+    "GROUP BY YEAR(scheduled), MONTH(scheduled), TumblingWindow(day, 1)",
+)
+# What to write in place of units of the calendar.
+_CALENDAR = {"week": _WEEKS, **dict.fromkeys(("month", "quarter", "year"), _MONTHS)}
 _DIGITS_MAX = 18
 _PART_NAMES = {"Timeout": "a timeout", "MaxDuration": "a maximum duration"}
 
@@ -93,6 +103,9 @@ class WindowLengths:
 
     def _unit(self, node: exp.Expr) -> int:
         spelled = node.name
+        if DATE_PARTS.get(spelled.lower()) in _CALENDAR:
+            unit, (fix, example) = spelled.lower(), _CALENDAR[DATE_PARTS[spelled.lower()]]
+            raise self.source.error("WINDOW", node, f"a window's length has no unit {unit}", fix=fix, example=example)
         if spelled.lower() not in UNITS_US:
             fix = suggest(spelled, UNITS_US, "units are day, hour, minute, second, millisecond, microsecond")
             raise self.source.error("WINDOW", node, f"there is no unit {spelled or node.sql(dialect='tsql')}", fix=fix)

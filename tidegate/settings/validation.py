@@ -96,13 +96,24 @@ def _advice(details: ErrorDetails, cause: object, key: Key, model: type[BaseMode
     if kind == "string_too_short":
         return "allowed: text that is not empty"
     if kind == "literal_error":
-        return choice_fix(str(details["input"]), re.findall(r"'([^']*)'", str(context["expected"])))
+        choices = re.findall(r"'([^']*)'", str(context["expected"]))
+        return _type_fix(str(details["input"])) if "nvarchar(max)" in choices else choice_fix(str(details["input"]), choices)
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         return f"allowed: {words} {context[name]}"
     if kind == "string_pattern_mismatch" and (info := field_at(model, key)) is not None:
         return f"allowed: {unit_of(info)}"
     return f"allowed: {_WORDS.get(kind.partition('_')[0], details['msg'].removeprefix('Value error, '))}"
+
+
+def _type_fix(word: str) -> str:
+    """Return the advice for an unknown type of a field, which scripts give too: int is a bigint, however it resembles bit."""
+    from tidegate.expressions.kinds import VALUE_KINDS
+    from tidegate.expressions.syntax.errors import suggest_type
+
+    allowed = f"allowed: {', '.join(sorted(kind.asa_name for kind in VALUE_KINDS))}"
+    advice = suggest_type(word)
+    return allowed if advice.startswith("types are") else f"{advice}; {allowed}"
 
 
 def _value_text(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -> str:

@@ -105,6 +105,24 @@ def test_an_unknown_declared_type_is_refused() -> None:
     assert (caught.value.where, caught.value.fix) == ("inputs.i.fields.delay", "did you mean bigint?")
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'SELECT [CURRENT_USER] AS u, [sysdate] AS d FROM i WHERE "Current_Date" IS NULL',
+        "SELECT x.CURRENT_USER AS u FROM i x",
+        "SELECT user AS u, USER AS v, now AS n, localtime AS l FROM i",
+        "CREATE TABLE i (Current_User nvarchar(max), sysdate datetime); SELECT CURRENT_USER AS u, SYSDATE AS d FROM i",
+        "SELECT at AS sysdate FROM clocks TIMESTAMP BY SysDate OVER SESSION_USER",
+        "WITH s AS (SELECT k AS current_user FROM i) SELECT CURRENT_USER AS u FROM s",
+        "SELECT MAX(v) AS sysdate FROM i GROUP BY TumblingWindow(day, 1) HAVING sysdate > 3",
+    ],
+)
+def test_a_field_may_be_called_as_the_clock_is_elsewhere(sql: str) -> None:
+    """In brackets or behind its input's name, or if it is known; other names that are functions elsewhere are fields anyway."""
+    clocks = InputSchema("clocks", timestamp_by="SYSDATE", over="session_user")
+    assert bound(sql, InputSchema("i"), clocks).root.columns
+
+
 def test_over_may_be_left_out() -> None:
     """Then the query advances by the floor."""
     assert bound("SELECT origin FROM flights TIMESTAMP BY scheduled").over is None

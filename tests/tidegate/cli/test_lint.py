@@ -71,6 +71,34 @@ def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
         ("SELECT v * 2 AS w INTO out FROM a TIMESTAMP BY at WHERE w > 1", [("TG-LINT-WHERE", "1:57")]),
         ("SELECT TRY_CAST(v AS float) AS v INTO out FROM a TIMESTAMP BY at WHERE v > 1", []),
         ("CREATE TABLE a (w bigint); SELECT v * 2 AS w INTO out FROM a TIMESTAMP BY at WHERE w > 1", []),
+        ("SELECT USER AS a, user AS b, [NOW] AS c, LOCALTIME() AS d INTO out FROM a TIMESTAMP BY at", [("TG-QUERY-FUNCTION", "1:42")]),
+        ("SELECT USER AS a, user AS b, [NOW] AS c, a.NOW AS d INTO out FROM a TIMESTAMP BY at", [("TG-LINT-WORD", "1:8")]),
+        ("CREATE TABLE a ([user] bigint); SELECT USER INTO out FROM a TIMESTAMP BY at", []),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE v LIKE '[0-9]%' AND CAST(v AS bigint) > 5", [("TG-LINT-GUARD", "1:73")]),
+        (
+            "SELECT k INTO out FROM a TIMESTAMP BY at WHERE TRY_CAST(v AS bigint) IS NULL OR CAST(v AS bigint) > 5",
+            [("TG-LINT-GUARD", "1:86")],
+        ),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE v IS NOT NULL AND CAST(v AS bigint) > 5 AND CAST(v AS bigint) < 9", []),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE v LIKE '1%' AND CASE WHEN v LIKE '1%' THEN CAST(v AS bigint) END > 5", []),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k = 'x' AND CAST(v AS bigint) > 5", []),
+        ("WITH s AS (SELECT k, CAST(v AS bigint) AS w FROM a TIMESTAMP BY at) SELECT k INTO out FROM s", [("TG-LINT-UNREAD", "1:27")]),
+        ("WITH s AS (SELECT k, TRY_CAST(v AS bigint) AS w, v FROM a TIMESTAMP BY at) SELECT k INTO out FROM s", []),
+        ("WITH s AS (SELECT k, CAST(v AS bigint) AS w FROM a TIMESTAMP BY at) SELECT k, w INTO out FROM s", []),
+        (
+            "CREATE TABLE a (v bigint); WITH s AS (SELECT k, v FROM a TIMESTAMP BY at) SELECT k INTO out FROM s",
+            [("TG-LINT-UNREAD", "1:49")],
+        ),
+        (
+            "WITH s AS (SELECT k, SUM(v) AS w, COUNT(*) AS n FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(hour, 1)) "
+            "SELECT k, n INTO out FROM s",
+            [("TG-LINT-UNREAD", "1:22")],
+        ),
+        (
+            "WITH s AS (SELECT k, CAST(COUNT(*) AS nvarchar(max)) AS w FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(hour, 1)) "
+            "SELECT k INTO out FROM s",
+            [],
+        ),
         ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY HoppingWindow(second, 5, 10)", [("TG-LINT-HOP", "1:63")]),
         ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY Windows(Hopping(second, 5, 10))", [("TG-LINT-HOP", "1:71")]),
         (

@@ -18,7 +18,9 @@ from support.repository import ROOT
 from ordering.errors import SettingError
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from query.sql.bind import bind_script
 from tidegate.cli.config import as_toml
+from tidegate.expressions.syntax.parse import parse_script
 from tidegate.settings.kinds import format_size, parse_size
 from tidegate.settings.load import Settings, load
 from tidegate.settings.manual import describe_settings
@@ -730,3 +732,35 @@ def test_a_worker_knows_the_secrets_it_was_sent() -> None:
     told = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, check=True).stdout.decode()
     assert told.startswith("*** *** ")
     assert "canary" not in told
+
+
+@pytest.mark.parametrize(
+    ("word", "fix"),
+    [
+        ("int", "write bigint; allowed: "),
+        ("double", "write float; allowed: "),
+        ("boolean", "write bit; allowed: "),
+        ("bigin", "did you mean bigint?; allowed: "),
+        ("stuff", "allowed: array, bigint"),
+    ],
+)
+def test_an_unknown_type_of_a_field_is_told_by_its_meaning(word: str, fix: str) -> None:
+    """An int is a bigint, though its letters are nearer to bit."""
+    (refusal,) = refusals(f'{FLIGHTS}\n[inputs.flights.fields]\ndelay = "{word}"\n')
+    assert (refusal.code, refusal.fix[: len(fix)]) == ("TG-SETTING-VALUE", fix)
+
+
+def test_the_manual_shows_how_fields_in_records_are_declared() -> None:
+    """The snippet of docs/expressions.md is loaded, and a script knows the types."""
+    manual = (ROOT / "docs" / "expressions.md").read_text("utf-8")
+    (snippet,) = re.findall(r"```toml\n(\[inputs\.taxis\.fields\].*?)```", manual, re.DOTALL)
+    settings = read(f'[inputs.taxis]\ntopic = "taxis"\ntimestamp_by = "at"\n{snippet}')
+    assert settings.inputs["taxis"].fields == {
+        "fare": "float",
+        "place": "record",
+        "place.zone": "bigint",
+        "place.borough.name": "nvarchar(max)",
+    }
+    schema = settings.inputs["taxis"].schema_of_events("taxis")
+    script = parse_script("SELECT place.zone AS zone, place.borough.name AS name INTO out FROM taxis TIMESTAMP BY at")
+    assert bind_script(script, [schema]).columns == (("zone", "bigint"), ("name", "nvarchar(max)"))

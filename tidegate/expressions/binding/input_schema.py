@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ordering.errors import SettingError
 from tidegate.expressions.kinds import DECLARABLE, Kind
-from tidegate.expressions.syntax.errors import suggest
+from tidegate.expressions.syntax.errors import suggest_type
 
 ANY = "any"  # the type of a field that exists, but whose kind each event decides
 
@@ -43,7 +43,7 @@ class InputSchema:
         for name, declared in self.fields.items():
             if declared.lower() not in DECLARABLE and declared != ANY:
                 where = f"inputs.{self.name}.fields.{name}"
-                fix = suggest(declared, DECLARABLE, f"types are {', '.join(DECLARABLE)}")
+                fix = suggest_type(declared)
                 raise SettingError(f"{declared!r} is no type", code="TG-SETTING-TYPE", where=where, fix=fix, example=f'{name} = "bigint"')
 
     def declared_kind(self, path: tuple[str, ...]) -> Kind | None:
@@ -51,6 +51,11 @@ class InputSchema:
         dotted = ".".join(path).lower()
         declared = next((kind for name, kind in self.fields.items() if name.lower() == dotted), ANY)
         return DECLARABLE.get(declared.lower())
+
+    def knows(self, name: str) -> bool:
+        """Return whether a field *name* is declared, or is the event time or a key, ignoring case."""
+        configured = (self.timestamp_by or "", *(self.over or "").split(","))
+        return name.lower() in {*(field.split(".")[0].lower() for field in self.fields), *(text.strip().lower() for text in configured)}
 
     def may_have(self, path: tuple[str, ...]) -> bool:
         first = path[0].lower()

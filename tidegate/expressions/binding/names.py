@@ -24,6 +24,9 @@ class Names(Protocol):
     def time_of_side(self, name: str, offset: int) -> Expr | None:
         """Return the System.Timestamp() of the side of a join that is called *name*; None if *name* means no side."""
 
+    def knows(self, name: str) -> bool:
+        """Return whether a row is known to have a column *name*, ignoring case; an input's events may have others too."""
+
     def is_row_name(self, name: str) -> bool:
         """Return whether *name* alone means a whole row and not a column."""
 
@@ -98,6 +101,9 @@ class InputNames:
     def time_of_side(self, name: str, offset: int) -> Expr | None:
         return None
 
+    def knows(self, name: str) -> bool:
+        return self.schema.knows(name)
+
     def is_row_name(self, name: str) -> bool:
         return (
             name.lower() in self.aliases
@@ -113,11 +119,8 @@ class InputNames:
 
     def _find_misspelled(self, name: str) -> str:
         """Return the declared field that *name* probably misspells, else an empty text; names with other digits are no misspellings."""
-        declared = {field.split(".")[0] for field in self.schema.fields}
-        texts = (self.schema.timestamp_by, *(self.schema.over or "").split(","))
-        configured = {text.strip().lower() for text in texts if text}
-        meant = nearest(name, declared)
-        if not meant or name.lower() in configured | set(map(str.lower, declared)) or _digits(name) != _digits(meant):
+        meant = nearest(name, {field.split(".")[0] for field in self.schema.fields})
+        if not meant or self.schema.knows(name) or _digits(name) != _digits(meant):
             return ""
         return meant if similarity(name, meant) >= _MISSPELLED_MIN else ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import isinf
 from typing import Any
 
@@ -12,7 +12,7 @@ from sqlglot import exp
 from tidegate.expressions.binding.function_binder import FunctionBinder, callee
 from tidegate.expressions.evaluation.static_kinds import check_size
 from tidegate.expressions.functions import column_functions, extension_aggregates
-from tidegate.expressions.functions.catalog import NOT_YET
+from tidegate.expressions.functions.catalog import NOT_YET, REFUSED, REFUSED_WORDS
 from tidegate.expressions.functions.conversions import TooLong
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import offset_of, suggest, suggest_type
@@ -110,6 +110,10 @@ class ScalarBinder(FunctionBinder):
         if [name.lower() for name in names] == ["system", "timestamp"]:
             return SystemTimestamp(offset=offset)
         named = self._aliases.get(names[0].lower()) if len(names) == 1 and not self._is_inside_aggregate else None
+        if named is None and is_bare_word(node, REFUSED_WORDS) and not self.names.knows(names[0]):
+            what, fix = REFUSED[names[0].lower()]
+            fix = f"{fix}; [{names[0]}] is the field of that name"
+            raise self.source.error("FUNCTION", offset, f"{names[0]} {what}", fix=fix)
         return named or self.names.resolve(tuple(names), offset)
 
     def _dot(self, node: exp.Expr) -> Expr:
@@ -271,6 +275,13 @@ class ScalarBinder(FunctionBinder):
 
     def _star(self, node: exp.Expr) -> Expr:
         raise self.source.not_yet(node, "* beside other columns is")
+
+
+def is_bare_word(node: exp.Expr, words: Collection[str]) -> bool:
+    """Return whether *node* is one of some words, without brackets and quotes around it."""
+    if not isinstance(node, exp.Column) or len(node.parts) != 1:
+        return False
+    return node.name.lower() in words and not node.parts[0].args.get("quoted")
 
 
 def is_window_id(node: exp.Expr) -> bool:

@@ -59,16 +59,26 @@ NOT_YET = {
 # A function that reads the clock or draws a number would give a replay other results.
 _DIFFERS = "would differ between replays"
 _CLOCK = _DIFFERS, "write System.Timestamp(), the event's or the window's time"
+_USER = "is nothing that an event has", "use a field of the event"
+_CLOCK_WORDS = ("current_timestamp", "current_date", "current_time", "localtimestamp", "sysdate", "systimestamp", "current_timezone")
+_USER_WORDS = ("current_user", "session_user", "system_user", "current_role", "current_catalog", "current_schema", "current_database")
+_CLOCKS = ("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "sysdatetimeoffset")
+_OTHER_CLOCKS = ("now", "curdate", "curtime", "localtime", "utc_timestamp", "clock_timestamp", "statement_timestamp")
 _RANKING = (
     "is no function here",
     "in a window write TopOne() OVER (ORDER BY ...) for the first row, CollectTop(n) for the first n, whose ranks count from 1",
 )
 # Functions that are refused, with the reason and the fix.
 REFUSED = {
-    **dict.fromkeys(("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "current_timestamp", "now"), _CLOCK),
-    "newid": (_DIFFERS, "use a field that tells events apart"),
-    "rand": (_DIFFERS, "use a field of the event"),
+    **dict.fromkeys((*_CLOCK_WORDS, *_CLOCKS, *_OTHER_CLOCKS), _CLOCK),
+    **dict.fromkeys((*_USER_WORDS, "user", "suser_sname", "suser_name", "user_name", "host_name"), _USER),
+    **dict.fromkeys(("newid", "newsequentialid", "uuid"), (_DIFFERS, "use a field that tells events apart")),
+    **dict.fromkeys(("rand", "random"), (_DIFFERS, "use a field of the event")),
     "median": ("is no function here", "write PERCENTILE_CONT(0.5) OVER (ORDER BY x)"),
     **dict.fromkeys(("row_number", "rank", "dense_rank"), _RANKING),
     "getarrayelements": ("stands after CROSS APPLY and OUTER APPLY only", "write FROM i CROSS APPLY GetArrayElements(i.readings) AS r"),
 }
+# Those of them that are refused without brackets too, unless a field of that name is known: other SQLs write them so, or the brackets
+# were forgotten. USER, NOW and LOCALTIME are not among them, because events have fields that are called so; lint warns of them.
+REFUSED_WORDS = frozenset({*_CLOCK_WORDS, *_USER_WORDS, *_CLOCKS})
+DOUBTFUL_WORDS = frozenset({"user", "now", "localtime"})

@@ -63,10 +63,6 @@ def refuse_common_mistakes(tokens: Sequence[Token], source: Source) -> None:
         if token.token_type in (TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER):
             continue
         _refuse_odd_characters(token, source)
-        if token.text.upper() == "MATCH_RECOGNIZE" and following is not None and following.token_type is TokenType.L_PAREN:
-            fix = "compare with earlier rows by LAG and LAST, or write an operator in Python (docs/extending.md)"
-            example = "LAST(v) OVER (PARTITION BY k LIMIT DURATION(minute, 5) WHEN state = 'open')"
-            raise source.not_yet(token.start, "MATCH_RECOGNIZE is", fix=fix, example=example)
         slashes = [token.token_type, following and following.token_type] == [TokenType.SLASH, TokenType.SLASH]
         if token.token_type is TokenType.HASH or slashes:
             raise source.error("SYNTAX", token.start, f"{'//' if slashes else '#'} begins no comment", fix=_COMMENT)

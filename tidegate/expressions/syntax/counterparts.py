@@ -19,8 +19,22 @@ _TEXT_OF = _FORMAT, f"SUBSTRING(CAST({_AT} AS nvarchar(max)), 1, 10)"
 _SPLIT = "cut the text with SUBSTRING at the places that CHARINDEX finds", "SUBSTRING(code, 1, CHARINDEX('-', code) - 1)"
 _EXTRACT = "PATINDEX and REGEXMATCH give the place of the match: cut there with SUBSTRING", "SUBSTRING(code, PATINDEX('%[0-9]%', code), 4)"
 _MATCHES = "REGEXMATCH gives the place of the first match, 0 for none", "REGEXMATCH(code, '[0-9]+') > 0"
-_TUMBLE = "write a window in GROUP BY; TIMESTAMP BY names the time", "GROUP BY origin, TumblingWindow(minute, 1)"
-_HOP = "write a window in GROUP BY, the size before the hop", "GROUP BY origin, HoppingWindow(minute, 60, 15)"
+WINDOWS_PAGE = "docs/coming-from-flink.md#windows"  # where windows of other SQLs stand beside those of this one
+_TUMBLE = f"write a window in GROUP BY; TIMESTAMP BY names the time ({WINDOWS_PAGE})", "GROUP BY origin, TumblingWindow(minute, 1)"
+_HOP = f"write a window in GROUP BY, the size before the hop ({WINDOWS_PAGE})", "GROUP BY origin, HoppingWindow(minute, 60, 15)"
+_CUMULATE = (
+    f"write several tumbling windows side by side ({WINDOWS_PAGE})",
+    "GROUP BY origin, Windows(TumblingWindow(minute, 10), TumblingWindow(hour, 1))",
+)
+_SESSION = (
+    "write a window in GROUP BY, with a timeout and a maximum duration (docs/windows.md#sessions)",
+    "GROUP BY origin, SessionWindow(minute, 5, 60) OVER (PARTITION BY origin)",
+)
+_COUNTED = (
+    "take a window of time, or the nth event before each with LAG: a number of events is never complete for a key that falls silent "
+    "(docs/windows.md#windows-of-events)",
+    "LAG(delay, 99) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
+)
 _WINDOW_END = "write System.Timestamp(), the window's end", "System.Timestamp() AS window_end"
 _WINDOW_START = (
     "subtract the window's length from its end. Windows are (start, end]: for [start, end) shift them by Offset(microsecond, -1)",
@@ -44,7 +58,14 @@ COUNTERPARTS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("regexp_extract", "regexp_substr"), _EXTRACT),
     **dict.fromkeys(("regexp", "regexp_like", "rlike", "regexp_matches"), _MATCHES),
     **dict.fromkeys(("tumble", "date_bin", "time_bucket"), _TUMBLE),
-    **dict.fromkeys(("hop", "cumulate"), _HOP),
+    **dict.fromkeys(("hop", "slide"), _HOP),
+    "cumulate": _CUMULATE,
+    "session_window": _SESSION,
+    **dict.fromkeys(("countwindow", "count_window", "slidingcountwindow", "tumblingcountwindow"), _COUNTED),
+    **dict.fromkeys(
+        ("eomonth", "last_day"),
+        ("take a month on, and its days off again", f"DATEADD(day, -DAY(DATEADD(month, 1, {_AT})), DATEADD(month, 1, {_AT}))"),
+    ),
     **dict.fromkeys(("window_end", "tumble_end", "hop_end", "session_end", "window_time", "tumble_rowtime", "hop_rowtime"), _WINDOW_END),
     **dict.fromkeys(("window_start", "tumble_start", "hop_start", "session_start"), _WINDOW_START),
     **dict.fromkeys(("proctime", "current_watermark"), _ARRIVAL),

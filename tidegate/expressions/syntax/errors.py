@@ -99,10 +99,15 @@ def suggest(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
 
 _TYPE_NAMES = [kind.asa_name for kind in (Kind.BIGINT, Kind.FLOAT, Kind.NVARCHAR, Kind.DATETIME, Kind.BIT, Kind.RECORD, Kind.ARRAY)]
 _INSTEAD = {
-    **dict.fromkeys(("int", "smallint", "tinyint", "integer"), "bigint"),
+    # sqlglot calls T-SQL's tinyint utinyint.
+    **dict.fromkeys(("int", "smallint", "tinyint", "utinyint", "integer", "long", "short", "int32", "int64"), "bigint"),
+    **dict.fromkeys(("bool", "boolean"), "bit"),
+    **dict.fromkeys(("json", "object", "struct", "map"), "record"),
+    "list": "array",
     **dict.fromkeys(("decimal", "numeric", "money", "smallmoney"), "float, and ROUND what is shown; or bigint, for amounts in cents"),
-    **dict.fromkeys(("real", "double"), "float"),
-    **dict.fromkeys(("timestamp", "timestamp_ltz", "datetime2"), "datetime"),
+    **dict.fromkeys(("real", "double", "number", "float32", "float64"), "float"),
+    **dict.fromkeys(("timestamp", "timestamp_ltz", "datetime2", "smalldatetime"), "datetime"),
+    "datetimeoffset": "datetime, a moment; x AT TIME ZONE 'Europe/Berlin' gives its local time",
     "date": "datetime; DATEDIFF and windows count days",
 }
 
@@ -110,5 +115,5 @@ _INSTEAD = {
 def suggest_type(spelled: str) -> str:
     """Return the fix for an unknown type."""
     word = spelled.lower().partition("(")[0].strip()
-    instead = "nvarchar(max)" if word == "text" or "char" in word else _INSTEAD.get(word)
+    instead = "nvarchar(max)" if word in ("text", "string") or "char" in word else _INSTEAD.get(word)
     return f"write {instead}" if instead else suggest(spelled, _TYPE_NAMES, f"types are {', '.join(_TYPE_NAMES)}")

@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidegate.expressions.syntax.common_mistakes import refuse_common_mistakes
 from tidegate.expressions.syntax.dialect import Asa
 from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.syntax.foreign_clauses import refuse_foreign_clauses
 from tidegate.expressions.syntax.ignored_parts import refuse_ignored_parts
 from tidegate.expressions.syntax.statements import CLOSING, OPENING, Declaration, split_statements
 from tidegate.expressions.syntax.syntax_errors import SCRIPT_EXAMPLE, syntax_error
@@ -57,6 +58,7 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
     tokens = _tokens(source)
     _refuse_oversized(tokens, source)
     refuse_common_mistakes(tokens, source)
+    refuse_foreign_clauses(tokens, source)
     parts = split_statements(tokens, source)
     source = replace(source, ignores_case=parts.ignores_case)
     queries = [token for query in parts.queries for token in (*query, _semicolon_after(query))]

@@ -1,18 +1,23 @@
-"""Conversions of text to datetimes: one grammar of times for event times and for CAST."""
+"""Conversions of text: one grammar of times for event times and for CAST, and the texts that are numbers."""
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import duckdb
 import pyarrow as pa
 import pytest
+from support.repository import ROOT
 
 from ordering.columns.timestamps import to_ticks
 from ordering.ticks import TICK_MIN
 from tidegate.expressions.duckdb_pool import run
+from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.functions.conversions import TypedSql, convert
 from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Cast, Field
+from tidegate.expressions.variant import Variant
 
 
 def test_cast_and_event_times_read_the_same_texts() -> None:
@@ -52,3 +57,33 @@ def test_a_zone_that_leads_out_of_the_years_is_no_datetime(text: str) -> None:
         else:
             with pytest.raises(duckdb.ConversionException):
                 run(sql, input=pa.table({"v": [text]}))
+
+
+def rows_of_the_manual() -> list[tuple[str, str, str, str]]:
+    """Each text of the table in docs/expressions.md, and what it says of bigint, float and bit."""
+    section = (ROOT / "docs" / "expressions.md").read_text("utf-8").partition("### Numbers in texts")[2].partition("\n#")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| `'")]
+    return [(text, *said) for first, *said in cells for text in re.findall(r"`'([^']*)'`", first)]
+
+
+@pytest.mark.parametrize(("text", "bigint", "float_", "bit"), rows_of_the_manual())
+def test_the_manual_says_which_texts_are_numbers(text: str, bigint: str, float_: str, bit: str) -> None:
+    """Yes: it is read as the number that Python reads; no: CAST fails and TRY_CAST is NULL; else the value itself."""
+    column, leaf = {Field(("x",)): Variant.of(1, {Kind.NVARCHAR: pa.array([text])})}, Field(("x",))
+    for kind, said in ((Kind.BIGINT, bigint), (Kind.FLOAT, float_), (Kind.BIT, bit)):
+        (value,), failures = evaluate([Cast(leaf, kind)], column, 1)
+        (tried,), no_failures = evaluate([Cast(leaf, kind, lenient=True)], column, 1)
+        read = value.of_kind(kind).to_pylist()[0]
+        assert not no_failures
+        assert tried.of_kind(kind).to_pylist()[0] == read
+        if said in ("no", "NULL"):
+            assert (bool(failures), read) == (said == "no", None), f"{text} as {kind}"
+        else:
+            expected = text.strip().lower() in ("1", "true") if kind is Kind.BIT else float(text if said == "yes" else said)
+            assert (failures, read) == ([], expected), f"{text} as {kind}"
+
+
+def test_the_manual_has_the_texts_that_are_asked_for() -> None:
+    """The table is read whole."""
+    texts = {row[0] for row in rows_of_the_manual()}
+    assert {"5", " 5 ", "5.", "1e3", "0x10", "+5", "1_000", "inf", "NaN", "٥", ""} <= texts
