@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ordering.proof.explain import Explainer
     from ordering.proof.explanation import Explanation
     from ordering.protocol.frontier import Frontier
+    from ordering.protocol.partitioner import output_partitions
     from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
     from ordering.protocol.reader import Accepted, Log, PartitionReader
     from ordering.protocol.wire import (
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
         encode_event_headers,
         encode_source_cti,
     )
-    from ordering.testing import ManualClock, Transcript, batch_of, log_of, transcript
+    from ordering.testing import ManualClock, Record, Transcript, batch_of, log_of, transcript
     from ordering.ticks import HOUR_US, INFINITY, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
 
 __all__ = ["HOUR_US", "INFINITY", "MINUTE_US", "NEVER", "SECOND_US", "format_tick", "parse_duration", "parse_tick"]
@@ -52,8 +53,8 @@ __all__ += ["Action", "Generation", "Policies", "ProtocolError", "SettingError",
 __all__ += ["Batch", "Counts", "Delta", "Dropped", "Model", "Reason", "Released", "State", "Step"]
 __all__ += ["Accepted", "Cause", "Cti", "Frontier", "Log", "PartitionReader", "Roster", "Spread"]
 __all__ += ["Flag", "Kind", "decode_cti", "decode_event_headers", "decode_source_cti"]
-__all__ += ["encode_ctis", "encode_event_headers", "encode_source_cti"]
-__all__ += ["Explainer", "Explanation", "ManualClock", "Transcript", "batch_of", "log_of", "transcript"]
+__all__ += ["encode_ctis", "encode_event_headers", "encode_source_cti", "output_partitions"]
+__all__ += ["Explainer", "Explanation", "ManualClock", "Record", "Transcript", "batch_of", "log_of", "transcript"]
 
 _HOMES = {
     "errors": "ProtocolError SettingError TidegateError",
@@ -65,8 +66,9 @@ _HOMES = {
     "protocol.reader": "Accepted Log PartitionReader",
     "model.state": "Delta State",
     "model.step": "Batch Counts Dropped Model Reason Released Step",
-    "testing": "ManualClock Transcript batch_of log_of transcript",
+    "testing": "ManualClock Record Transcript batch_of log_of transcript",
     "ticks": "HOUR_US INFINITY MINUTE_US NEVER SECOND_US format_tick parse_duration parse_tick",
+    "protocol.partitioner": "output_partitions",
     "protocol.wire": "Flag Kind decode_cti decode_event_headers decode_source_cti encode_ctis encode_event_headers encode_source_cti",
 }
 _HOME = {name: f"ordering.{module}" for module, names in _HOMES.items() for name in names.split()}

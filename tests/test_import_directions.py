@@ -30,6 +30,7 @@ ordering
 ordering.conformance
 
 tidegate
+tidegate.own_packages
 tidegate.fault_points  tidegate.native_parts  tidegate.secret_masking  tidegate.provenance  tidegate.access_rights
 tidegate.dead_letter_reasons  tidegate.safe_path  tidegate.visible_text  tidegate.package_offers
 tidegate.json_columns  tidegate.stack
@@ -73,6 +74,7 @@ query.job
 query.preview
 query.__main__
 
+tidegate.ordering  tidegate.query  tidegate.sinks
 tidegate.order  tidegate.compare
 tidegate.local  tidegate.verify
 tidegate.cli

@@ -1,18 +1,9 @@
-"""
-Checks that Python finds our own packages: ``ordering``, ``ingest``, ``query`` and ``sinks`` are names that others may use too.
-
-Law: a command runs only if all of them are found beside this very ``tidegate`` package.
-"""
+"""Checks that Python finds our own packages. Law: a command runs only if all of them are found beside this very ``tidegate`` package."""
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
-import tidegate
 from ordering.errors import TidegateError
-
-PACKAGES = ("ordering", "ingest", "query", "sinks")
+from tidegate.own_packages import find_intruder
 
 
 class ShadowedError(TidegateError):
@@ -24,20 +15,5 @@ class ShadowedError(TidegateError):
 
 def check_provenance() -> None:
     """Raise ShadowedError if Python finds another module under the name of one of this distribution's packages, or none."""
-    own_folder = Path(next(iter(tidegate.__path__))).resolve().parent
-    for name in PACKAGES:
-        location = _location_of(name)
-        if location != own_folder / name:
-            what = f"{name!r} is {location or 'nowhere to be found'}, not Tidegate's own package"
-            fix = "remove or rename the intruder, take its folder out of PYTHONPATH, or give Tidegate a virtual environment of its own"
-            raise ShadowedError(what, where=str(own_folder / name), fix=fix)
-
-
-def _location_of(name: str) -> Path | None:
-    spec = importlib.util.find_spec(name)
-    if spec is None:
-        return None
-    if spec.origin is None:  # a folder of that name without __init__.py: it has search locations instead of a file
-        return Path(next(iter(spec.submodule_search_locations or []), "")).resolve()
-    origin = Path(spec.origin).resolve()
-    return origin.parent if origin.name == "__init__.py" else origin
+    if (intruder := find_intruder()) is not None:
+        raise ShadowedError(intruder.what, where=str(intruder.own_location), fix=intruder.fix)

@@ -13,8 +13,7 @@ import duckdb
 import pyarrow as pa
 from produce import Flight, partitions_of
 
-from ordering.policies import Policies
-from ordering.testing import Record
+from tidegate.ordering import Policies, Record
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))  # the oracle lives beside the tests that use it
 from support.oracle import compute_story

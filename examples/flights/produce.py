@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 from confluent_kafka import Producer
 
-from ordering.protocol.partitioner import output_partitions
+from tidegate.ordering import output_partitions
 
 Flight = tuple[int, int, str, str, int, int]
 """Arrival and scheduled departure in microseconds, origin, destination, delay in minutes, distance in miles."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.extending import (
+from tidegate.query.extending import (
     BAD_SCHEMA,
     Argument,
     ColumnArgument,

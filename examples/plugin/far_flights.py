@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.api import Query, call, column, count, max_, stream, tumbling, window_end
-from query.extending import AggregateFunction, ScalarFunction
-from sinks.base import Sink, sort_rows
-from sinks.registry import SinkContext
+from tidegate.query.api import Query, call, column, count, max_, stream, tumbling, window_end
+from tidegate.query.extending import AggregateFunction, ScalarFunction
+from tidegate.sinks.base import Sink, sort_rows
+from tidegate.sinks.registry import SinkContext
 
 kilometres = ScalarFunction(lambda miles: pc.multiply(miles.cast(pa.float64()), 1.609344), takes=("bigint",), gives="float")
 """Statute miles to kilometres."""

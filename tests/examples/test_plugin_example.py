@@ -30,7 +30,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return install(PLUGIN, tmp_path_factory.mktemp("site"))
 
 
-DOORS = {"query.api", "query.extending", "sinks.base", "sinks.registry", "sinks.extending"}
+DOORS = {f"tidegate.{module}" for module in ("query.api", "query.extending", "sinks.base", "sinks.registry", "sinks.extending")}
 
 
 def test_they_and_their_pages_import_through_the_doors_alone() -> None:
@@ -42,7 +42,7 @@ def test_they_and_their_pages_import_through_the_doors_alone() -> None:
         for text in texts
         for name in re.findall(r"^(?:from|import) ((?:query|sinks|tidegate|ordering|ingest)(?:\.\w+)*)\b(?!_)", text, re.M)
     }
-    assert {"query.api", "query.extending", "sinks.extending"} <= imported <= DOORS
+    assert {"tidegate.query.api", "tidegate.query.extending", "tidegate.sinks.extending"} <= imported <= DOORS
 
 
 @pytest.mark.parametrize("package", [PLUGIN, STORE])

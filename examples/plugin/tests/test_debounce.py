@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from debounce import Debouncing, make
 
-from query.extending import ColumnArgument, Length, RowColumn
+from tidegate.query.extending import ColumnArgument, Length, RowColumn
 
 
 def rows(*given: tuple[int, str]) -> pa.Table:

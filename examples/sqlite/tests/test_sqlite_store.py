@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tidegate_sqlite.settings import SqliteSettings
 
-from sinks.extending import Batch, ReadableStore, Rows, RowsRefused, Store, StoreContext, StoreError, Stream
+from tidegate.sinks.extending import Batch, ReadableStore, Rows, RowsRefused, Store, StoreContext, StoreError, Stream
 
 COLUMNS = (("car", "nvarchar(max)"), ("fixes", "bigint"), ("speed", "float"), ("is_last", "bit"), ("at", "datetime"))
 

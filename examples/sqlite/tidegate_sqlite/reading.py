@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.extending import Keeps, Progress, Rows, Standing, StoreContext, make_schema, make_typed_table
+from tidegate.sinks.extending import Keeps, Progress, Rows, Standing, StoreContext, make_schema, make_typed_table
 
 PROGRESS = "tidegate_progress"
 _PIECE_ROWS = 50_000

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sinks.extending import Count, InstalledStore, Kind, Store, StoreContext
+from tidegate.sinks.extending import Count, InstalledStore, Kind, Store, StoreContext
 
 
 class SqliteSettings(InstalledStore):

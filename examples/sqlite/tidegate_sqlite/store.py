@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sinks.extending import (
+from tidegate.sinks.extending import (
     Batch,
     Progress,
     Refusal,
