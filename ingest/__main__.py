@@ -65,11 +65,19 @@ def ingest(
         # afterwards.
         spark = start_spark() if comes_back else None
         from ingest import job
-        from ingest.run import IngestRun
+        from ingest.run import IngestRun, print_had_ended
+        from tidegate.checkpoint.ended_run import RunEnded
         from tidegate.checkpoint.output_start import parse_start
 
         requested = parse_start(start, now_us)
-        prepared = [job.prepare(settings, name, until_end, requested) for name in job.order_by_imports(settings, names)]
+        prepared = []
+        for name in job.order_by_imports(settings, names):
+            try:
+                prepared.append(job.prepare(settings, name, until_end, requested))
+            except RunEnded as ended:
+                print_had_ended(name, ended, as_json=format is Format.JSON)
+        if not prepared:
+            return
         # Those that were missing are there now.
         for folder in folders:
             claim(folder)

@@ -27,6 +27,7 @@ from ingest.start.apply import apply
 from ingest.start.decide import decide
 from ingest.start.survey import survey_start
 from ingest.time_warnings import start_warnings
+from tidegate.checkpoint.ended_run import RunEnded
 from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import ANSWER_S, Admin
 from tidegate.observe.logs import get_logger
@@ -60,12 +61,18 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     Survey topics, journal and checkpoint, decide how the input *name* continues, and apply the decision; return the plan and the point
     where the job continues. Raises SettingError: a schema file or the event time's expression cannot be used; UnreachableError: Kafka or
     Redis does not answer; RefusedError: a topic is missing or wrong, the checkpoint belongs to other settings, topics or another start, or
-    needed records are gone.
+    needed records are gone; RunEnded: the run that this start asks for is over.
     """
     admin = Admin.connect(settings.kafka)
     journal = RedisJournal.open(settings.redis)
     survey = survey_start(settings, name, admin, journal)
-    decision = decide(settings, name, survey, start, until_end=until_end)
+    try:
+        decision = decide(settings, name, survey, start, until_end=until_end)
+    except RunEnded as ended:
+        if survey.done is not None:
+            read_to = {partition: position.next_offset for partition, position in survey.done.partitions.items()}
+            ended.count_records_since(admin.ends(survey.partitions), read_to)
+        raise
     uses_log_append_time = all(topic.uses_log_append_time for topic in survey.raw)
     for warning in start_warnings(decision.plan, uses_log_append_time=uses_log_append_time):
         _log.warning(warning, input=name, topic=",".join(decision.plan.settings.topics))

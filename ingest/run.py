@@ -12,6 +12,7 @@ from ingest.config import IngestPlan
 from ingest.running_input import RunningInput
 from ordering.errors import TidegateError
 from tidegate.checkpoint.claim import release
+from tidegate.checkpoint.ended_run import RunEnded
 from tidegate.observe.console import end_line, live_line, print_json
 from tidegate.observe.metrics import Metrics
 from tidegate.observe.recovery_report import Recovery
@@ -99,3 +100,11 @@ class IngestRun:
             watermark = f"; watermark {'ended' if summary['finished'] else summary['watermark']}{rate}" if summary["watermark"] else ""
             breaks = f"; {running.policy_breaks}: see docs/backfill.md" if running.policy_breaks else ""
             end_line(standard_error(), f"ingest {running.name}", f"{running.progress.end_line()}{watermark}{breaks}")
+
+
+def print_had_ended(name: str, ended: RunEnded, *, as_json: bool) -> None:
+    """Print the one line of an input whose run was over before this start."""
+    if as_json:
+        print_json({"event": "end", "input": name, "finished": True, "had_ended": True, "records_since": ended.records_since})
+    else:
+        end_line(standard_error(), f"ingest {name}", ended.line("a new ordered topic takes them"))

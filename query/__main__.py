@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ordering.errors import RefusedError, TidegateError
+from ordering.errors import TidegateError
 from ordering.ticks import INFINITY
 from tidegate.observe.console import Format, end_line, live_line, print_json, run_command
 from tidegate.observe.terminal import print_lines, standard_error
@@ -39,7 +39,9 @@ def query(
     from query.start.survey import FINISHED_FILE, query_folder
     from sinks.copying.beside import SinksBeside, check_beside, copy_rest
     from tidegate.checkpoint.batch_cost import BatchCostWriter
+    from tidegate.checkpoint.binding import replace_text
     from tidegate.checkpoint.claim import claim
+    from tidegate.checkpoint.ended_run import RunEnded
     from tidegate.checkpoint.output_start import parse_start, parse_time_flag
     from tidegate.observe import logs
     from tidegate.observe.metrics import Metrics
@@ -63,12 +65,12 @@ def query(
     requested, until_us = parse_start(start, time.time_ns() // 1_000), parse_time_flag(until, "--until")
     try:
         plan = job.prepare(settings, plans, requested, until_us=INFINITY if until_us is None else until_us, until_end=until_end)
-    except RefusedError as error:
+    except RunEnded as ended:
         # The job may have been killed between its last result and the last copy.
-        if error.code != "TG-TOPIC-ENDED" or not (copied := copy_rest(settings, selected)):
-            raise
-        line = f"it had ended; {copied:,} results copied that its stores lacked"
-        _print_end(format, plans[0].output, line, {"finished": True, "copied": copied})
+        copied = copy_rest(settings, selected)
+        line = ended.line("results of them go to a new output") + (f"; {copied:,} results copied that its stores lacked" if copied else "")
+        fields = {"finished": True, "had_ended": True, "copied": copied, "records_since": ended.records_since}
+        _print_end(format, plans[0].output, line, fields)
         return
     claim(folder)
     name = plan.name
@@ -89,6 +91,9 @@ def query(
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.accept_reports(reports)
+            if progress.is_finished:
+                # Before Spark commits the batch: if the process is killed in between, the next start runs the batch again, and ends again.
+                replace_text(folder / FINISHED_FILE, "")
             batch_costs.accept_reports(reports)
             job.warn_of_absent_in_first_records(progress.pop_absent_columns())
             if lookup_floor is not None:
@@ -124,8 +129,6 @@ def query(
                     log.warning("stopped before its stores had all results: the next start copies the rest")
         finally:
             end_session(spark)
-    if progress.is_finished:
-        (folder / FINISHED_FILE).touch()
     _print_end(format, name, progress.line(), {**progress.summary(), "recovery": watch.catch_up.as_dict()})
 
 
@@ -146,10 +149,11 @@ def plan(
 ) -> None:
     """Show what a query computes, needs and keeps, without running it."""
     from query import job
+    from query.plan.never_null import columns_never_null
     from query.preview.display import PlanReport
     from query.preview.forecast import GLANCE_S, forecast, retention_warnings
     from query.start.bucket_layout import describe_parallelism
-    from sinks.stores.checking import check_stores, describe_copies
+    from sinks.stores.checking import check_stores, describe_copies, warn_of_null_keys
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.kafka.admin import Admin
     from tidegate.settings.load import load_assigned
@@ -172,6 +176,9 @@ def plan(
     warnings = known_forecast.warnings if known_forecast else retention_warnings(plans, settings.retentions_us())
     references = [settings.references[name] for name in sorted({name for script_plan in plans for name in script_plan.references})]
     stores = [error for each in plans if each.output in outputs for error in check_stores(settings.outputs[each.output], each.columns)]
+    for each in plans:
+        if each.output in outputs:
+            stores += warn_of_null_keys(settings.outputs[each.output], each.columns, columns_never_null(each))
     copies = [line for each in plans if each.output in outputs for line in describe_copies(settings.outputs[each.output], each.columns)]
     shown = PlanReport(plans, describe_parallelism(settings, plans), paces, known_forecast, unknown, warnings, references, stores, copies)
     if format is Format.JSON:

@@ -37,6 +37,7 @@ from query.start.decide import WAYS_OUT, decide, plan_layout
 from query.start.read_positions import finished_positions
 from query.start.survey import survey_run, survey_topics
 from tidegate.checkpoint.binding import read_binding, with_bound_tasks
+from tidegate.checkpoint.ended_run import RunEnded
 from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -75,7 +76,7 @@ def prepare(
     """
     Survey topics and checkpoint, decide how the query continues, and apply that; return the plan of the job, which stops at *until_us*,
     microseconds. UnreachableError: Kafka does not answer. RefusedError: a topic is missing or wrong, or the checkpoint belongs to another
-    query.
+    query. RunEnded: the run that this start asks for is over.
     """
     admin = Admin.connect(settings.kafka)
     for name in {name for plan in plans for name in plan.references}:
@@ -84,7 +85,13 @@ def prepare(
     settings = with_bound_tasks(settings, read_binding(topics.folder))
     layout = plan_layout(settings, plans, topics)
     run = survey_run(settings, layout, topics, admin, start)
-    decision = decide(layout, topics, run, start, until_us=until_us, until_end=until_end)
+    try:
+        decision = decide(layout, topics, run, start, until_us=until_us, until_end=until_end)
+    except RunEnded as ended:
+        # Records beyond --until are none of the run's.
+        if until_us == INFINITY and (read_to := finished_positions(layout)):
+            ended.count_records_since(admin.ends(layout.partitions), read_to)
+        raise
     return apply(decision, topics, admin)
 
 

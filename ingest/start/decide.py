@@ -23,6 +23,7 @@ from ingest.start.survey import Survey
 from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import DAY_US, MINUTE_US, SECOND_US, format_duration, parse_duration
 from tidegate.checkpoint.binding import TASKS, check_binding, check_same_topics, with_bound_tasks
+from tidegate.checkpoint.ended_run import RunEnded
 from tidegate.checkpoint.output_start import BEGINNING, Start, refuse_other_start
 from tidegate.kafka.admin import Topic, check_readable
 from tidegate.kafka.channel_promises import ended_error
@@ -66,7 +67,8 @@ class Decision:
 def decide(settings: Settings, name: str, survey: Survey, requested: Start | None = None, *, until_end: bool = False) -> Decision:
     """
     Decide how the input *name* continues; *requested* is the value of ``--start``. Raises RefusedError: the checkpoint belongs to other
-    settings or topics, the run has another start or has ended, or needed records are gone or may go.
+    settings or topics, the run has another start or has ended, or needed records are gone or may go. RunEnded, one of them: it has ended,
+    and this start would have ended it there.
     """
     chosen, known = settings.input(name), survey.binding or {}
     check_same_topics(json.loads(known.get("topic_ids", "{}")), survey.topic_ids, str(survey.folder), WAYS_OUT)
@@ -83,7 +85,9 @@ def decide(settings: Settings, name: str, survey: Survey, requested: Start | Non
     if action is Action.CONTINUE:
         check_start(requested, start, chosen.ordered_topic, survey)
         if survey.has_ended:
-            raise ended_error(chosen.ordered_topic)
+            # Only --until-end ends an ordered topic.
+            ended = ended_error(chosen.ordered_topic)
+            raise RunEnded(ended.what, where=ended.where, fix=ended.fix) if until_end else ended
         gaps = _find_gaps(survey, plan.starts if resumption is None else resumption.starts)
         if gaps and chosen.on_lost_records == "stop":
             raise gap_error(gaps[0], name)

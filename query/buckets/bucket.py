@@ -264,11 +264,16 @@ class Bucket(ABC):
 
     def pop_full_spans(self, output: int = 0) -> list[FullSpan]:
         """Return the result files of an output to which no later result can belong, and forget their rows."""
-        return self._channels[output].pop_full_spans(self.output_frontier_us(output), self._retention)
+        return self._channels[output].pop_full_spans(self._files_frontier_us(output), self._retention)
 
     def pop_file_rows(self, output: int) -> pa.Table | None:
         """Like :meth:`pop_full_spans`, but return the rows of all these files in one table; None if there are none."""
-        return self._channels[output].pop_file_rows(self.output_frontier_us(output), self._retention)
+        return self._channels[output].pop_file_rows(self._files_frontier_us(output), self._retention)
+
+    def _files_frontier_us(self, output: int) -> int:
+        # At its end, wherever in a span that is (--until), a run writes the results that it has.
+        frontier_us = self.output_frontier_us(output)
+        return INFINITY if frontier_us == self._until_us else frontier_us
 
     def pop_bad_rows(self) -> list[BadRow]:
         """Return the rows that failed since the last call."""

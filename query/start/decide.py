@@ -18,6 +18,7 @@ from query.start.output_start import ELSEWHERE, bound_start
 from query.start.result_limits import result_limits
 from query.start.survey import RunSurvey, TopicSurvey
 from tidegate.checkpoint.binding import check_binding, check_same_topics
+from tidegate.checkpoint.ended_run import RunEnded
 from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, refuse_other_start
 from tidegate.kafka.admin import check_readable
 from tidegate.settings.load import Settings
@@ -86,7 +87,8 @@ def decide(
     """
     Decide how the query of *layout* continues, if ``--start`` says *requested*. SettingError: an output requests another number of
     partitions than there are buckets. RefusedError: the checkpoint belongs to another query or other topics, the run has another start or
-    has ended, results without a checkpoint would be written again, or an ordered topic does not keep its records.
+    has ended, results without a checkpoint would be written again, or an ordered topic does not keep its records. RunEnded, one of them: it
+    has ended, and this start would have ended it there.
     """
     for topic in topics.ordered.values():
         check_readable(topic, is_ordered=True)
@@ -100,6 +102,19 @@ def decide(
         start = run.stopped or Start(LAST_STOPPED)
     else:
         start = requested or BEGINNING
+    ended = _find_ended(layout, topics, run)
+    try:
+        decision = _continue(layout, topics, run, start, until_us=until_us, until_end=until_end)
+    except RefusedError as refusal:
+        raise refusal if ended is None else ended from None
+    if ended is not None:
+        # Without a flag a run ends with its inputs, and --until is part of the binding.
+        ends_there = until_end or until_us != INFINITY or run.have_inputs_ended
+        raise RunEnded(ended.what, where=ended.where, fix=ended.fix) if ends_there else ended
+    return decision
+
+
+def _continue(layout: QueryPlan, topics: TopicSurvey, run: RunSurvey, start: Start, *, until_us: int, until_end: bool) -> Decision:
     for output, promises in zip(layout.outputs, run.promises, strict=True):
         _check_unwritten(output, topics, run, has_promises=bool(promises))
         _check_split(output, layout, run, has_promises=bool(promises))
@@ -144,12 +159,18 @@ def _check_split(output: OutputSettings, layout: QueryPlan, run: RunSurvey, *, h
     raise RefusedError(what, code="TG-TOPIC-SPLIT", where=output.name, fix=fix)
 
 
+def _find_ended(layout: QueryPlan, topics: TopicSurvey, run: RunSurvey) -> RefusedError | None:
+    """Return the error for the first output that has ended, if one has."""
+    for output in layout.outputs:
+        if run.checkpoint == "settled" and (run.is_finished or output.name in run.ended):
+            reason = f"output {output.name} has ended: its input was read to the final CTI, or the job reached its --until or --until-end"
+            fix = f"write to a new output, or delete its topic and {topics.folder} to run again"
+            return RefusedError(reason, code="TG-TOPIC-ENDED", where=output.name, fix=fix)
+    return None
+
+
 def _check_unwritten(output: OutputSettings, topics: TopicSurvey, run: RunSurvey, *, has_promises: bool) -> None:
-    """Refuse an output that has ended, or that holds results of a run without a checkpoint that this start does not continue."""
-    if run.checkpoint == "settled" and (run.is_finished or output.name in run.ended):
-        reason = f"output {output.name} has ended: its input was read to the final CTI, or the job reached its --until or --until-end"
-        fix = f"write to a new output, or delete its topic and {topics.folder} to run again"
-        raise RefusedError(reason, code="TG-TOPIC-ENDED", where=output.name, fix=fix)
+    """Refuse an output that holds results of a run without a checkpoint that this start does not continue."""
     if run.checkpoint == "empty" and output.name in run.with_results and not has_promises:
         raise RefusedError(
             f"result topic {output.topic} holds results, but there is no checkpoint that says where to continue",

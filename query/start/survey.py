@@ -64,6 +64,8 @@ class RunSurvey:
     with_results: frozenset[str] = frozenset()
     # Names of the outputs whose topics end in final CTIs; only looked up if the checkpoint has no batch to finish.
     ended: frozenset[str] = frozenset()
+    # Whether all ordered topics that the job reads have ended; only looked up if the job or one of its outputs has.
+    have_inputs_ended: bool = False
     # The last promises of each output's channels: when the run began, or the present ones if it is to resume from them.
     promises: Promises = ()
     # With ``last-stopped``: the start that follows a run without promises; else None.
@@ -125,7 +127,13 @@ def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
             splits = {name: read_split(layout.kafka, admin, topic) for name, topic in written if layout.buckets > 1}
             first = layout.outputs[0]
             stopped = None if any(promises) else read_last_stop(settings.redis, first.topic or first.name)
-    return RunSurvey(binding, state, (folder / FINISHED_FILE).exists(), with_results, ended, promises, stopped, splits)
+    is_finished = (folder / FINISHED_FILE).exists()
+    have_inputs_ended = (is_finished or bool(ended)) and all(_has_topic_ended(layout, admin, topic) for topic in topics.ordered.values())
+    return RunSurvey(binding, state, is_finished, with_results, ended, have_inputs_ended, promises, stopped, splits)
+
+
+def _has_topic_ended(layout: QueryPlan, admin: Admin, topic: Topic) -> bool:
+    return has_ended(layout.kafka, admin.starts(topic.all_partitions), admin.ends(topic.all_partitions))
 
 
 def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:

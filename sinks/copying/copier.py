@@ -35,6 +35,10 @@ _BATCH_BYTES = 32 * 2**20
 # The store's message in a dead letter is cut to this length.
 _REASON_LENGTH_MAX = 500
 
+_TAKE = "let the store take such results: its words say what is in the way"
+# The way out that needs no change of the store. Another query would not help: the result stands in the topic.
+_PASS_OVER = 'set on_error = "dead_letter": they then go to {}.dead, and the others are written. Then start again: it goes on from here'
+
 _log = get_logger("sink")
 
 
@@ -261,11 +265,11 @@ class Copier(threading.Thread):
             try:
                 return self._store.write(batch), len(batch.rows)
             except RowsRefused as refused:
-                self._refuse(batch, refused.refusals)
+                self._refuse(batch, refused.refusals, refused.fix)
                 batch = batch.without({refusal.position for refusal in refused.refusals})
 
-    def _refuse(self, batch: Batch, refusals: Sequence[Refusal]) -> None:
-        """Write refused rows to the dead-letter topic. Raises RefusedError (TG-STORE-ROW): there is none."""
+    def _refuse(self, batch: Batch, refusals: Sequence[Refusal], fix: str) -> None:
+        """Write refused rows to the dead-letter topic. Raises RefusedError (TG-STORE-ROW), with the store's *fix*: there is none."""
         row_by_position = {int(position): row for row, position in enumerate(batch.rows.position)}
         first, name = refusals[0], f"{self._plan.stream.name}-{batch.partition}"
         row = row_by_position[first.position]
@@ -274,7 +278,8 @@ class Copier(threading.Thread):
                 f"{self._store.name} does not take a result: {first.reason}",
                 code="TG-STORE-ROW",
                 where=f"{name}@{batch.rows.offset[row]}",
-                fix='change the table or the query, or set on_error = "dead_letter": such results then go to the dead-letter topic',
+                fix=f"{fix or _TAKE}; or {_PASS_OVER.format(self._plan.stream.name)}",
+                example='on_error = "dead_letter"',
             )
         self._letters = self._letters or self._plan.letters()
         for refusal in refusals:

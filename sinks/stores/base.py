@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -145,12 +145,13 @@ class Refusal(NamedTuple):
 class RowsRefused(Exception):
     """
     A store does not take some rows of a batch, for example because of a constraint or a type, and repeating does not help. Nothing of the
-    batch is written; without these rows it may be. ``refusals`` need not be complete, but is never empty.
+    batch is written; without these rows it may be. ``refusals`` need not be complete, but is never empty. ``fix`` says what makes the store
+    take the first of them; empty if that is not known.
     """
 
-    def __init__(self, refusals: Sequence[Refusal]) -> None:
+    def __init__(self, refusals: Sequence[Refusal], fix: str = "") -> None:
         super().__init__(f"{len(refusals)} rows are refused, the first at {refusals[0].position}: {refusals[0].reason}")
-        self.refusals = refusals
+        self.refusals, self.fix = refusals, fix
 
 
 class StoreError(TidegateError):
@@ -200,6 +201,14 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Disconnect; the next call connects anew."""
+
+
+@runtime_checkable
+class KeyedStore(Protocol):
+    """A :class:`Store` whose rows have keys."""
+
+    def null_refusals(self) -> Mapping[str, str]:
+        """Return the columns of the key in which the store takes no NULL, and what makes it take one (empty: nothing does)."""
 
 
 class InstalledStore(StoreSettings):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing, suppress
 
 from ordering.errors import TidegateError, UnreachableError
 from ordering.ticks import format_duration
 from sinks.parquet_columns import Column, are_known
-from sinks.stores.base import StoreContext, StoreError, Stream
+from sinks.stores.base import KeyedStore, StoreContext, StoreError, Stream
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.outputs import OutputSettings
+
+NULL_KEY = "TG-LINT-NULL-KEY"
 
 
 def check_stores(output: OutputSettings, selected: Sequence[Column]) -> list[TidegateError]:
@@ -28,18 +31,38 @@ def check_stores(output: OutputSettings, selected: Sequence[Column]) -> list[Tid
                 fix=f"name the columns in SELECT, or give outputs.{output.name}.columns",
             )
         ]
-    context = StoreContext(output.name, Stream(output.topic or output.name, "", 1), columns)
     errors: list[TidegateError] = []
     for kind, settings in output.stores.items():
         try:
-            store = make_store(kind, settings, context)
-            try:
+            with closing(make_store(kind, settings, _context(output, columns))) as store:
                 store.check()
-            finally:
-                store.close()
         except (StoreError, UnreachableError) as error:
             errors.append(error)
     return errors
+
+
+def warn_of_null_keys(output: OutputSettings, selected: Sequence[Column], never_null: Collection[str]) -> list[StoreError]:
+    """
+    Return a warning for each column of a store's key that may be NULL, where the store takes no NULL: all but those that are *never_null*.
+    Stores that do not fit or do not answer are passed over: :func:`check_stores` has them.
+    """
+    columns, known = output.columns_of(selected), {name.lower() for name in never_null}
+    warnings: list[StoreError] = []
+    for kind, settings in output.stores.items() if are_known(columns) else ():
+        refusals: Mapping[str, str] = {}
+        with suppress(StoreError, UnreachableError), closing(make_store(kind, settings, _context(output, columns))) as store:
+            refusals = store.null_refusals() if isinstance(store, KeyedStore) else {}
+        for column, statement in refusals.items():
+            if column.lower() not in known:
+                what = f"key column {column} may be NULL, and {kind} takes no such row: one would stop the job (TG-STORE-ROW)"
+                others = f'leave such rows out (WHERE {column} IS NOT NULL), name them (COALESCE), or set on_error = "dead_letter"'
+                fix = f"{statement}; or {others}" if statement else others
+                warnings.append(StoreError(what, code=NULL_KEY, where=f"outputs.{output.name}.{kind}", fix=fix))
+    return warnings
+
+
+def _context(output: OutputSettings, columns: Sequence[Column]) -> StoreContext:
+    return StoreContext(output.name, Stream(output.topic or output.name, "", 1), columns)
 
 
 def describe_copies(output: OutputSettings, selected: Sequence[Column]) -> list[str]:

@@ -80,7 +80,8 @@ def _store_findings(script: Path, config: Path, into: str | None) -> tuple[list[
     from ordering.errors import UnreachableError
     from query.job import read_plans
     from query.lint import Finding
-    from sinks.stores.checking import check_stores, describe_copies
+    from query.plan.never_null import columns_never_null
+    from sinks.stores.checking import check_stores, describe_copies, warn_of_null_keys
     from tidegate.settings.load import load
 
     settings = load(config)
@@ -89,6 +90,9 @@ def _store_findings(script: Path, config: Path, into: str | None) -> tuple[list[
     plans = [plan for plan in read_plans(settings, script, into) if plan.output in settings.outputs]
     errors = [error for plan in plans for error in check_stores(settings.outputs[plan.output], plan.columns)]
     found = [Finding(error.code, error.where, error.what, error.fix, is_error=not isinstance(error, UnreachableError)) for error in errors]
+    for plan in plans:
+        warnings = warn_of_null_keys(settings.outputs[plan.output], plan.columns, columns_never_null(plan))
+        found += [Finding(warning.code, warning.where, warning.what, warning.fix) for warning in warnings]
     return found, [line for plan in plans for line in describe_copies(settings.outputs[plan.output], plan.columns)]
 
 

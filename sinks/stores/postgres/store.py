@@ -22,7 +22,7 @@ from sinks.stores.base import Batch, Progress, Rows, RowsRefused, StoreContext, 
 from sinks.stores.postgres.connecting import connect, place_of
 from sinks.stores.postgres.failures import is_about_rows, message_of, translate_errors
 from sinks.stores.postgres.reading import PostgresReader
-from sinks.stores.postgres.target import PROGRESS_TABLE, Target, find_target
+from sinks.stores.postgres.target import PROGRESS_TABLE, Target, allow_null, find_target, null_refusals
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.fault_points import pause_at
 from tidegate.settings.tables.stores.postgres import PostgresSettings
@@ -30,6 +30,8 @@ from tidegate.settings.tables.stores.postgres import PostgresSettings
 _STAGING = sql.Identifier("pg_temp", "tidegate_batch")
 _ORDINAL = sql.Identifier("tidegate_row")
 _COPY_ROWS = 10_000
+# The SQLSTATE of a NULL where none may be.
+_NOT_NULL = "23502"
 
 
 class PostgresStore:
@@ -67,6 +69,9 @@ class PostgresStore:
 
     def write(self, batch: Batch) -> Progress:
         """Copy the rows and move the progress, in one transaction."""
+        if self._connection is None or self._target is None:
+            # Not within the transaction, which may be rolled back.
+            self.prepare()
         try:
             with translate_errors(self._where), self._connect().transaction():
                 before = self._lock_progress(batch)
@@ -78,7 +83,18 @@ class PostgresStore:
                 pause_at("progress sent")
         except psycopg.Error as error:
             raise self._refusals(batch.rows, message_of(error)) from None
+        except StoreError:
+            # The table was changed while the job ran: a check says what has changed, and which statement mends it.
+            self.close()
+            self.check()
+            raise
         return batch.progress
+
+    def null_refusals(self) -> Mapping[str, str]:
+        """See :class:`sinks.stores.base.KeyedStore`."""
+        target = self._find_target("read")
+        with translate_errors(self._where), self._connect().transaction():
+            return null_refusals(self._connect(), target)
 
     def reader(self) -> PostgresReader:
         """Return a reader of the table."""
@@ -183,7 +199,7 @@ class PostgresStore:
 
     def _refusals(self, rows: Rows, message: str) -> RowsRefused:
         """Find the rows that the server refuses, in a transaction that is rolled back."""
-        connection = self._connect()
+        connection, states = self._connect(), dict[str, tuple[str | None, str | None]]()
 
         def attempt(part: Rows) -> str | None:
             try:
@@ -194,7 +210,8 @@ class PostgresStore:
             except psycopg.Error as error:
                 if not is_about_rows(error):
                     raise
-                return message_of(error)
+                states[reason := message_of(error)] = error.sqlstate, error.diag.column_name
+                return reason
             return None
 
         with translate_errors(self._where), connection.transaction(force_rollback=True):
@@ -202,7 +219,13 @@ class PostgresStore:
         if not refusals:
             fix = "look at the triggers and constraints of the table"
             raise StoreError(f"refused together, but not one by one: {message}", code="TG-STORE-REFUSED", where=self._where, fix=fix)
-        return RowsRefused(refusals)
+        return RowsRefused(refusals, self._fix_of(*states[refusals[0].reason]))
+
+    def _fix_of(self, state: str | None, column: str | None) -> str:
+        if state != _NOT_NULL or column is None:
+            return ""
+        with translate_errors(self._where), self._connect().transaction():
+            return allow_null(self._connect(), self._ready, column)
 
 
 def _as_csv(table: pa.Table) -> memoryview:

@@ -63,6 +63,13 @@ SELECT current_user, lacking."right", lacking."on" FROM (
     WHERE %(key)s AND NOT has_database_privilege(current_database(), 'TEMPORARY')
 ) AS lacking (step, "right", "on") ORDER BY step LIMIT 1
 """
+# The name and the columns of the primary key.
+_PRIMARY_KEY = """
+SELECT conname, (SELECT array_agg(attname::text) FROM pg_attribute WHERE attrelid = conrelid AND attnum = ANY (conkey))
+FROM pg_constraint WHERE conrelid = %s AND contype = 'p'
+"""
+# The first version of the server with NULLS NOT DISTINCT.
+_EQUAL_NULLS_SINCE = 150_000
 # An advisory lock: sessions that make or change tables do it one after the other.
 _LOCK = 0x7D6_A7E
 
@@ -145,7 +152,7 @@ def find_target(
     if missing and may_change:
         connection.execute(_add_columns(name, missing))
         existing = _read_columns(connection, name)
-    _check_columns(name, existing, [column for column in columns if column not in missing or may_change], columns)
+    _check_columns(connection, name, existing, [column for column in columns if column not in missing or may_change], columns)
 
     def spelled(wanted: Iterable[str]) -> tuple[str, ...]:
         """Return names of columns as the table spells them."""
@@ -188,7 +195,9 @@ def _make_missing(connection: psycopg.Connection[Any], name: TableName, settings
         _check_key_columns(name, settings.primary_key, [column for column, _ in columns])
         parts = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(_type_of(kind))) for column, kind in columns]
         if settings.primary_key:
-            parts.append(sql.SQL("PRIMARY KEY ({})").format(sql.SQL(", ").join(map(sql.Identifier, settings.primary_key))))
+            # A result may have NULL in its key, as one of GROUP BY has if a field is absent. A primary key would refuse it.
+            kind = "UNIQUE NULLS NOT DISTINCT" if has_equal_nulls(connection) else "PRIMARY KEY"
+            parts.append(sql.SQL(f"{kind} ({{}})").format(_names(settings.primary_key)))
         connection.execute(sql.SQL("CREATE TABLE {} ({})").format(name.identifier, sql.SQL(", ").join(parts)))
 
 
@@ -231,7 +240,17 @@ def _add_statement(connection: psycopg.Connection[Any], name: TableName, columns
     return f'set schema_evolution = "add", or: {_add_columns(name, columns).as_string(connection)}'
 
 
-def _check_columns(name: TableName, existing: Sequence[_TableColumn], present: Sequence[Column], columns: Sequence[Column]) -> None:
+def _check_columns(
+    connection: psycopg.Connection[Any],
+    name: TableName,
+    existing: Sequence[_TableColumn],
+    present: Sequence[Column],
+    columns: Sequence[Column],
+) -> None:
+    def alter(column: str, change: str) -> str:
+        made = sql.SQL(f"ALTER TABLE {{}} ALTER COLUMN {{column}} {change}")
+        return made.format(name.identifier, column=sql.Identifier(column)).as_string(connection)
+
     for column, kind in present:
         found = _find(existing, column)
         if found is None:
@@ -239,13 +258,15 @@ def _check_columns(name: TableName, existing: Sequence[_TableColumn], present: S
         if found.is_computed:
             raise _column_error(name, f"computes its column {found.name}, which the query has too", "give one of them another name")
         if kind != "nvarchar(max)" and found.kind not in _TAKEN_BY.get(kind, _TEXTS):
-            fix = f"make the column {_type_of(kind)}, or CAST in the query"
+            made = _type_of(kind)
+            fix = f"{alter(found.name, f'TYPE {made} USING {{column}}::{made}')}; or CAST in the query"
             raise _column_error(name, f"has column {found.name} of type {found.kind}, and the query's is {kind}", fix)
     wanted = {found.name for column, _ in columns if (found := _find(existing, column))}
     for existing_column in existing:
         if existing_column.is_required and not existing_column.has_default and existing_column.name not in wanted:
             what = f"needs a value in column {existing_column.name}, which the query does not have"
-            raise _column_error(name, what, "select it in the query, or give the column a default")
+            statement = alter(existing_column.name, "DROP NOT NULL")
+            raise _column_error(name, what, f"{statement}; or select it in the query, or give the column a default")
 
 
 def _check_key_columns(name: TableName, primary_key: Sequence[str], columns: Sequence[str]) -> None:
@@ -260,13 +281,55 @@ def _check_key(connection: psycopg.Connection[Any], target: Target, existing: Se
     # For each index on just the key columns: whether NULLs count as equal.
     nulls_are_equal = [nulls for columns, nulls in unique if set(columns) == set(target.primary_key)]
     names = ", ".join(target.primary_key)
-    if not nulls_are_equal:
-        fix = f"CREATE UNIQUE INDEX ON {target.name} ({names})"
-        raise _column_error(target.name, f"has no unique index on just the columns of primary_key ({names})", fix)
     nullable = [column.name for column in existing if column.name in target.primary_key and not column.is_required]
+    if not nulls_are_equal:
+        what = f"has no unique index on just the columns of primary_key ({names})"
+        raise _column_error(target.name, what, _unique_statement(connection, target, nullable))
     if nullable and not any(nulls_are_equal):
-        fix = f"ALTER TABLE {target.name} ALTER COLUMN {nullable[0]} SET NOT NULL"
-        raise _column_error(target.name, f"takes any number of rows whose {nullable[0]}, of primary_key, is NULL", fix)
+        what = f"takes any number of rows whose {nullable[0]}, of primary_key, is NULL"
+        raise _column_error(target.name, what, _unique_statement(connection, target, nullable))
+
+
+def has_equal_nulls(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether the server has unique indexes in which NULLs count as equal."""
+    return connection.info.server_version >= _EQUAL_NULLS_SINCE
+
+
+def null_refusals(connection: psycopg.Connection[Any], target: Target) -> dict[str, str]:
+    """Return the columns of the key in which the table takes no NULL, and the statement that makes it take one (empty: none does)."""
+    relation = _relation(connection, target.name)
+    if relation is None:
+        return {} if has_equal_nulls(connection) else dict.fromkeys(target.primary_key, "")
+    required = [column.name for column in _read_columns(connection, target.name) if column.is_required]
+    return {column: allow_null(connection, target, column) for column in target.primary_key if column in required}
+
+
+def allow_null(connection: psycopg.Connection[Any], target: Target, column: str) -> str:
+    """Return the statement that makes the table take NULL in a column; empty if none does."""
+    changes = [sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(sql.Identifier(column))]
+    if column in target.primary_key:
+        if not has_equal_nulls(connection):
+            return ""
+        found = connection.execute(_PRIMARY_KEY, [_relation(connection, target.name)]).fetchone()
+        # The columns of a primary key stay NOT NULL without it.
+        changes[:0] = [sql.SQL("DROP CONSTRAINT {}").format(sql.Identifier(found[0]))] if found and column in found[1] else []
+        changes.append(sql.SQL("ADD UNIQUE NULLS NOT DISTINCT ({})").format(_names(target.primary_key)))
+    return sql.SQL("ALTER TABLE {} {}").format(target.name.identifier, sql.SQL(", ").join(changes)).as_string(connection)
+
+
+def _unique_statement(connection: psycopg.Connection[Any], target: Target, nullable: Sequence[str]) -> str:
+    """Return the statement that makes the key identify a row, whatever columns of it are *nullable*."""
+    if nullable and not has_equal_nulls(connection):
+        changes = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(column)) for column in nullable]
+        changes.append(sql.SQL("ADD UNIQUE ({})").format(_names(target.primary_key)))
+        return sql.SQL("ALTER TABLE {} {}").format(target.name.identifier, sql.SQL(", ").join(changes)).as_string(connection)
+    kind = " NULLS NOT DISTINCT" if nullable else ""
+    made = sql.SQL(f"CREATE UNIQUE INDEX ON {{}} ({{}}){kind}")
+    return made.format(target.name.identifier, _names(target.primary_key)).as_string(connection)
+
+
+def _names(columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, columns))
 
 
 def _column_error(name: TableName, what: str, fix: str) -> StoreError:

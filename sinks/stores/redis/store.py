@@ -129,6 +129,10 @@ class RedisStore:
             raise self._error("TG-STORE-LOST", what, fix)
         return batch.progress
 
+    def null_refusals(self) -> Mapping[str, str]:
+        """Return all columns of the key: the name of a Redis key has no NULL."""
+        return dict.fromkeys(self._settings.primary_key, "")
+
     def reader(self) -> RedisReader:
         """Return a reader of the keys."""
         with translate_errors(self._where):

@@ -17,6 +17,7 @@ from ingest.start.resume import Resumption
 from ingest.start.survey import Survey
 from ordering.errors import RefusedError
 from ordering.ticks import DAY_US, NEVER
+from tidegate.checkpoint.ended_run import RunEnded
 from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
 from tidegate.kafka.admin import Topic
 from tidegate.settings.load import Settings, load
@@ -105,6 +106,25 @@ def test_what_is_refused(survey: Survey, settings: Settings, requested: Start | 
         decide(settings, "raw", survey, requested)
     assert refusal.value.code == code
     assert named in refusal.value.what
+
+
+def test_the_command_that_ended_a_topic_has_nothing_left_to_do() -> None:
+    """Only ``--until-end`` ends a topic: without it, or with other settings, a start asks for more and is refused."""
+    with pytest.raises(RunEnded) as ended:
+        decide(SETTINGS, "raw", running(has_ended=True), STARTED, until_end=True)
+    assert ended.value.code == "TG-TOPIC-ENDED"
+    for settings, until_end in ((SETTINGS, False), (settings_of(late="6s"), True)):
+        with pytest.raises(RefusedError) as refused:
+            decide(settings, "raw", running(has_ended=True), STARTED, until_end=until_end)
+        assert not isinstance(refused.value, RunEnded)
+
+
+def test_records_that_came_after_the_end_are_counted() -> None:
+    """Those of partitions that the run never knew too: a line says so, since nothing else does."""
+    ended = RunEnded("over")
+    assert ended.line("a way") == "it had ended"
+    ended.count_records_since({("raw", 0): 41, ("raw", 1): 50, ("raw", 2): 3}, {("raw", 0): 40, ("raw", 1): 50})
+    assert ended.line("a way") == "it had ended; 4 records have come since: a way"
 
 
 def test_other_policies_are_shown_the_command_that_takes_them() -> None:

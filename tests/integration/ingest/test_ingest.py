@@ -137,6 +137,12 @@ def test_an_ended_topic_takes_no_second_run(run: Run) -> None:
     assert job.wait() == 3
 
 
+def test_the_run_that_ended_a_topic_may_be_started_again(run: Run) -> None:
+    """By a supervisor that does not know that it had ended: nothing is done, one line says so, exit code 0."""
+    again = run.space.start("ingest", "events", "--until-end").finish()
+    assert (again["finished"], again["had_ended"], again["records_since"]) == (True, True, 0)
+
+
 def test_a_changed_policy_is_refused_where_a_checkpoint_exists(run: Run) -> None:
     """Events judged by two policies must not mix in one topic; the refusal names what changed."""
     job = run.space.start("ingest", "events", *settings_of(inputs__events__late="31s"))

@@ -163,6 +163,8 @@ def test_a_plan_says_what_a_start_then_reads(scene: Scene) -> None:
     assert scene.results("middle") == [row for row in scene.results("whole") if row[0] >= MIDDLE_US]
     refused = space.start("plan", "counts.sql", "--into", "middle", "--start", "now")
     assert (error_code(refused), refused.wait()) == ("TG-START-BOUND", 3)
+    again = space.start("query", "counts.sql", "--into", "whole", "--start", "last-stopped").finish()
+    assert (again["had_ended"], again["records_since"]) == (True, 0), "a supervisor that starts it again may rest"
     ended = space.start("plan", "counts.sql", "--into", "middle", "--start", "last-stopped")
     assert error_code(ended) == "TG-TOPIC-ENDED"
 

@@ -16,6 +16,7 @@ from query.sql.bind import bind_outputs
 from query.start.binding import result_binding
 from query.start.decide import Decision, decide, plan_layout
 from query.start.survey import RunSurvey, TopicSurvey
+from tidegate.checkpoint.ended_run import RunEnded
 from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -145,6 +146,33 @@ def test_an_output_asks_for_as_many_partitions_as_there_are_buckets() -> None:
     with pytest.raises(SettingError) as refusal:
         decided(NEW, settings=settings_of(partitions="2"), sql=sql)
     assert (refusal.value.code, refusal.value.example) == ("TG-SETTING-PARTITIONS", "partitions = 1")
+
+
+@pytest.mark.parametrize("over", [{"ended": frozenset({"out"})}, {"is_finished": True}])
+def test_a_run_that_is_over_is_told_from_a_start_that_asks_for_more(over: dict[str, Any]) -> None:
+    """
+    The command that would end where the run has ended has nothing left to do. Without its flag, with another query or without its results
+    it asks for more: refused, never taken for the same.
+    """
+
+    def refused(run: RunSurvey, sql: str = SQL, **flags: Any) -> RefusedError:
+        with pytest.raises(RefusedError) as refusal:
+            decide(layout_of(sql=sql), topics_of(), run, STARTED, **flags)
+        assert refusal.value.code == "TG-TOPIC-ENDED"
+        return refusal.value
+
+    assert isinstance(refused(running(**over), until_end=True), RunEnded)
+    assert isinstance(refused(running(**over, have_inputs_ended=True)), RunEnded)
+    assert not isinstance(refused(running(**over)), RunEnded), "its inputs go on, so it would not end"
+    assert not isinstance(refused(running(**over), sql=BY_CITY, until_end=True), RunEnded)
+    remade = {**running().binding, **result_binding({"out": "id of out"})}
+    assert not isinstance(refused(running(**over, binding=remade, have_inputs_ended=True)), RunEnded)
+    bounded = replace(running(**over), binding=decide(layout_of(), topics_of(), NEW, STARTED, until_us=9_000).binding)
+    assert isinstance(refused(bounded, until_us=9_000), RunEnded)
+    assert not isinstance(refused(bounded, until_us=9_001), RunEnded)
+    with pytest.raises(RefusedError) as other_start:
+        decide(layout_of(), topics_of(), running(**over), BEGINNING, until_end=True)
+    assert other_start.value.code == "TG-START-BOUND"
 
 
 def test_a_bounded_recount_is_another_run() -> None:

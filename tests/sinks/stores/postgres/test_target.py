@@ -12,6 +12,7 @@ from support.stores.writers import batch, refusal_of
 
 from ordering.errors import UnreachableError
 from sinks.stores.base import RowsRefused, Store, StoreContext, StoreError, Stream
+from sinks.stores.postgres import target
 from sinks.stores.postgres.target import TableName, parse_name
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.stores.postgres import PostgresSettings
@@ -87,22 +88,133 @@ def test_a_table_keeps_its_own_types_names_and_columns(database: str) -> None:
     ("table", "settings", "what", "fix"),
     [
         ("Car text, at timestamptz, more json", {}, "has no column for fixes", 'ADD COLUMN "fixes" bigint'),
-        ("Car text, fixes text, at timestamptz, more json", {}, "has column fixes of type text, and the query's is bigint", "CAST"),
-        ("Car text, fixes int, at timestamptz, more json, no int NOT NULL", {}, "needs a value in column no", "a default"),
+        ("Car text, fixes text, at timestamptz, more json", {}, "has column fixes of type text, and the query's is bigint", "TYPE bigint"),
+        ("Car text, fixes int, at timestamptz, more json, no int NOT NULL", {}, "needs a value in column no", "DROP NOT NULL"),
         ("Car text, fixes int GENERATED ALWAYS AS (1) STORED, at date, more json", {}, "computes its column fixes", "another name"),
         ("Car text, fixes int, at date, more json", UPSERT, "has no unique index on just", "CREATE UNIQUE"),
-        ("Car text UNIQUE, fixes int, at date, more json", UPSERT, "takes any number of rows whose car", "NOT NULL"),
+        ("Car text UNIQUE, fixes int, at date, more json", UPSERT, "takes any number of rows whose car", "NULLS NOT DISTINCT"),
+        ("Car text NOT NULL, fixes int, at date, more json", UPSERT, "has no unique index on just", "CREATE UNIQUE INDEX"),
     ],
 )  # fmt: skip
 def test_a_table_that_does_not_fit_is_refused_before_anything_starts(
     database: str, table: str, settings: dict[str, Any], what: str, fix: str
 ) -> None:
-    """Each misfit by its own words, with what mends it; nothing is changed."""
+    """Each misfit by its own words, with what mends it; nothing is changed. The statement that it shows does mend it."""
     execute(database, f"CREATE TABLE rides ({table})")
-    error = refusal_of(store_of(database, **settings))
+    store = store_of(database, **settings)
+    error = refusal_of(store)
     assert error.code == "TG-STORE-COLUMN"
     assert what in error.what
     assert fix in error.fix
+    if fix == "another name":
+        store = store_of(database, [(name.replace("fixes", "fixes_2"), kind) for name, kind in COLUMNS], schema_evolution="add")
+    else:
+        execute(database, statement_of(error))
+    store.prepare()
+    assert store.write(batch(0, {"Car": "a"}, {"Car": None} if "NOT NULL, fixes" not in table else {"Car": "b"})).position == 2
+    store.close()
+
+
+def statement_of(error: StoreError) -> str:
+    """Return the statement among the ways out that an error shows."""
+    return error.fix.removeprefix('set schema_evolution = "add", or: ').partition("; or ")[0]
+
+
+def test_a_key_may_be_null_in_a_table_that_is_made(database: str) -> None:
+    """NULLs are one key: upsert replaces that row, whether both results come in one batch or not; insert keeps or refuses the second."""
+    store = store_of(database, mode="upsert", primary_key=["Car", "fixes"])
+    assert store.null_refusals() == {}, "it will be made so"  # type: ignore[attr-defined]
+    store.prepare()
+    store.write(batch(0, {"fixes": 1, "more": 1}, {"Car": "a", "fixes": 1}, {"fixes": 1, "more": 2}, {"more": 3}))
+    store.write(batch(4, {"fixes": 1, "more": 4}, {"Car": None, "fixes": None, "more": 5}))
+    store.close()
+    assert store.null_refusals() == {}  # type: ignore[attr-defined]
+    rows = [("a", 1, None), (None, 1, 4), (None, None, 5)]
+    assert execute(database, 'SELECT "Car", fixes, more FROM rides ORDER BY "Car", fixes') == rows
+    refusing = store_of(database, mode="insert", primary_key=["Car", "fixes"], table="once")
+    refusing.prepare()
+    with pytest.raises(RowsRefused) as refused:
+        refusing.write(batch(0, {"fixes": 1}, {"fixes": 1}))
+    assert [refusal.position for refusal in refused.value.refusals] == [1]
+    refusing.close()
+    keeping = store_of(database, mode="insert", primary_key=["Car", "fixes"], table="once", on_conflict="keep")
+    keeping.write(batch(0, {"fixes": 1, "more": 1}, {"fixes": 1, "more": 2}))
+    keeping.close()
+    assert execute(database, "SELECT more FROM once") == [(1,)]
+
+
+def test_a_key_that_takes_no_null_says_which_statement_lets_it(database: str) -> None:
+    """Ahead, and with the row that is refused: played, the store takes that row."""
+    execute(database, 'CREATE TABLE rides ("Car" text, fixes bigint, at timestamptz, more jsonb, PRIMARY KEY ("Car", fixes))')
+    store = store_of(database, mode="upsert", primary_key=["Car", "fixes"])
+    store.prepare()
+    first = batch(0, {"Car": "a", "fixes": 1}, {"Car": "a"})
+    with pytest.raises(RowsRefused) as refused:
+        store.write(first)
+    assert [refusal.position for refusal in refused.value.refusals] == [1]
+    store.close()
+    ahead = store.null_refusals()  # type: ignore[attr-defined]
+    assert (list(ahead), ahead["fixes"]) == (["Car", "fixes"], refused.value.fix)
+    execute(database, refused.value.fix)
+    assert store.write(first).position == 2
+    with pytest.raises(RowsRefused) as refused:
+        store.write(batch(2, {"fixes": 1}))
+    execute(database, refused.value.fix)
+    assert store.write(batch(2, {"fixes": 1})).position == 3
+    store.close()
+    assert store.null_refusals() == {}  # type: ignore[attr-defined]
+
+
+def test_a_column_that_takes_no_null_says_so_too(database: str) -> None:
+    """Beside the key; rows that break another rule are told without a statement, since nobody knows whether the rule is meant."""
+    execute(database, "CREATE TABLE rides (car text CHECK (car <> 'x'), fixes int NOT NULL, at date, more json)")
+    store = store_of(database)
+    with pytest.raises(RowsRefused) as refused:
+        store.write(batch(0, {"Car": "a"}))
+    execute(database, refused.value.fix)
+    assert store.write(batch(0, {"Car": "a"})).position == 1
+    with pytest.raises(RowsRefused) as refused:
+        store.write(batch(1, {"Car": "x"}))
+    assert refused.value.fix == ""
+    store.close()
+
+
+def test_an_old_server_has_primary_keys(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before version 15 no key takes NULL: the table is made with a primary key, and the columns are told ahead."""
+    monkeypatch.setattr(target, "_EQUAL_NULLS_SINCE", 10**9)
+    store = store_of(database, **UPSERT)
+    assert store.null_refusals() == {"Car": ""}  # type: ignore[attr-defined]
+    store.prepare()
+    with pytest.raises(RowsRefused) as refused:
+        store.write(batch(0, {"fixes": 1}))
+    assert refused.value.fix == ""
+    store.close()
+    execute(database, "CREATE TABLE own (car text, fixes int, at date, more json)")
+    own = store_of(database, table="own", **UPSERT)
+    execute(database, statement_of(refusal_of(own)))
+    own.prepare()
+    assert own.write(batch(0, {"Car": "a"})).position == 1
+    own.close()
+
+
+def test_a_table_that_is_changed_while_it_is_written_says_what_mends_it(database: str) -> None:
+    """A dropped column names its ALTER TABLE, a dropped table what to do: played, the job's next try succeeds."""
+    store = store_of(database)
+    store.prepare()
+    store.write(batch(0, {"Car": "a", "fixes": 1}))
+    execute(database, "ALTER TABLE rides DROP COLUMN fixes")
+    with pytest.raises(StoreError) as changed:
+        store.write(batch(1, {"Car": "b", "fixes": 2}))
+    assert (changed.value.code, "has no column for fixes" in changed.value.what) == ("TG-STORE-COLUMN", True)
+    execute(database, statement_of(changed.value))
+    assert store.write(batch(1, {"Car": "b", "fixes": 2})).position == 2
+    execute(database, "DROP TABLE rides")
+    with pytest.raises(StoreError) as changed:
+        store.write(batch(2, {"Car": "c"}))
+    assert changed.value.code == "TG-STORE-LOST"
+    execute(database, changed.value.fix.rpartition(": ")[2])
+    assert store.write(batch(0, {"Car": "a", "fixes": 1})).position == 1
+    store.close()
 
 
 def test_schema_evolution_adds_columns(database: str) -> None:
