@@ -36,8 +36,9 @@ _INT64_MAX = 2**63 - 1
 _AUTO_BELOW = {"s": 10**11, "ms": 10**14, "us": 10**17, "ns": _INT64_MAX}
 _MULTIPLY = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _DIVIDE = {"s": 1, "ms": 1, "us": 1, "ns": 1_000}
-# From here on neighbouring floats lie more than a microsecond apart, and only the shortest decimal shows the value meant.
-_FLOAT_COARSE_FROM = {"s": 2.0**33, "ms": 2.0**43, "us": 2.0**53, "ns": 2.0**63}
+# From here on a float may lie a quarter of a microsecond from the decimal that it stands for. One operation on it then may round to another
+# microsecond, so the decimal itself is read. (Microseconds need no operation; there neighbouring floats lie two apart.)
+_FLOAT_COARSE_FROM = {"s": 2.0**32, "ms": 2.0**42, "us": 2.0**53, "ns": 2.0**61}
 _NUMBER = re.compile(rb"\+?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _TEXT_LENGTH_MAX = 64
 _BLOCK_ROWS = 16_384  # one block of characters and its intermediate columns stay in the processor's cache

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.edge_floats import decimal_tick, floats_on_edges, within_range
 
 from ordering.columns.timestamps import UNITS, to_ticks
 from ordering.errors import SettingError
 from ordering.ticks import TICK_MAX, TICK_MIN, parse_tick
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PER_UNIT_US = {"s": Decimal(1_000_000), "ms": Decimal(1_000), "us": Decimal(1), "ns": Decimal("0.001")}
 
 
 def one(value: object, unit: str = "auto", kind: pa.DataType | None = None) -> int | None:
@@ -29,11 +29,6 @@ def one(value: object, unit: str = "auto", kind: pa.DataType | None = None) -> i
 def moment_us(moment: datetime) -> int:
     """Return microseconds since the epoch by Python's own calendar."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def within_range(tick: int) -> int | None:
-    """Return *tick* if an event may have it."""
-    return tick if TICK_MIN <= tick <= TICK_MAX else None
 
 
 @pytest.mark.parametrize(
@@ -265,18 +260,22 @@ def test_text_columns_agree_with_parse_tick(tick: int) -> None:
     assert one(text) == parse_tick(text) == tick
 
 
-def decimal_tick(value: Decimal, unit: str) -> int | None:
-    """Return the tick of *value* by exact decimal arithmetic."""
-    if unit == "auto":
-        unit = "s" if value < 10**11 else "ms" if value < 10**14 else "us" if value < 10**17 else "ns"
-    return within_range(int((value * _PER_UNIT_US[unit]).__floor__()))
-
-
 @given(st.floats(0, 1e21) | st.floats(1e9, 2e9) | st.integers(0, 2**63).map(lambda n: n / 1000), st.sampled_from(UNITS))
 def test_a_float_stands_for_the_shortest_decimal_that_reads_back_as_it(value: float, unit: str) -> None:
     """Against exact decimals, in every unit; the text of the same number reads alike."""
     expected = None if unit == "iso" else decimal_tick(Decimal(repr(value)), unit)
     assert one(value, unit) == one(repr(value), unit) == expected
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_floats_on_every_edge_of_size_and_unit_are_exact(unit: str) -> None:
+    """Against exact decimals, as floats, as texts and as integers."""
+    floats = floats_on_edges()
+    expected = [None if unit == "iso" else decimal_tick(Decimal(repr(value)), unit) for value in floats]
+    for column in (pa.array(floats), pa.array(map(repr, floats)), pa.array([f"{Decimal(repr(value)):f}" for value in floats])):
+        ticks, valid = to_ticks(column, unit)
+        read = [tick if is_valid else None for tick, is_valid in zip(ticks.tolist(), valid.tolist(), strict=True)]
+        assert [wrong for wrong in zip(floats, read, expected, strict=True) if wrong[1] != wrong[2]] == []
 
 
 @given(st.decimals(0, 10**19, places=6, allow_nan=False), st.sampled_from(["auto", "s", "ms", "us", "ns"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.edge_floats import decimal_tick, floats_on_edges
 from support.json_payloads import PATHS, member_of, payloads, read, same
 
 import hatch_build
@@ -132,6 +134,18 @@ def test_ingest_reads_the_same_with_the_native_parts_switched_off(seed: int, hos
             columns.append((np.where(valid, ticks, 0).tolist(), valid.tolist(), column.keys().to_pylist(), column.present().tolist()))
         told.append((found.well_formed.tolist(), columns))
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("way", ["auto", "off"])
+@pytest.mark.parametrize("unit", ["auto", "s", "ms", "us", "ns"])
+def test_a_float_is_the_same_time_with_and_without_the_native_parts(way: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On every edge of size and unit, by exact decimals: one record has one time on every machine."""
+    monkeypatch.setenv(NATIVE_SWITCH, way)
+    floats = floats_on_edges()
+    fields = FieldReader("t", unit, None).read(pa.array([b'{"t":%b}' % repr(value).encode() for value in floats]))
+    found = [time if fine else None for time, fine in zip(fields.event_time_us.tolist(), fields.readable.tolist(), strict=True)]
+    expected = [decimal_tick(Decimal(repr(value)), unit) for value in floats]
+    assert [wrong for wrong in zip(floats, found, expected, strict=True) if wrong[1] != wrong[2]] == []
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50), st.integers(1, 20))
