@@ -39,7 +39,8 @@ test: install  ## all that a change must pass (10 minutes on 2 cores); services 
 	@$(PYTEST) $(ARGS)
 
 test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, faults and large states (two hours)
-	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) tests/ordering tests/query tests/integration/query/test_cases_on_kafka.py \
+	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) tests/ordering tests/ingest tests/tidegate/json_columns tests/tidegate/payloads \
+	  tests/query tests/integration/query/test_cases_on_kafka.py \
 	  --hypothesis-profile=deep $(ARGS)
 	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) -m deep $(ARGS)
 	@$(BIN)/python tests/simulation/run.py 150-2999

@@ -1,9 +1,10 @@
 """
 What every test shares: how hard Hypothesis tries, which tests run side by side, and in which order.
 
-Profiles of Hypothesis: the default draws few examples, also of tests that name a number, ``deep`` many, for a night or a release; ``CI=1``
-draws the same examples on every machine. A failure prints what reproduces it. The summary says how many examples were run, how many of
-them were runs of whole queries compared byte by byte, and how often tests killed what they test (their property ``kills``).
+Profiles of Hypothesis: the default draws few examples, also of tests that name a number, the same ones on every machine and in every run;
+``deep`` draws many, others each time, for a night or a release. A failure prints what reproduces it. The summary says how many examples
+were run, how many of them were runs of whole queries compared byte by byte, and how often tests killed what they test (their property
+``kills``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture.providers import Constants, HypothesisProvider
 from support.durations import DURATIONS, read_durations, write_durations
 from support.repository import ROOT
 from support.stack.warm_jobs import HOST
@@ -35,12 +37,11 @@ _BASE = settings(
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no fault of a test
-    # The same examples in every run, and none remembered from an earlier one.
-    **({"derandomize": True, "database": None} if os.environ.get("CI") else {}),
 )
 _FEW = 15
-for _name, _examples in (("default", _FEW), ("deep", 900)):
-    settings.register_profile(_name, _BASE, max_examples=_examples)
+# The same examples in every run, and none remembered from an earlier one.
+settings.register_profile("default", _BASE, max_examples=_FEW, derandomize=True, database=None)
+settings.register_profile("deep", _BASE, max_examples=900, derandomize=False)
 settings.load_profile("default")
 
 _RUN = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
@@ -84,8 +85,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to count examples, and the run that all its processes share a warm host in."""
+    """Begin to count examples, fix which ones are drawn, and begin the run that all its processes share a warm host in."""
     config.stash[_EXAMPLES] = []
+    if settings.get_current_profile_name() == "default":
+        # Hypothesis also draws the constants of our modules that happen to be imported. Which are depends on the tests that ran before, so
+        # on how processes share them out.
+        HypothesisProvider._local_constants = Constants()  # type: ignore[assignment]
     if not hasattr(config, "workerinput"):
         HOST.begin_run()
 

@@ -6,7 +6,6 @@ written, and each start says what it goes on from. What nothing can be gone on w
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 import urllib.request
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.chance import dice_of
 from support.stack.drawn_logs import draw, expected, logs_of
 from support.stack.jobs import Workspace, error_code, settings_of, workspace
 from support.stack.keyed_input import POLICIES, TABLES
@@ -33,9 +33,7 @@ EVENTS, BATCHES, PARTITIONS = 40_000, 16, 2
 
 def test_killed_twice_ingest_writes_what_an_undisturbed_run_writes(stack: Stack, tmp_path: Path) -> None:
     """Law, level 1, over kill -9, once of the JVM too: no event lost, none twice, none in another place; promises hold."""
-    seed = random.randrange(2**32)
-    print(f"seed of the kills: {seed}")  # shown when the test fails
-    dice = random.Random(seed)
+    dice = dice_of("kills of ingest")
     raws = draw(2, EVENTS, PARTITIONS, keys=[f"key{number}" for number in range(200)])
     topic = create(stack.bootstrap, fresh("killed"), PARTITIONS)
     produce(stack.bootstrap, topic, raws)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import random
 import shutil
 import struct
 import time
@@ -22,6 +21,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from support.chance import dice_of
 from support.stack.drawn_logs import draw
 from support.stack.jobs import Workspace, settings_of, workspace
 from support.stack.topics import APPEND_TIME, create, exists, fresh, header, produce, read_ordered, records
@@ -146,7 +146,7 @@ def published(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         ingest.until(lambda: exists(stack.bootstrap, f"{topic}.ordered"), "the ordered topic")
         counts = space.start("query", "counts.sql", "--into", "counts", *settings_of(query__max_events_per_batch=1000))
         ingest.until(lambda: ingest.batches >= 3, "some batches")
-        time.sleep(random.uniform(0, 0.3))
+        time.sleep(dice_of("verify, a kill").uniform(0, 0.3))
         ingest.kill()
         counts.until(lambda: counts.batches >= 1, "a batch")
         counts.kill()
@@ -453,7 +453,7 @@ def trimmed(stack: Stack, tmp_path: Path) -> Iterator[Published]:
     with workspace(tmp_path, stack, tables) as space:
         space.script("means.sql", MEANS)
         produce(stack.bootstrap, topic, draw(5, 8_000, PARTITIONS))
-        cut = settings_of(inputs__events__max_events_per_batch=random.randrange(600, 1_600))
+        cut = settings_of(inputs__events__max_events_per_batch=dice_of("verify, means").randrange(600, 1_600))
         space.start("ingest", "events", "--until-end", *cut).finish()
         space.start("query", "means.sql", "--into", "means").finish()
         yield Published(space, topic, "")
@@ -536,7 +536,8 @@ def test_the_facts_of_the_journal_count(stack: Stack, tmp_path: Path, arrival: s
     """
     topic = create(stack.bootstrap, fresh("facts"), PARTITIONS, APPEND_TIME)
     with workspace(tmp_path, stack, FACTS.format(topic=topic, arrival=arrival, over=over)) as space:
-        job = space.start("ingest", "events", *settings_of(inputs__events__max_events_per_batch=random.randrange(50, 500)))
+        cut = settings_of(inputs__events__max_events_per_batch=dice_of("verify, facts").randrange(50, 500))
+        job = space.start("ingest", "events", *cut)
         for number in range(3):
             now_ms = time.time_ns() // 1_000_000
             lines = draw(number, 400, PARTITIONS, start_ms=now_ms - 8_000)

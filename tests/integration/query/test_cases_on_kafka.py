@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.chance import dice_of
 from support.repository import ROOT
 from support.stack.jobs import workspace
 from support.stack.topics import create, fresh, produce, read_ordered
@@ -169,22 +170,20 @@ def found_lines(stack: Stack, topic: str) -> tuple[list[bytes], int]:
     return [event.value or b"" for channel in sorted(found.events) for event in found.events[channel]], partitions
 
 
-def drawn() -> tuple[int, list[tuple[Case, BoundScript]]]:
-    """The cases that run here, and the seed that drew them."""
-    seed = random.randrange(10**6)
+def draw_cases(dice: random.Random) -> list[tuple[Case, BoundScript]]:
+    """The cases that run here."""
     every = usable()
     if os.environ.get(EVERY):
-        return seed, every
+        return every
     always = [found for found in every if found[0].name in ALWAYS]
     assert len(always) == len(ALWAYS)
-    return seed, [*always, *random.Random(seed).sample([found for found in every if found not in always], DRAWN - len(always))]
+    return [*always, *dice.sample([found for found in every if found not in always], DRAWN - len(always))]
 
 
 def test_cases_give_the_same_bytes_through_kafka_and_spark(stack: Stack, tmp_path: Path) -> None:
     """Levels 2 and 3 of the law: whatever the batches of ingest and query are, and through however many topics it goes."""
-    seed, chosen = drawn()
-    dice = random.Random(seed)
-    cases = [staged(stack, case, reads) for case, reads in chosen]
+    dice = dice_of("cases on Kafka")
+    cases = [staged(stack, case, reads) for case, reads in draw_cases(dice)]
     every = "\n\n".join(f"[inputs.{_unique(one, name)}]\n{table}" for one in cases for name, table in one.inputs.items())
     with workspace(tmp_path, stack, every) as space:
         names = [_unique(one, name) for one in cases for name in one.inputs]
@@ -200,7 +199,7 @@ def test_cases_give_the_same_bytes_through_kafka_and_spark(stack: Stack, tmp_pat
             in_order = partitions == 1 and not one.reads.has_over
             if (lines if in_order else sorted(lines)) != (list(expected) if in_order else sorted(expected)):
                 wrong.append((one.case.name, output, lines, list(expected)))
-    assert not wrong, f"seed {seed}: {wrong}"
+    assert not wrong, wrong
 
 
 def _unique(one: Staged, name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.chance import dice_of
 from support.stack.drawn_logs import Raw, draw, expected, logs_of
 from support.stack.jobs import Job, Workspace, error_code, workspace
 from support.stack.topics import Event, Ordered, check_promises, create, exists, fresh, produce, read_ordered
@@ -153,7 +153,7 @@ def _kill_in_the_middle(stack: Stack, topic: str, query: Job, pieces: Iterator[S
         produce(stack.bootstrap, topic, next(pieces))
         query.until(lambda before=before: query.batches > before, "one more piece")  # type: ignore[misc]
     produce(stack.bootstrap, topic, next(pieces))
-    time.sleep(random.uniform(0, 1.5))
+    time.sleep(dice_of("a kill of a query").uniform(0, 1.5))
     assert query.running, query.errors
     query.kill()
 

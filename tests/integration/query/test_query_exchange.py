@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import time
 from collections import defaultdict
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.query.test_query import end_of
 from integration.query.test_query_steps import POLICIES, compact
+from support.chance import dice_of
 from support.oracle import partition_of
 from support.stack.drawn_logs import draw, expected, logs_of
 from support.stack.jobs import Workspace, settings_of, workspace
@@ -103,7 +103,7 @@ def finished(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         classes.until(lambda: classes.last.get("events", 0) > 0, "something of the first half")
         for name, (raws, _) in sides.items():
             produce(stack.bootstrap, f"{topic}.{name}", raws[EVENTS // 2 :])
-        time.sleep(random.uniform(0, 1.5))
+        time.sleep(dice_of("a kill of an exchange").uniform(0, 1.5))
         classes.kill()
         killed_after = classes.last["events"]
         both = space.start("query", scripts["both"], "--into", "both")

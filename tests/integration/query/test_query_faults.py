@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from faults.queries import play_round
 from faults.query_campaign import dealt, size_of
+from support.chance import dice_of
 from support.query_kinds import KINDS
 
 if TYPE_CHECKING:
@@ -16,19 +16,17 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
-SEED = random.randrange(2**32)
-
 
 def test_queries_that_are_killed_write_what_one_uncut_run_and_plain_python_write(stack: EmbeddedStack, tmp_path: Path) -> None:
     """
     Law, level 2 with OVER and level 3 without: over an ordered topic with gaps and rewrites, killed, with other cores in
     each life; then begun at a random time, which gives the suffix (level 3).
     """
-    dice, rounds, midway, covered = random.Random(SEED), 1, 0, set[str]()
+    dice, rounds, midway, covered = dice_of("query campaign"), 1, 0, set[str]()
     for kinds in dealt(dice):
         folder = tmp_path / f"round-{rounds}"
         outcome = play_round(stack, folder, dice.randrange(2**32), kinds, kills=3, size=size_of(rounds), both=True)
-        assert not outcome.broken, f"seed {SEED}, round {rounds}: {outcome.broken}"
+        assert not outcome.broken, f"round {rounds}: {outcome.broken}"
         assert outcome.kills.total() >= 3, "it was killed"
         midway += outcome.midway
         assert outcome.compared > 100, "there were results to compare"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import time
 from collections import defaultdict
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from integration.query.test_query import end_of, iso
+from support.chance import dice_of
 from support.stack.drawn_logs import draw, expected, logs_of
 from support.stack.jobs import Workspace, settings_of, workspace
 from support.stack.topics import check_promises, create, exists, fresh, produce, read_ordered
@@ -148,7 +148,7 @@ def finished(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         query.until(lambda: query.last.get("events", 0) > 0, "something of the first half")
         for name, (raws, _) in sides.items():
             produce(stack.bootstrap, f"{topic}.{name}", raws[EVENTS // 2 :])
-        time.sleep(random.uniform(0, 1.5))
+        time.sleep(dice_of("a kill of a step").uniform(0, 1.5))
         query.kill()
         killed_after = query.last["events"]
         ingest.stop()
