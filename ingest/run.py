@@ -18,6 +18,7 @@ from tidegate.observe.metrics import Metrics
 from tidegate.observe.recovery_report import Recovery
 from tidegate.observe.stopping import stop_on_signal
 from tidegate.observe.terminal import standard_error
+from tidegate.secret_masking import scrub_error
 from tidegate.settings.load import Settings
 from tidegate.spark.cluster import Cluster
 from tidegate.spark.driver import DrivenQuery, drive
@@ -72,7 +73,7 @@ class IngestRun:
             # Others go on in this process; this one may be mended and started alone meanwhile.
             release(folder)
             if self._as_json:
-                print_json({"event": "failed", "input": running.name, "failure": failure.as_dict()})
+                print_json({"event": "failed", "input": running.name, "failure": scrub_error(failure.as_dict())})
 
         return DrivenQuery(
             running.name, lambda: job.start(self._spark.get(), self._settings, running.plan, on_reports), folder, on_failure, running.check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import xml.etree.ElementTree as ElementTree
 import zipfile
 from pathlib import Path
@@ -181,3 +182,126 @@ def test_options_of_a_jvm_hide_their_secrets() -> None:
 def test_the_redaction_is_an_expression_for_java_too() -> None:
     """Spark compiles it at its start: nothing in it is Python's alone."""
     assert "(?P" not in SPARK_REDACTION
+
+
+# ----- secrets that show themselves, and what stands in free tables
+
+CANARY = "canary-7Xq"
+TOKEN = "c4naryT0kenOfAWebh00k"
+SHOWN = {
+    "a parameter of Redis's URL": ("redis.url", f"redis://h/0?password={CANARY}"),
+    "a parameter of PostgreSQL's URL": ("outputs.o.postgres.url", f"postgresql://h/d?user=u&password={CANARY}"),
+    "a password with a slash and an at sign": ("redis.url", f"redis://u:{CANARY}@h/0"),
+    "a token as the user": ("outputs.o.http.url", f"https://{TOKEN}@h/x"),
+    "the token of a webhook": ("outputs.o.http.url", f"https://hooks/services/T0AB1/B0CD2/{TOKEN}"),
+    "a signature": ("outputs.o.http.url", f"https://h/flow?sp=run&sig={CANARY}"),
+    "a key of a web service": ("outputs.o.http.url", f"https://h/api?code={CANARY}"),
+    "a header of a catalog": ("outputs.o.iceberg.catalog.header.Authorization", f"Bearer {CANARY}"),
+    "any header of a catalog": ("outputs.o.iceberg.catalog.header.X-Gate", CANARY),
+    "a catalog in a database": ("outputs.o.iceberg.catalog.uri", f"postgresql+psycopg2://u:{CANARY}@h/d"),
+    "a key of Azure's storage": ("outputs.o.delta.storage_options.AZURE_STORAGE_MASTER_KEY", CANARY),
+    "a signature of Azure's storage": ("outputs.o.delta.storage_options.AZURE_STORAGE_SAS_KEY", f"sv=1&sig={CANARY}"),
+    "an option that nobody knows": ("outputs.o.delta.storage_options.AWS_SOMETHING_NEW", CANARY),
+    "a property of the next version": ("kafka.client.sasl.something.new", CANARY),
+    "a library in the JVM": ("spark.conf.spark.redis.auth", CANARY),
+    "a URL for the JVM": ("spark.conf.spark.sql.catalog.d.url", f"jdbc:postgresql://h/d?user=u&password={CANARY}"),
+    "a connection string for the JVM": ("spark.conf.spark.eventhubs", f"Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey={CANARY}"),
+    "pairs of libpq": ("spark.conf.spark.sql.catalog.d.options", f"host=h user=u password = '{CANARY}'"),
+    "a token for a process": ("spark.conf.spark.executorEnv.GATE", TOKEN),
+}
+TABLES = {"postgres": 'mode = "append"', "http": 'secret = "env:SIGNED"', "iceberg": 'table = "a.b"', "delta": 'path = "d"'}
+
+
+def table_of(setting: str) -> tuple[str, dict[str, str]]:
+    """The rest of the output that a setting needs, and its environment."""
+    store = setting.split(".")[2] if setting.startswith("outputs.") else ""
+    return f'[outputs.o]\ntopic = "o"\n[outputs.o.{store}]\n{TABLES[store]}\n' if store else "", {"SIGNED": f"whsec_{'unresolved' * 4}"}
+
+
+@pytest.mark.parametrize("why", SHOWN)
+def test_a_secret_in_a_value_is_refused_in_a_file_and_shown_nowhere(why: str, tmp_path: Path) -> None:
+    """Written out in the file it is refused; from the environment it is taken, and no command shows it, nor any message that cites it."""
+    setting, value = SHOWN[why]
+    text, env = table_of(setting)
+    file = tmp_path / "tidegate.toml"
+    file.write_text(text)
+    with pytest.raises(SettingError) as refusal:
+        load(file, {setting: value}, env=env)
+    assert "TG-SETTING-SECRET" in str(refusal.value) or refusal.value.code == "TG-SETTING-SECRET"
+    assert CANARY not in str(refusal.value)
+    assert TOKEN not in str(refusal.value)
+    shown = as_toml(load(file, {setting: "env:GIVEN"}, env={**env, "GIVEN": value}).origins())
+    assert MASK in shown
+    assert CANARY not in shown
+    assert TOKEN not in shown
+    cited = scrub(f'could not connect: connection to "{value}" failed: {{"url": "{value}"}} (near {CANARY!r} {TOKEN!r})')
+    assert not [secret for secret in (CANARY, TOKEN) if secret in value and secret in cited]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("outputs.o.http.url", "https://h/hooks/v2/rides-per-minute?region=eu-central-1&since=2024"),
+        ("outputs.o.iceberg.catalog.s3.region", "eu-central-1"),
+        ("outputs.o.iceberg.catalog.py-io-impl", "pyiceberg.io.pyarrow.PyArrowFileIO"),
+        ("outputs.o.iceberg.catalog.warehouse", "s3://lake/house"),
+        ("outputs.o.iceberg.catalog.ssl.cabundle", "/etc/ca.pem"),
+        ("outputs.o.delta.storage_options.AWS_ENDPOINT_URL", "http://minio:9000"),
+        ("outputs.o.delta.storage_options.aws_virtual_hosted_style_request", "false"),
+        ("outputs.o.delta.storage_options.AWS_S3_LOCKING_PROVIDER", "dynamodb"),
+        ("outputs.o.delta.storage_options.azure_storage_account_name", "lake"),
+        ("kafka.client.client.rack", "eu-central-1a"),
+        ("kafka.client.ssl.ca.location", "/etc/ca.pem"),
+        ("spark.conf.spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog"),
+        ("spark.conf.spark.hadoop.fs.s3a.endpoint", "http://minio:9000"),
+        ("spark.conf.spark.mine.size", "512m"),
+    ],
+)
+def test_what_is_known_to_be_harmless_in_a_free_table_is_taken_and_shown(setting: str, value: str, tmp_path: Path) -> None:
+    """An operator looks for it."""
+    text, env = table_of(setting)
+    file = tmp_path / "tidegate.toml"
+    file.write_text(text)
+    assert value in as_toml(load(file, {setting: value}, env=env).origins())
+
+
+def test_a_property_of_the_jvm_that_nobody_knows_is_taken_and_not_shown() -> None:
+    """Users give names of their own there: the value may be anything."""
+    settings = load(None, {"spark.conf": '{"spark.innocent": "hunter"}'}, env={})
+    assert settings.spark.properties()["spark.innocent"] == "hunter"
+    assert "hunter" not in as_toml(settings.origins())
+
+
+def test_names_that_users_choose_make_nothing_secret(tmp_path: Path) -> None:
+    """An input called tokens, and a field called password, are names like others."""
+    file = tmp_path / "tidegate.toml"
+    file.write_text('[inputs.tokens]\ntopic = "secret.tokens"\n[inputs.tokens.fields]\npassword = "nvarchar(max)"\n')
+    shown = as_toml(load(file, env={}).origins())
+    assert 'password = "nvarchar(max)"' in shown
+    assert 'topic = "secret.tokens"' in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"could not translate host name: host=h port=5432 user=u password={CANARY} dbname=d",
+        f"ERROR connecting to jdbc:sqlserver://h;user=u;password={CANARY};encrypt=true",
+        f"headers = {{'Authorization': 'Bearer {CANARY}', 'x': 'y'}}",
+        f"Authorization: Basic {CANARY}",
+        f'{{"sasl.password": "{CANARY}", "other": 1}}',
+        f"GET https://h/x?a=b&access_token={CANARY}&c=d -> 403",
+        f"AccountKey={CANARY};EndpointSuffix=core.windows.net",
+    ],
+)
+def test_a_message_that_cites_a_secret_nobody_has_read_is_masked(text: str) -> None:
+    """It came into the process by another way: as a file of a client, or as part of a longer text."""
+    assert CANARY not in scrub(text)
+    assert scrub(text).count(MASK) == 1
+
+
+def test_masking_takes_time_in_proportion_to_the_text() -> None:
+    """A log event may cite a payload of megabytes, written by whoever wants to hold up the job."""
+    for text in ("a" * 2_000_000, "a." * 1_000_000, "a=" * 1_000_000, "'" * 2_000_000, "://" * 600_000, "authorization " * 150_000):
+        started_s = time.process_time()
+        scrub(text)
+        assert time.process_time() - started_s < 10, text[:20]

@@ -13,6 +13,7 @@ import json
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -25,6 +26,7 @@ from ordering.errors import TidegateError
 from tidegate.observe.terminal import Styled, Terminal, print_text, standard_error
 from tidegate.provenance import check_provenance
 from tidegate.safe_path import protect_processes
+from tidegate.secret_masking import scrub, scrub_error
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Result = TypeVar("Result")
@@ -59,6 +61,12 @@ def report_errors(command: Command) -> Command:
         except TidegateError as error:
             report_error(error, as_json=wants_json(sys.argv[1:]))
             raise typer.Exit(error.exit_code) from error
+        except (typer.Exit, typer.Abort, BrokenPipeError, EOFError):  # typer ends the program by them
+            raise
+        except Exception as error:
+            # A mistake of ours, or of a library: its traceback may show what a client was given.
+            print_text(scrub(traceback.format_exc()), sys.stderr)
+            raise typer.Exit(1) from error
 
     return wrapped  # type: ignore[return-value]
 
@@ -67,12 +75,13 @@ def report_error(error: TidegateError, *, as_json: bool) -> None:
     """Write *error* to standard error: as one JSON object if *as_json* or if this process logs JSON, else as text."""
     from tidegate.observe.logs import writes_json
 
+    fields = scrub_error(error.as_dict())
     if as_json or writes_json():
-        print_text(json.dumps({"error": error.as_dict() | {"exit_code": error.exit_code}}) + "\n", sys.stderr)
+        print_text(json.dumps({"error": fields | {"exit_code": error.exit_code}}) + "\n", sys.stderr)
         return
     terminal = standard_error()
     heads = {"what": Styled(error.code, "bold red")} | {label: Styled(f"  {label}", "bold") for label in ("where", "fix", "example")}
-    for label, text in error.as_dict().items():
+    for label, text in fields.items():
         if label in heads:
             first, *others = text.split("\n")
             terminal.line(heads[label], ": ", first)

@@ -20,7 +20,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from ordering.errors import TidegateError
-from tidegate.secret_masking import scrub, scrub_value
+from tidegate.secret_masking import scrub, scrub_error, scrub_value
 from tidegate.visible_text import visible, visible_lines
 
 # py4j logs the traceback of every failed callback; the job reports it once, readably.
@@ -127,7 +127,7 @@ def _spread_error(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
     error = event.get("error")
     if isinstance(error, TidegateError):
         # By its parts: programs look for the code, people for the fix.
-        event["error"] = error.as_dict()
+        event["error"] = scrub_error(error.as_dict())
     return event
 
 

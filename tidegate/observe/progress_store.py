@@ -27,6 +27,7 @@ from tidegate.observe.detail_requests import QUESTION_VALID_S, leave_question
 from tidegate.observe.logs import get_logger
 from tidegate.observe.recovery_report import Replay
 from tidegate.redis_client import connect, translate_errors
+from tidegate.secret_masking import scrub_error
 from tidegate.settings.tables.redis import RedisSettings
 
 WRITE_EVERY_S = 1.0  # minimum time between two writes of one job
@@ -183,7 +184,7 @@ class ProgressPublisher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        failure = error.as_dict() if isinstance(error, TidegateError) else None
+        failure = scrub_error(error.as_dict()) if isinstance(error, TidegateError) else None
         self.update_job(state="stopped", **({"failure": failure} if failure else {}))
         with self._changed:
             self._is_ending = True

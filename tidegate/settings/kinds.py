@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr
 
 from ordering.errors import TickRangeError
 from ordering.ticks import format_duration, parse_duration
-from tidegate.secret_masking import MASK, mask_setting, remember, scrub
+from tidegate.secret_masking import MASK, mask_address, mask_setting, remember
 
 _SIZE = re.compile(r"(\d+)\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)?")
 _SIZE_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -254,7 +254,7 @@ Topics = Annotated[tuple[str, ...], BeforeValidator(_parse_topics), PlainSeriali
 TopicPattern = Annotated[str, BeforeValidator(_parse_pattern), Kind("regular expression")]
 Bootstrap = Annotated[str, BeforeValidator(_parse_bootstrap), Kind("host:port, several separated by commas")]
 # A URL that may hold a password; to be used with a url_parser.
-SecretUrl = Annotated[SecretStr, PlainSerializer(lambda url: scrub(url.get_secret_value())), Kind("URL, file:PATH or env:NAME")]
+SecretUrl = Annotated[SecretStr, PlainSerializer(lambda url: mask_address(url.get_secret_value())), Kind("URL, file:PATH or env:NAME")]
 RedisUrl = Annotated[
     SecretUrl,
     url_parser(r"(rediss?|unix)://\S+$", "redis://[user:password@]host:port/db (rediss:// for TLS, unix:// for a socket)"),

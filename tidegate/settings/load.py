@@ -18,14 +18,14 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ordering.errors import SettingError
-from tidegate.secret_masking import mask_setting
+from tidegate.secret_masking import MASK, scrub
 from tidegate.settings.kinds import plain_text
 from tidegate.settings.manual import keys_below
 from tidegate.settings.problems import choice_fix, raise_problems
+from tidegate.settings.secret_settings import Key, is_hidden
 from tidegate.settings.sources import (
     CONFIG_VARIABLE,
     Entry,
-    Key,
     Layer,
     dotted_name,
     parse_assignments,
@@ -197,7 +197,11 @@ class Settings(Table, BaseSettings):
         for name, settings in self.inputs.items():
             texts.update({("inputs", name, setting): "" for setting in settings.unused_settings()})
         return {
-            dotted_name(key): (mask_setting(dotted_name(key), text), self._entries.get(key, DEFAULT_ORIGIN)) for key, text in texts.items()
+            dotted_name(key): (
+                MASK if is_hidden(key, text) else scrub(text),
+                self._entries.get(key, DEFAULT_ORIGIN),
+            )
+            for key, text in texts.items()
         }
 
 

@@ -7,7 +7,7 @@ Law: a report has every problem that was found, in the order of the file, and sh
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ordering.errors import SettingError
 from tidegate.secret_masking import scrub
@@ -104,11 +104,17 @@ def wrong_value(key: str, value: str, where: str, fix: str, example: str = "") -
     return SettingError(scrub(f"{key} = {value} is not allowed"), code="TG-SETTING-VALUE", where=where, fix=fix, example=example)
 
 
-def exposed_secret(key: str, where: str) -> SettingError:
-    """Return the error of a secret that others could read: in a file that is copied around, or on the command line."""
-    what = f"{key} is a secret, or holds one, and is written out"
-    fix = "put it into a file that only this user can read, or into the environment, and name that here"
-    example = '"file:/run/secrets/tidegate" or "env:TIDEGATE_SECRET"'
+def exposed_secret(key: str, where: str, schemes: Collection[str]) -> SettingError:
+    """
+    Return the error of a secret that others could read: in a file that is copied around, or on the command line. *schemes* are the ways
+    (``env``, ``file``) in which the setting takes it.
+    """
+    what = f"{key} is a secret, or may hold one, and is written out"
+    if "file" in schemes:
+        fix = "put it into a file that only this user can read, or into the environment, and name that here"
+        example = '"file:/run/secrets/tidegate" or "env:TIDEGATE_SECRET"'
+    else:
+        fix, example = "put it into the environment, and name that here", '"env:TIDEGATE_SECRET"'
     return SettingError(what, code="TG-SETTING-SECRET", where=where, fix=fix, example=example)
 
 

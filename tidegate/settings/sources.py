@@ -10,28 +10,19 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ordering.errors import SettingError
-from tidegate.secret_masking import has_password, is_secret_key, remember
+from tidegate.secret_masking import remember, secrets_in
 from tidegate.settings.problems import choice_fix, exposed_secret, unknown_setting, wrong_value
-
-# The steps of a setting's name; below a free table the rest is one step: ("kafka", "client", "sasl.password").
-Key = tuple[str, ...]
+from tidegate.settings.secret_settings import SECRET_URLS, Key, free_depth, is_address, is_property, is_refused, is_secret, may_name_secret
 
 ENV_PREFIX = "TIDEGATE_"
 CONFIG_VARIABLE = "TIDEGATE_CONFIG"
-# By table and key, the addresses that may hold a password, with a valid value in place of a refused one.
-_SECRET_URLS: Mapping[Key, str] = {
-    ("clickhouse", "url"): "https://unresolved",
-    ("http", "url"): "https://unresolved",
-    ("postgres", "url"): "postgresql://unresolved",
-    ("redis", "url"): "redis://unresolved",
-}
-# The same for secrets that must have a certain form.
+# Secrets that must have a certain form, with a valid value in place of a refused one.
 _SECRET_FORMS: Mapping[Key, str] = {("http", "secret"): f"whsec_{'unresolved' * 4}"}
 
 _HEADER = re.compile(r"\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(#.*)?$")
@@ -73,19 +64,8 @@ class Layer:
 def as_key(steps: Iterable[str]) -> Key:
     """Return the key of *steps*; steps below a free table are joined into one."""
     path = tuple(steps)
-    depth = _free_depth(path)
+    depth = free_depth(path)
     return path if depth is None or len(path) <= depth else (*path[:depth], ".".join(path[depth:]))
-
-
-_FREE_TABLES = {("inputs", "fields"), ("references", "fields"), ("references", "effective"), ("outputs", "columns")}
-
-
-def _free_depth(path: Key) -> int | None:
-    if path[:2] in {("kafka", "client"), ("spark", "conf")}:
-        return 2
-    if path[:1] == ("outputs",) and path[2:4] in {("delta", "storage_options"), ("iceberg", "catalog")}:
-        return 4
-    return 3 if len(path) > 2 and (path[0], path[2]) in _FREE_TABLES else None
 
 
 def dotted_name(key: Iterable[str]) -> str:
@@ -222,7 +202,7 @@ def _restore_case(steps: list[str], known_names: Mapping[str, set[str]]) -> Key:
 
 def _add_variable(layer: Layer, variable: str, steps: Key, text: str) -> None:
     origin = f"environment variable {variable}"
-    depth = _free_depth(steps)
+    depth = free_depth(steps)
     if depth == len(steps):
         _add_table(layer, origin, steps, text)
     elif depth is not None and steps[:2] != ("kafka", "client"):
@@ -256,7 +236,7 @@ def read_flags(overrides: Mapping[str, str]) -> Layer:
     layer = Layer()
     for name, text in overrides.items():
         steps = as_key(name.strip().split("."))
-        if _free_depth(steps) == len(steps):
+        if free_depth(steps) == len(steps):
             _add_table(layer, "flag", steps, text)
         else:
             layer.entries[steps] = Entry(text, "flag")
@@ -284,53 +264,48 @@ def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> N
     With *private*, only this user can read the source, so secrets may be written there; otherwise they are refused.
     """
     for key, entry in list(layer.entries.items()):
-        secret = is_secret_key(dotted_name(key)) or _is_secret_url(key)
+        schemes = ("env", "file") if may_name_secret(key) else ("env",) if is_property(key) else ()
         try:
-            resolved = _resolve(entry, env) if secret and isinstance(entry.value, str) else entry
+            resolved = _resolve(entry, env, schemes) if isinstance(entry.value, str) else entry
         except _NotFound as error:
             layer.problems.append(wrong_value(dotted_name(key), entry.value, entry.origin, str(error)))
             resolved = _placeholder(key, entry)
-        if isinstance(resolved.value, str) and (secret or has_password(resolved.value)):
-            remember(resolved.value)
-        if not private and resolved is entry and _exposes_secret(key, entry.value):
-            layer.problems.append(exposed_secret(dotted_name(key), entry.origin))
+        if isinstance(resolved.value, str):
+            is_whole = is_secret(key) or is_address(key) or ("file" in schemes and resolved is not entry)
+            _remember_secrets(key, resolved.value, is_whole=is_whole)
+        if not private and resolved is entry and is_refused(key, entry.value):
+            layer.problems.append(exposed_secret(dotted_name(key), entry.origin, schemes or ("env",)))
             resolved = _placeholder(key, entry)
         layer.entries[key] = resolved
 
 
-def _is_secret_url(key: Key) -> bool:
-    # Any store of an output may have one, those of installed packages too.
-    return key[-2:] in _SECRET_URLS or (len(key) == 4 and key[::3] == ("outputs", "url"))
-
-
-def _exposes_secret(key: Key, value: object) -> bool:
-    """Return whether *value*, as written, holds a secret."""
-    if is_secret_key(dotted_name(key)):
-        return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
-    return isinstance(value, str) and has_password(value)
+def _remember_secrets(key: Key, value: str, *, is_whole: bool) -> None:
+    """Have all of a setting's value masked from now on, or the secrets that stand in it."""
+    for secret in [value] if is_whole else list(secrets_in(value, is_address=is_property(key))):
+        remember(secret)
 
 
 def _placeholder(key: Key, entry: Entry) -> Entry:
     """Return a valid value in place of a refused one, so that it is not reported again for another reason."""
-    return Entry({**_SECRET_URLS, **_SECRET_FORMS}.get(key[-2:], "unresolved"), entry.origin)
+    return Entry({**SECRET_URLS, **_SECRET_FORMS}.get(key[-2:], "unresolved"), entry.origin)
 
 
 class _NotFound(Exception):
     """The file or variable of a secret is missing."""
 
 
-def _resolve(entry: Entry, env: Mapping[str, str]) -> Entry:
+def _resolve(entry: Entry, env: Mapping[str, str], schemes: Collection[str]) -> Entry:
     scheme, colon, target = entry.value.partition(":")
-    if colon and scheme == "env":
+    if not colon or scheme not in schemes:
+        return entry
+    if scheme == "env":
         if target not in env:
             raise _NotFound(f"set the environment variable {target}")
         return Entry(env[target], f"{entry.origin}, from {entry.value}")
-    if colon and scheme == "file":
-        try:
-            return Entry(Path(target).read_text("utf-8").rstrip("\r\n"), f"{entry.origin}, from {entry.value}")
-        except (OSError, UnicodeDecodeError) as error:
-            raise _NotFound(f"make {target} a readable text file ({type(error).__name__})") from None
-    return entry
+    try:
+        return Entry(Path(target).read_text("utf-8").rstrip("\r\n"), f"{entry.origin}, from {entry.value}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _NotFound(f"make {target} a readable text file ({type(error).__name__})") from None
 
 
 def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]:

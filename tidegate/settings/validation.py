@@ -17,7 +17,8 @@ from tidegate.secret_masking import MASK, is_secret_key
 from tidegate.settings.kinds import NotAllowed, plain_text
 from tidegate.settings.manual import field_at, keys_below, unit_of
 from tidegate.settings.problems import choice_fix, conflicting_settings, unknown_setting, unknown_store, wrong_name, wrong_value
-from tidegate.settings.sources import Entry, Key, dotted_name
+from tidegate.settings.secret_settings import Key
+from tidegate.settings.sources import Entry, dotted_name
 from tidegate.settings.tables.base import Contradiction
 
 _BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}

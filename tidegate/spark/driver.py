@@ -168,7 +168,7 @@ class _RunningQuery:
             what = "Spark's JVM has ended by itself, or was killed"
             fix = "start again: the job resumes; if nobody killed it, see the system's log and spark.log there for want of memory"
             return TidegateError(what, code=_GONE, where=str(self._job.folder), fix=fix)
-        return error_from_text(text, str(report))
+        return error_from_text(scrub(text), str(report))
 
 
 def error_from_text(text: str, report: str) -> TidegateError:

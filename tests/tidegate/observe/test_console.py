@@ -7,11 +7,12 @@ import json
 import logging
 
 import pytest
+import typer
 from rich.console import Console
 
 from ordering.errors import TidegateError
 from tidegate.observe import logs
-from tidegate.observe.console import end_line, live_line, print_json, report_error
+from tidegate.observe.console import end_line, live_line, print_json, report_error, report_errors
 from tidegate.observe.terminal import Column, Terminal, TextTable
 
 
@@ -65,3 +66,29 @@ def test_into_a_pipe_the_last_line_is_logged_like_the_others(capsys: pytest.Capt
         logging.getLogger().handlers.clear()
     last, error = map(json.loads, capsys.readouterr().err.splitlines())
     assert (last["event"], last["progress"], error["error"]["code"]) == ("query q ends", "events 5", "TG-X")
+
+
+def test_an_error_that_cites_the_address_of_a_client_shows_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    """Clients repeat what they were given. What the fix shows as a pattern stays as it is."""
+    what = 'invalid dsn "postgresql://u:canary-1@h/d?password=canary-2": host=h password=canary-3 (tried redis://h/0?password=canary-4)'
+    error = TidegateError(what, code="TG-STORE-DOWN", where="redis://:canary-5@h", fix="redis://[user:password@]host:port/db")
+    for as_json in (False, True):
+        report_error(error, as_json=as_json)
+        shown = capsys.readouterr().err
+        assert "canary" not in shown
+        assert "redis://[user:password@]host:port/db" in shown
+
+
+def test_a_traceback_shows_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistake of ours is told with its traceback, in which a library may cite what it was given."""
+
+    def command() -> None:
+        raise KeyError("cannot connect with {'password': 'canary-6'} to https://h/x?sig=canary-7")
+
+    with pytest.raises(typer.Exit) as ended:
+        report_errors(command)()
+    assert ended.value.exit_code == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "KeyError" in shown
+    assert "canary" not in shown.partition("KeyError: ")[2]

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, SecretStr
 
 from ordering.ticks import SECOND_US
-from tidegate.secret_masking import Secrets, has_password, scrub
+from tidegate.secret_masking import Secrets, has_password, mask_address
 from tidegate.settings.kinds import Duration, RedisUrl, Secret
 from tidegate.settings.tables.base import PASSWORD_TWICE, Conflict, PemFile, SystemPemFile, Table, tls_conflicts
 
@@ -54,7 +54,7 @@ class RedisConnection(Table):
     @property
     def address(self) -> str:
         """The URL as it may be shown, without its password."""
-        return scrub(self.connection_url())
+        return mask_address(self.connection_url())
 
 
 class RedisSettings(RedisConnection):

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from ordering.ticks import SECOND_US
-from tidegate.secret_masking import scrub
+from tidegate.secret_masking import mask_address
 from tidegate.settings.kinds import Duration, Kind, NotAllowed, Secret
 from tidegate.settings.tables.base import Conflict, PemFile, Table, tls_conflicts
 
@@ -55,4 +55,4 @@ class SchemaRegistrySettings(Table):
     @property
     def address(self) -> str:
         """The URL as it may be shown."""
-        return scrub(self.url or "")
+        return mask_address(self.url or "")
