@@ -38,7 +38,7 @@ quick-tests: install
 test: install  ## all that a change must pass (10 minutes on 2 cores); services in containers if Docker answers, else the embedded ones
 	@$(PYTEST) $(ARGS)
 
-test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, faults and large states (two hours)
+test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, faults, chains and large states (four hours)
 	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) tests/ordering tests/ingest tests/tidegate/json_columns tests/tidegate/payloads \
 	  tests/query tests/integration/query/test_cases_on_kafka.py \
 	  --hypothesis-profile=deep $(ARGS)
@@ -46,11 +46,12 @@ test-deep: install  ## the laws with many more examples, every case through Kafk
 	@$(BIN)/python tests/simulation/run.py 150-2999
 	@$(BIN)/python tests/fuzz/run.py --minutes 10
 	@$(BIN)/python tests/faults/run.py --kills $(KILLS) --minutes 30
+	@$(BIN)/python tests/faults/run.py --only chains --rounds 50
 
 simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200
 	@$(BIN)/python tests/simulation/run.py $(SEEDS)
 
-faults: install  ## kill, wipe, fill and step all there is, on the real stack; KILLS=200, SEED=7, MINUTES=30, ONLY=kills|matrix|queries|zombie
+faults: install  ## kill, wipe, fill and step all there is, on the real stack; KILLS=200, SEED=7, MINUTES=30, ONLY=kills|matrix|queries|chains|zombie
 	@$(BIN)/python tests/faults/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)") \
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
