@@ -26,7 +26,7 @@ def _read_text(script: Path) -> str:
         query = extensions.find_query(str(script))
         return query.sql if isinstance(query, Query) else str(query)
     try:
-        return script.read_text(encoding="utf-8")
+        return script.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         message, fix = f"the script cannot be read: {error}", "give the path of a text file in UTF-8"
         raise QueryError(message, code="TG-QUERY-FILE", where=str(script), fix=fix) from None

@@ -30,9 +30,10 @@ ordering
 ordering.conformance
 
 tidegate
+tidegate.visible_text
 tidegate.own_packages
 tidegate.fault_points  tidegate.native_parts  tidegate.secret_masking  tidegate.provenance  tidegate.access_rights
-tidegate.dead_letter_reasons  tidegate.safe_path  tidegate.visible_text  tidegate.package_offers
+tidegate.dead_letter_reasons  tidegate.safe_path  tidegate.package_offers
 tidegate.json_columns  tidegate.stack
 tidegate.expressions
 tidegate.settings

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tidegate
+from tidegate.visible_text import visible_lines
 
 PACKAGES = ("ordering", "ingest", "query", "sinks")
 
@@ -64,7 +65,7 @@ def require_own(*names: str) -> None:
 def end_unless_own(*names: str) -> None:
     """End this process, with the fix on standard error, if Python finds another module than ours under one of these names."""
     if (intruder := find_intruder(names)) is not None:
-        print(intruder, file=sys.stderr)
+        print(visible_lines(str(intruder)), file=sys.stderr)
         raise SystemExit(2)
 
 

@@ -34,6 +34,7 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.tree import Expr, Field
 from tidegate.expressions.variant import Variant, finite
+from tidegate.payloads.arrow_values import is_octets, record_of
 from tidegate.payloads.formats import JSON, reader_of
 from tidegate.settings.tables.references import ReferenceSettings
 
@@ -260,6 +261,8 @@ def _from_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = next((kind for is_type, kind in _PLAIN if is_type(column.type)), None)
+    if is_octets(column.type):
+        kind, column = Kind.NVARCHAR, pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
     if kind is None and not pa.types.is_null(column.type):
         raise _bad_record(f"values of type {column.type} have no meaning here", where)
     if kind in (Kind.RECORD, Kind.ARRAY):
@@ -276,13 +279,15 @@ def _to_json(value: Any, kind: pa.DataType) -> str:
 
 
 def _json_value(value: Any, kind: pa.DataType) -> Any:
-    """Return *value* with NULL for every NaN and infinity, which JSON has not, and with a dict for every map."""
+    """Return *value* with NULL for every NaN and infinity, which JSON has not, a record for every map, text for octets."""
     if value is None or (pa.types.is_floating(kind) and not math.isfinite(value)):
         return None
     if pa.types.is_struct(kind):
         return {field.name: _json_value(value[field.name], field.type) for field in kind}
     if pa.types.is_map(kind):
-        return {str(key): _json_value(item, kind.item_type) for key, item in value}
+        return record_of(value, lambda item: _json_value(item, kind.item_type))
+    if isinstance(value, bytes):
+        return value.hex()
     return [_json_value(item, kind.value_type) for item in value] if isinstance(value, list) else value
 
 

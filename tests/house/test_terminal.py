@@ -24,13 +24,17 @@ STREAMS = {
     "tidegate/observe/console.py": "hands standard error to the door",
     "tidegate/observe/logs.py": "log lines, passed through visible() by the last processor",
     "tidegate/kafka/batch_probe.py": "the answer of a process, read by the one that started it",
+    "tidegate/own_packages.py": "says why nothing can be imported, the door neither; passed through visible_lines()",
     "tidegate/order/output.py": "results: bytes for files and pipes, passed through visible_lines() for a terminal",
     "tidegate/order/summary.py": "hands standard error to the door",
     "tidegate/spark/early_session.py": "gives standard error a descriptor of its own",
     "tidegate/stack/jars.py": "a path of this machine, read by a build",
 }
 """Who may name a standard stream, and why."""
-PRINTERS = {"ordering/conformance/command.py": "a program of its own, for authors of other implementations"}
+PRINTERS = {
+    "ordering/conformance/command.py": "a program of its own, for authors of other implementations",
+    "tidegate/own_packages.py": "as above",
+}
 """Who may call print."""
 
 

@@ -26,6 +26,12 @@ def local(
     input: Annotated[
         list[str] | None, typer.Option("--input", help="NAME=FILE: the records of one input; .ndjson, .csv, .parquet; - is stdin.")
     ] = None,
+    delimiter: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What stands between the columns of .csv files (;), or of one of them (NAME=;). Default: csv_delimiter, a comma."
+        ),
+    ] = None,
     reference: Annotated[list[str] | None, typer.Option("--reference", help="NAME=FILE: a table that JOIN looks up.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Folder for OUTPUT.ndjson and dead.ndjson; default: standard output.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration that the script must agree with, where it names an input.")] = None,
@@ -42,13 +48,14 @@ def local(
     from ordering.errors import RefusedError
     from query.lint import undeclared_inputs
     from query.script import read_script
-    from tidegate.local.files import parse_file_flags
+    from tidegate.local.files import parse_file_flags, set_delimiters
     from tidegate.local.run_setup import PolicyFlags, RunSetup
     from tidegate.local.script import check_without_files, refuse_no_files
 
     named = [schema.name for schema in undeclared_inputs(read_script(script), [])]
     flags = PolicyFlags(early, late, late_action, reorder, out_of_order_action)
     files, tables = parse_file_flags(input or []), parse_file_flags(reference or [], "--reference")
+    files, tables = set_delimiters(files, tables, delimiter or [])
     if not files:
         refuse_no_files(script, [table.name for table in tables])
     try:
@@ -94,6 +101,7 @@ def _run_script(script: Path, setup: RunSetup, read_files: list[LocalFile], into
             return 0
         finally:
             gc.unfreeze()
-        sink.commit()
         report.print_summary(run)
+        report.check(run)
+        sink.commit()
     return report.bad

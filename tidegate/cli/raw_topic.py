@@ -11,11 +11,12 @@ with its bytes unchanged, in the order of the file within each partition. Nothin
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -132,14 +133,14 @@ def produce(
     settings = load_assigned(config, assign)
     _refuse_own_topic(settings, topic)
     with nullcontext() if sample else _open(places[0]) as file, stop_on_signal() if sample else nullcontext() as stop:
+        # What is wrong with the file is said before a server is asked.
+        lines = reader.read(_lines_of(file, places[0])) if file is not None else iter(())
         target = _find_topic(settings, topic, has_own_times=timestamp_by is not None)
         title = f"producing to {topic}"
-        if file is not None:
-            lines = reader.read(file)
-        elif stop is not None and target.uses_log_append_time:
+        if stop is not None and target.uses_log_append_time:
             lines = sample_live(duration_us, lambda: stop.is_asked)
             title += f": a position every 2 s{'' if duration else ', until Ctrl-C'}"
-        else:
+        elif stop is not None:
             # Produced again, the sample goes on: a second hour of the same time would be late.
             newest_ms = _newest_ms(settings, target)
             lines = (line for line in sample_history(time.time_ns() // 1000) if (line.timestamp_ms or 0) > newest_ms)
@@ -163,7 +164,7 @@ class _LineReader:
         self.without_key = self.without_time = 0
         self._last_ms: int | None = None
 
-    def read(self, file: BinaryIO) -> Iterator[Line]:
+    def read(self, file: Iterable[bytes]) -> Iterator[Line]:
         lines = (stripped for line in file if (stripped := line.rstrip(b"\r\n")).strip())
         if self._key is None and self._timestamp_by is None:
             yield from map(Line, lines)
@@ -193,6 +194,20 @@ def _open(path: str) -> BinaryIO:
         return open(0 if path == "-" else path, "rb", closefd=path != "-")
     except OSError as error:
         raise SettingError(f"{path} cannot be read: {error.strerror}", code="TG-SETTING-FLAG", where="FILE") from None
+
+
+def _lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Return the lines of a file, without a byte order mark. Raises SettingError: its records are JSON over several lines."""
+    from tidegate.order.json_arrays import BOM, JsonForm, detect_form, is_json
+
+    form, peeked = detect_form(file)
+    first_lines = (peeked + file.readline()).removeprefix(BOM)
+    # A line may be an array: the input then explodes it.
+    if form is not JsonForm.LINES and not is_json(first_lines.lstrip().partition(b"\n")[0]):
+        what = f"{path} holds {form.value}: each of its lines would become a record, and none would be JSON"
+        fix, example = "write one record a line", f"jq -c '{'.[]' if form is JsonForm.ARRAY else '.'}' {path} | tidegate produce - TOPIC"
+        raise SettingError(what, code="TG-PRODUCE-FORM", where=path, fix=fix, example=example)
+    return chain(io.BytesIO(first_lines), file)
 
 
 def _refuse_own_topic(settings: Settings, name: str) -> None:

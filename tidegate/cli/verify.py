@@ -149,7 +149,7 @@ def _check(file: Path, public_key: Path | None, queries: list[str], config: Path
     from tidegate.verify.standing import find_changes
 
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"the attestation cannot be read: {error}", code="TG-VERIFY-KEY", where=str(file)) from None
     attestation = check_signature(text, str(file), public_key)

@@ -118,7 +118,7 @@ def _read_settings(path: Path) -> tuple[str, PolicyFlags]:
     if not path.exists():
         return "", PolicyFlags()
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        table = tomllib.loads(path.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CaseError(f"the file is no TOML: {error}", where=str(path), fix='write late = "5m"') from None
     known = {policy.name for policy in fields(PolicyFlags)}

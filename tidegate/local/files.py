@@ -9,23 +9,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ordering.errors import SettingError
 from tidegate.order.blocks import Format, OrderFileError, Records
-from tidegate.order.files import FORMAT_BY_SUFFIX, STANDARD_INPUT, open_records, open_source
+from tidegate.order.files import FORMAT_BY_SUFFIX, STANDARD_INPUT, choose_delimiter, open_records, open_source
 
 _NAME = re.compile(r"[^\s=/]+")
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """The file of one input: the input's name in the script, and the path (``-``: standard input)."""
+    """
+    The file of one input: the input's name in the script, and the path (``-``: standard input). ``delimiter`` stands between the columns
+    of a CSV, ``columns`` are names of which its header must have one; None and none: not said.
+    """
 
     name: str
     path: str
     format: Format
+    delimiter: str | None = None
+    columns: tuple[str, ...] = ()
 
     @property
     def can_be_read_twice(self) -> bool:
@@ -52,6 +57,31 @@ def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[
     return files
 
 
+def set_delimiters(
+    files: Sequence[LocalFile], tables: Sequence[LocalFile], flag_values: Sequence[str]
+) -> tuple[list[LocalFile], list[LocalFile]]:
+    """
+    Return the files with the delimiters of flags: ``;`` for all .csv files, ``NAME=;`` for that of one input or table. Raises SettingError:
+    what stands there is not one character, or no file of that name is a CSV.
+    """
+    delimiters: dict[str | None, str] = {}
+    for text in flag_values:
+        name, equals, character = text.partition("=")
+        named = bool(equals and name)
+        delimiters[name.lower() if named else None] = choose_delimiter("", character if named else text, None)
+    csv_names = {file.name.lower() for file in [*files, *tables] if file.format is Format.CSV}
+    if unknown := [name for name in delimiters if name is not None and name not in csv_names]:
+        fix = f"name one of: {', '.join(sorted(csv_names))}" if csv_names else "only CSV files have one"
+        raise SettingError(f"no CSV file is given for {unknown[0]}", code="TG-SETTING-FLAG", where="--delimiter", fix=fix)
+
+    def with_delimiter(file: LocalFile) -> LocalFile:
+        every = None if file.path.lower().endswith(".tsv") else delimiters.get(None)
+        chosen = delimiters.get(file.name.lower(), every)
+        return file if chosen is None or file.format is not Format.CSV else replace(file, delimiter=chosen)
+
+    return [with_delimiter(file) for file in files], [with_delimiter(file) for file in tables]
+
+
 def _format_by_suffix(path: str) -> Format:
     # The options of a URL come after its path.
     place = path.partition("?")[0] if "://" in path else path
@@ -66,4 +96,21 @@ def _format_by_suffix(path: str) -> Format:
 def open_file_records(file: LocalFile, block_bytes: int) -> Iterator[Records]:
     """Open a file's records; raise OrderFileError if it does not have the format of its ending."""
     with open_source(file.path) as source:
-        yield open_records(file.path, file.format, source, "\t" if file.path.lower().endswith(".tsv") else ",", block_bytes)
+        records = open_records(file.path, file.format, source, file.delimiter or _usual_delimiter(file.path), block_bytes)
+        if file.format is Format.CSV and file.columns:
+            _check_header(file, records.columns or [])
+        yield records
+
+
+def _usual_delimiter(path: str) -> str:
+    return "\t" if path.lower().endswith(".tsv") else ","
+
+
+def _check_header(file: LocalFile, header: Sequence[str]) -> None:
+    """Raise OrderFileError if the header has none of the configured columns: it is the first record, or the delimiter is another."""
+    names = {name.lower() for name in header}
+    if not any(column.lower() in names for column in file.columns):
+        what = f"the first line has none of the columns of {file.name}, {', '.join(file.columns)}: a file begins with their names"
+        fix = "put the names in front of the records of a topic, or see --delimiter"
+        example = (file.delimiter or _usual_delimiter(file.path)).join(file.columns)
+        raise OrderFileError(what, code="TG-ORDER-HEADER", where=f"{file.path}:1", fix=fix, example=example)

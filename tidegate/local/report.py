@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.local.inputs import ARRIVAL, PARTITION, FileInput
 from tidegate.local.run import LocalRun, RunStep
 from tidegate.observe.time_jumps import describe_file_jumps
+from tidegate.order.blocks import OrderFileError
 from tidegate.order.summary import Show, policy_numbers, print_summary, show_progress
 
 if TYPE_CHECKING:
@@ -66,6 +67,19 @@ class LocalReport:
             "seconds": round(time.monotonic() - self._began_s, 3),
         }
         print_summary(numbers, _sentences, as_json=self._as_json)
+
+    def check(self, run: LocalRun) -> None:
+        """Raise OrderFileError if an input has records and none of them could be used: its file is of another form."""
+        for source in run.inputs:
+            counts = source.counts
+            if counts.records and counts.bad.total() == counts.records:
+                reasons = {reason: example for reason, example in self._examples.items() if example["input"] == source.name}
+                reason, example = min(reasons.items(), key=lambda item: item[1]["line"])
+                what = (
+                    f"none of the {counts.records:,} records of {source.name} can be used; the first for its {reason}: {example['value']}"
+                )
+                where = f"{source.file.path}:{example['line']}"
+                raise OrderFileError(what, code="TG-ORDER-UNREADABLE", where=where, fix="correct the file, or what the script reads of it")
 
 
 def _input_numbers(source: FileInput) -> dict[str, Any]:

@@ -29,11 +29,13 @@ from tidegate.local.files import LocalFile, open_file_records
 from tidegate.local.inputs import FileInput, TimeRules
 from tidegate.local.run import LocalRun
 from tidegate.local.script import BoundScript, ScriptSettings
+from tidegate.order.blocks import Format
 from tidegate.order.files import BLOCK_BYTES
 from tidegate.order.flags import parse_policies
 
 if TYPE_CHECKING:
     from tidegate.settings.load import Settings
+    from tidegate.settings.tables.inputs import InputSettings
     from tidegate.settings.tables.references import ReferenceSettings
 
 Named = TypeVar("Named")
@@ -99,6 +101,7 @@ class RunSetup:
         schemas, rules = _schemas_and_rules(files, flags, settings)
         known_tables = _by_name(settings.references if settings else {})
         tables = _load_tables(references, known_tables)
+        files = _with_csv_settings(files, _by_name(settings.inputs if settings else {}))
         given = {file.name.lower() for file in [*files, *references]}
         configured = {table.name: table for name, table in known_tables.items() if name not in given}
         if configured_references and configured:
@@ -134,6 +137,19 @@ def _schemas_and_rules(
     return schemas, rules
 
 
+def _with_csv_settings(files: Sequence[LocalFile], inputs: Mapping[str, InputSettings]) -> list[LocalFile]:
+    """Return the files with the delimiter and the columns that the configuration gives their inputs, where no flag says otherwise."""
+    found = []
+    for file in files:
+        table = inputs.get(file.name.lower())
+        if table is not None and table.format == "csv" and file.format is Format.CSV:
+            # A .tsv file says by its ending what is between its columns.
+            own = None if file.path.lower().endswith(".tsv") else table.csv_delimiter
+            file = replace(file, delimiter=file.delimiter or own, columns=table.csv_columns)
+        found.append(file)
+    return found
+
+
 def _load_config(config: Path | None) -> Settings | None:
     if config is None:
         return None
@@ -156,7 +172,9 @@ def _load_tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettin
     tables = {}
     for file in files:
         settings = known.get(file.name.lower(), ReferenceSettings.model_validate({"path": file.path}))
-        tables[file.name] = load_reference(settings.model_copy(update={"name": file.name, "path": file.path, "effective": {}}))
+        given = {"name": file.name, "path": file.path, "effective": {}}
+        own = {} if file.delimiter is None else {"csv_delimiter": file.delimiter}
+        tables[file.name] = load_reference(settings.model_copy(update=given | own))
     return tables
 
 

@@ -17,8 +17,8 @@ from typing import BinaryIO, TextIO
 from ordering.errors import SettingError
 from tidegate.order.blocks import Format, OrderFileError, Records
 from tidegate.order.csv_records import CsvRecords
-from tidegate.order.json_arrays import detect_array
-from tidegate.order.json_records import JsonArrayRecords, NdjsonRecords
+from tidegate.order.json_arrays import JsonForm, detect_form
+from tidegate.order.json_records import JsonArrayRecords, JsonObjectRecords, NdjsonRecords
 
 # About how much of a file is read at a time. Results do not depend on it.
 BLOCK_BYTES = 8 * 2**20
@@ -35,8 +35,9 @@ def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, bl
     """Start reading *source*, which errors call *path* (``-``: standard input). OrderFileError: it cannot be read in that format."""
     total = Path(path).stat().st_size if path != STANDARD_INPUT and Path(path).is_file() else 0
     if format is Format.NDJSON:
-        is_json_array, peeked = detect_array(source)
-        return (JsonArrayRecords if is_json_array else NdjsonRecords)(source, total, block_bytes, peeked)
+        form, peeked = detect_form(source)
+        kinds = {JsonForm.LINES: NdjsonRecords, JsonForm.ARRAY: JsonArrayRecords, JsonForm.OBJECTS: JsonObjectRecords}
+        return kinds[form](source, total, block_bytes, peeked)
     if format is Format.CSV:
         return CsvRecords(path, source, total, delimiter, block_bytes)
     from tidegate.order.parquet_records import ParquetRecords  # slow to import, and few files need it

@@ -1,5 +1,6 @@
 """
-Records in JSON: one object a line (NDJSON), or one array of objects.
+Records in JSON: one object a line (NDJSON), one array of objects, or objects over several lines each. A comma at the end of a line, left by
+whoever cut lines out of an array, is no part of the record.
 
 Blocks of plain objects are found by a scanner in C. A block with any other record is read record by record.
 """
@@ -19,12 +20,12 @@ from tidegate.expressions.json_texts import is_too_deep
 from tidegate.json_columns import json_fields
 from tidegate.order import blocks
 from tidegate.order.blocks import SHOWN_CHARACTERS, Block, Fault, as_json_text
-from tidegate.order.json_arrays import ArrayElements
+from tidegate.order.json_arrays import ArrayElements, ObjectElements
 
 _JSON_SPACE = b" \t\r"
-_IS_SPACE = np.isin(np.arange(256), list(_JSON_SPACE))
+_IS_SPACE, _IS_STRIPPED = (np.isin(np.arange(256), list(octets)) for octets in (_JSON_SPACE, _JSON_SPACE + b","))
 _LINE_FEED = ord("\n")
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _ON_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -62,7 +63,7 @@ class NdjsonRecords:
         """Yield the file in pieces; the peeked bytes are cut like the rest."""
         # read1 returns the bytes that a pipe has ready, so that a pipe is followed as it fills.
         read = getattr(self._source, "read1", self._source.read)
-        peeked = self._peeked.removeprefix(_BOM)
+        peeked = self._peeked.removeprefix(BOM)
         for start in range(0, len(peeked), self._block_bytes):
             yield peeked[start : start + self._block_bytes]
         while piece := read(self._block_bytes):
@@ -90,8 +91,10 @@ class NdjsonRecords:
 class JsonArrayRecords(NdjsonRecords):
     """The elements of one JSON array, or of several."""
 
+    elements_of = ArrayElements
+
     def blocks(self) -> Iterator[Block]:
-        elements = ArrayElements(blocks.RECORD_BYTES_MAX)
+        elements = self.elements_of(blocks.RECORD_BYTES_MAX)
         for piece in self._read_pieces():
             self.done += len(piece)
             yield self._number_elements(elements.feed(piece))
@@ -112,15 +115,22 @@ class JsonArrayRecords(NdjsonRecords):
         return block
 
 
+class JsonObjectRecords(JsonArrayRecords):
+    """Objects that take several lines each."""
+
+    elements_of = ObjectElements
+
+
 def _split_lines(text: bytes) -> pa.Array:
-    """Return the lines of a text (binary, or large_binary) without the spaces around them."""
+    """Return the lines of a text (binary, or large_binary) without the spaces around them and a comma at the end."""
     octets = np.frombuffer(text, dtype=np.uint8)
     ends = np.append(np.flatnonzero(octets == _LINE_FEED), len(octets))
     starts = np.append(0, ends[:-1] + 1)
     filled = starts < ends
-    # Few files have spaces around lines, and looking at the first and last bytes is faster than stripping every line.
-    if _IS_SPACE[octets[starts[filled]]].any() or _IS_SPACE[octets[ends[filled] - 1]].any():
-        return pa.array([line.strip(_JSON_SPACE) for line in text.split(b"\n")], pa.binary())
+    # Few files have these, and looking at the first and last bytes is faster than stripping every line.
+    if _IS_SPACE[octets[starts[filled]]].any() or _IS_STRIPPED[octets[ends[filled] - 1]].any():
+        lines = [line.strip(_JSON_SPACE) for line in text.split(b"\n")]
+        return pa.array([line[:-1].rstrip(_JSON_SPACE) if line.endswith(b",") else line for line in lines], pa.binary())
     # Each line is a slice of the text up to and with its line feed; the text needs one more for the last line.
     edges = pa.py_buffer(np.append(starts, len(octets) + 1).astype(np.int64))
     with_ends = pa.Array.from_buffers(pa.large_binary(), len(starts), [None, edges, pa.py_buffer(text + b"\n")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.order.blocks import Block, Fault, OrderFileError, check_names
+from tidegate.payloads.arrow_values import JSON_OPTIONS, converter_of
 
 
 class ParquetRecords:
@@ -32,6 +32,9 @@ class ParquetRecords:
             if name not in fields:
                 return False
             kind = _plain_type(fields[name])
+            if pa.types.is_map(kind):
+                # Its names are not known before it is read.
+                return True
             fields = {member.name: member.type for member in kind} if pa.types.is_struct(kind) else {}
         return True
 
@@ -60,14 +63,23 @@ class ParquetRecords:
 
 
 def _batch_rows(batch: Any) -> Iterable[dict[str, Any] | None]:
-    """Return the rows of a record batch, times as UTC without a zone; a row is None if one of its values is outside Python's range."""
+    """
+    Return the rows of a record batch, times as UTC without a zone, maps as records, octets as text; a row is None if one of its values is
+    outside Python's range.
+    """
     schema = pa.schema([pa.field(column.name, _plain_type(column.type)) for column in batch.schema])
     table = pa.Table.from_batches([batch]).cast(schema, safe=False)
     try:
-        return table.to_pylist()  # type: ignore[no-any-return]
+        rows: list[dict[str, Any] | None] = table.to_pylist()
     except (ValueError, OverflowError):
         # One bad value fails the whole batch, so the rows are converted one by one.
-        return [_single_row(table.slice(row, 1)) for row in range(table.num_rows)]
+        rows = [_single_row(table.slice(row, 1)) for row in range(table.num_rows)]
+    for name, convert in [(column.name, converter_of(column.type)) for column in schema]:
+        if convert is not None:
+            for row in rows:
+                if row is not None:
+                    row[name] = convert(row[name])
+    return rows
 
 
 def _single_row(table: Any) -> dict[str, Any] | None:
@@ -78,13 +90,15 @@ def _single_row(table: Any) -> dict[str, Any] | None:
 
 
 def _plain_type(kind: Any) -> Any:
-    """Return the type without time zones and nanoseconds, also inside of lists and structs."""
+    """Return the type without time zones and nanoseconds, also inside of lists, maps and structs."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us")
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(member.name, _plain_type(member.type)) for member in kind])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
     if pa.types.is_dictionary(kind):
         return _plain_type(kind.value_type)
     return kind
@@ -95,7 +109,7 @@ def _add_row(block: Block, row: int, fields: dict[str, Any] | None) -> None:
         block.add(row, b"null", None, Fault.VALUE)
         return
     try:
-        text = orjson.dumps(fields, default=_json_form, option=orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
+        text = orjson.dumps(fields, default=_json_form, option=JSON_OPTIONS)
     except TypeError:
         block.add(row, b"null", None, Fault.VALUE)
         return
@@ -103,12 +117,7 @@ def _add_row(block: Block, row: int, fields: dict[str, Any] | None) -> None:
 
 
 def _json_form(value: object) -> object:
-    """Return the JSON form of a value that JSON lacks: bytes as text, else base64; decimals with all their digits."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return b64encode(value).decode()
+    """Return the JSON form of a value that JSON lacks: decimals with all their digits, the text of others."""
     if isinstance(value, Decimal):
         # A fragment is written as it is; a float would lose digits.
         return orjson.Fragment(str(value)) if value.is_finite() else None

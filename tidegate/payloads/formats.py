@@ -86,7 +86,7 @@ def _read_schema(settings: InputSettings) -> str:
     path = Path(settings.avro_schema or "")
     where = f"inputs.{settings.name}.avro_schema"
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(
             f"the Avro schema cannot be read: {error}", code="TG-AVRO-SCHEMA", where=where, fix="give the path of an .avsc file in UTF-8"

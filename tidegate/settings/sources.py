@@ -80,7 +80,8 @@ def read_file(path: Path) -> Layer:
     """Read a TOML file; origins are ``PATH:LINE``. Raises SettingError: there is none, or (with line and column) it is not TOML."""
     name = str(path)
     try:
-        text = path.read_text("utf-8")
+        # Editors of Windows begin a file with a byte order mark.
+        text = path.read_text("utf-8-sig")
         document = tomllib.loads(text)
     except FileNotFoundError:
         fix = "check --config and TIDEGATE_CONFIG"
@@ -303,7 +304,7 @@ def _resolve(entry: Entry, env: Mapping[str, str], schemes: Collection[str]) -> 
             raise _NotFound(f"set the environment variable {target}")
         return Entry(env[target], f"{entry.origin}, from {entry.value}")
     try:
-        return Entry(Path(target).read_text("utf-8").rstrip("\r\n"), f"{entry.origin}, from {entry.value}")
+        return Entry(Path(target).read_text("utf-8-sig").rstrip("\r\n"), f"{entry.origin}, from {entry.value}")
     except (OSError, UnicodeDecodeError) as error:
         raise _NotFound(f"make {target} a readable text file ({type(error).__name__})") from None
 

@@ -72,6 +72,9 @@ def test_the_live_sample_is_paced_by_the_clock_and_soon_breaks_a_policy() -> Non
         (["taxis"], "TG-SETTING-FLAG"),
         (["--sample", "a.ndjson", "taxis"], "TG-SETTING-FLAG"),
         (["a.ndjson", "taxis.ordered"], "TG-PRODUCE-OWN"),
+        (["pretty.json", "taxis"], "TG-PRODUCE-FORM"),
+        (["array.json", "taxis"], "TG-PRODUCE-FORM"),
+        (["arrays.json", "taxis", "--set", "kafka.bootstrap=127.0.0.1:1"], "TG-KAFKA-UNREACHABLE"),
         (["--sample", "taxis", "--set", "kafka.bootstrap=127.0.0.1:1"], "TG-KAFKA-UNREACHABLE"),
     ],
 )
@@ -79,6 +82,9 @@ def test_what_cannot_be_produced_is_refused(arguments: list[str], code: str, tmp
     """Ordered topics are written by their stages alone."""
     monkeypatch.chdir(tmp_path)
     Path("tidegate.toml").write_text('[inputs.taxis]\ntimestamp_by = "at"\n')
+    Path("pretty.json").write_text('{\n  "at": 1\n}\n{\n  "at": 2\n}\n')
+    Path("array.json").write_text('[\n  {"at": 1},\n  {"at": 2}\n]\n')
+    Path("arrays.json").write_text('[{"at": 1}, {"at": 2}]\n[{"at": 3}]\n')
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code != 0
     assert code in result.output

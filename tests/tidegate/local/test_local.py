@@ -128,6 +128,66 @@ def test_every_kind_of_file_gives_the_same(tmp_path: Path, kind: str) -> None:
     assert run(script, "--input", f"a={path}").out == b'{"k":"x","n":2}\n{"k":"y","n":1}\n'
 
 
+def test_a_csv_has_the_delimiter_of_a_flag_else_of_the_configuration(tmp_path: Path) -> None:
+    """For all .csv files, or for one input or table; a .tsv file has its own."""
+    sql = "SELECT a.k, b.n, r.name INTO out FROM a TIMESTAMP BY at JOIN b TIMESTAMP BY at ON a.k = b.k AND DATEDIFF(second, a, b) = 0"
+    script = written(tmp_path, "q.sql", f"{sql} JOIN r ON r.k = a.k")
+    first = written(tmp_path, "a.csv", f"at;k\n{at(1)['at']};x\n")
+    second = written(tmp_path, "b.csv", f"at|k|n\n{at(1)['at']}|x|7\n")
+    tabs = written(tmp_path, "b.tsv", f"at\tk\tn\n{at(1)['at']}\tx\t7\n")
+    table = written(tmp_path, "r.csv", "k;name\nx;one\n")
+    expected = b'{"k":"x","n":"7","name":"one"}\n'
+    files = ("--input", f"a={first}", "--input", f"b={second}", "--reference", f"r={table}")
+    assert run(script, *files, "--delimiter", ";", "--delimiter", "b=|").out == expected
+    assert run(script, *files[:2], "--input", f"b={tabs}", *files[4:], "--delimiter", ";").out == expected
+    config = written(
+        tmp_path,
+        "tidegate.toml",
+        '[inputs.a]\nformat = "csv"\ncsv_columns = ["at", "k"]\ncsv_delimiter = ";"\ntimestamp_by = "at"\n'
+        '[inputs.b]\nformat = "csv"\ncsv_columns = ["at", "k", "n"]\ncsv_delimiter = "|"\ntimestamp_by = "at"\n'
+        f'[references.r]\npath = "{table}"\ncsv_delimiter = ";"\n',
+    )
+    assert run(script, *files, "--config", config).out == expected
+    assert run(script, *files[:2], "--input", f"b={tabs}", *files[4:], "--config", config).out == expected
+    for flags, code in ((["--delimiter", "none=;"], "TG-SETTING-FLAG"), (["--delimiter", ";;"], "TG-SETTING-VALUE")):
+        assert code in run(script, *files, *flags).errors
+    (tmp_path / "a.csv").write_text(f"{at(1)['at']};x\n{at(2)['at']};x\n")
+    refused = run(script, *files, "--config", config)
+    assert (refused.code, "TG-ORDER-HEADER" in refused.errors, "example: at;k" in refused.errors) == (2, True, True)
+    (tmp_path / "a.csv").write_text(f"at;k\n{at(1)['at']};x\n")
+    assert run(script, *files, "--config", config).out == expected
+
+
+@pytest.mark.parametrize("between", [",\n", "\n"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_is_read_however_it_is_laid_out(tmp_path: Path, indent: int | None, between: str) -> None:
+    """Pretty-printed objects and lines that end in a comma are all of the events, not half of them or none."""
+    script = written(tmp_path, "q.sql", COUNTING)
+    records = [at(1, k="x"), at(2, k="y"), at(3, k="x")]
+    file = written(tmp_path, "a.json", between.join(json.dumps(record, indent=indent) for record in records) + between)
+    found = run(script, "--input", f"a={file}", "--strict")
+    assert (found.code, found.out) == (0, b'{"k":"x","n":2}\n{"k":"y","n":1}\n')
+
+
+def test_a_file_of_which_nothing_can_be_used_is_an_error(tmp_path: Path) -> None:
+    """Results without one event would look like an answer."""
+    script = written(tmp_path, "q.sql", COUNTING)
+    file = written(tmp_path, "a.json", '{"data": [' + ndjson([at(1, k="x")]).strip() + "]}")
+    folder = tmp_path / "out"
+    found = run(script, "--input", f"a={file}", "--output-dir", str(folder))
+    assert found.code == 2
+    assert 'TG-ORDER-UNREADABLE: none of the 1 records of a can be used; the first for its timestamp: {"data": [' in found.errors
+    assert not list(folder.glob("*.ndjson"))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    """Editors of Windows write it in front of configuration, script and data."""
+    config = written(tmp_path, "tidegate.toml", '\ufeff[inputs.a]\ntimestamp_by = "at"\n')
+    script = written(tmp_path, "q.sql", "\ufeff" + COUNTING)
+    file = written(tmp_path, "a.ndjson", "\ufeff" + ndjson([at(1, k="x")]))
+    assert run(script, "--input", f"a={file}", "--config", config).out == b'{"k":"x","n":1}\n'
+
+
 def test_a_folder_takes_a_file_for_each_output_and_one_for_bad_records(tmp_path: Path) -> None:
     """Files are whole; --strict makes bad records an exit code."""
     sql = "SELECT CAST(v AS bigint) AS v INTO good FROM a TIMESTAMP BY at; SELECT v INTO all_of_them FROM a TIMESTAMP BY at"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidegate.order import blocks
 from tidegate.order.blocks import Block, Format
 from tidegate.order.files import open_records
-from tidegate.order.json_arrays import ArrayElements, detect_array
+from tidegate.order.json_arrays import ArrayElements, JsonForm, detect_form
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(['"', "\\", "]", "[{,", '\\"'] * 2),
@@ -73,10 +73,64 @@ def test_what_is_between_two_commas_is_a_record(content: bytes, faults: list[str
     assert read(content).fault == faults
 
 
-@pytest.mark.parametrize(("content", "expected"), [(b"", False), (b"[1,2]\n", False), (b' \n[ \n{"a":1}]', True), (b'{"a":[]}', False)])
-def test_an_array_of_objects_is_told_from_objects_line_by_line(content: bytes, expected: bool) -> None:
-    """By its first two signs; a first line that is another array is a line that cannot be read."""
-    assert detect_array(io.BytesIO(content))[0] is expected
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", JsonForm.LINES),
+        (b"[1,2]\n", JsonForm.LINES),
+        (b' \n[ \n{"a":1}]', JsonForm.ARRAY),
+        (b'{"a":[]}', JsonForm.LINES),
+        (b'{"a":{"b":"\\"}{"}}\n{\n"a":1}', JsonForm.LINES),
+        (b'\xef\xbb\xbf{\n "a": 1\n}', JsonForm.OBJECTS),
+        (b'\n{"a": 1,\r\n"b": {"c": 2}}\n{"a": 3}\n', JsonForm.OBJECTS),
+        (b'{"a": 1, "b":\n{"a": 2}\n{"a": 3}\n', JsonForm.LINES),
+        (b'{"a": 1,\n "b" 2}\n{"a": 3}\n', JsonForm.LINES),
+        (b'{"a": 1, "b": [', JsonForm.LINES),
+        (b'{"a":"' + b"x" * 10_000 + b'",\n"b":1}', JsonForm.OBJECTS),
+    ],
+)
+def test_the_form_of_a_file_is_told_from_its_beginning(content: bytes, expected: JsonForm) -> None:
+    """
+    An array by its first two signs; objects over several lines by the first one, which ends on a later line and is JSON. A first line that
+    is cut off, or no JSON, is a line that cannot be read.
+    """
+    assert detect_form(io.BytesIO(content))[0] is expected
+
+
+@given(
+    st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3), min_size=1, max_size=6),
+    st.integers(0, 2),
+    st.sampled_from(["\n", ",\n", "\n\n"]),
+    st.integers(1, 60),
+)
+def test_objects_over_several_lines_are_read_as_a_json_reader_reads_them(
+    records: list[dict[str, Any]], indent: int, between: str, block_bytes: int
+) -> None:
+    """Pretty-printed, with or without commas between them; no cut changes a byte."""
+    records = [{"a": 1}, *records]
+    content = between.join(json.dumps(record, indent=indent) for record in records).encode()
+    found = read(content, block_bytes)
+    assert found.line == list(range(1, len(records) + 1))
+    assert [json.loads(text) for text in found.text] == records
+    assert not any(found.fault)
+    assert not any(b"\n" in text for text in found.text)
+
+
+def test_one_broken_object_among_several_lines_costs_itself() -> None:
+    """What stands between two objects is an element too."""
+    found = read(b'{\n"a": 1\n}\nnonsense\n{\n"a" 2\n}\n{\n"a": 3\n}\n', 5)
+    assert found.fault == [None, "json", "json", None]
+
+
+@given(
+    st.lists(st.sampled_from([b'{"a":1}', b'{"a":1} ,', b'{"a":1},', b"", b",", b'{"a":1},\r', b'"x,"']), max_size=9), st.integers(1, 30)
+)
+def test_a_comma_at_the_end_of_a_line_is_no_part_of_the_record(lines: list[bytes], block_bytes: int) -> None:
+    """Lines that were cut out of an array are records; their numbers are those of the lines."""
+    content = b"\n".join([b'{"a":0},', *lines])
+    found = read(content, block_bytes)
+    expected = {number: line.strip(b" \r").removesuffix(b",").rstrip() for number, line in enumerate(content.split(b"\n"), start=1)}
+    assert dict(zip(found.line, found.text, strict=True)) == {number: line for number, line in expected.items() if line}
 
 
 def test_an_element_that_is_too_long_is_told_and_the_next_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +151,7 @@ def test_a_pipe_is_read_no_further_than_it_takes_to_tell() -> None:
             return b'{"a":1}\n'
 
     source = Slow()
-    assert detect_array(source) == (False, b'{"a":1}\n')  # type: ignore[arg-type]
+    assert detect_form(source) == (JsonForm.LINES, b'{"a":1}\n')  # type: ignore[arg-type]
     assert source.asked == 1
 
 
