@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.arrays import Ints, Mask
-from query.operators.windows.exact_sum import PIECES, round_sums, split_floats
+from query.operators.windows.exact_sum import PIECES, round_means, round_sums, split_floats
 from query.plan.row_tables import ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate
@@ -25,6 +25,8 @@ from tidegate.expressions.variant import Variant, valid_mask
 _EXTREME_KINDS = (Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR)
 # The bits of the lower half of an integer sum.
 HALF_BITS = 32
+# Every whole number up to this one is a float.
+_EXACT_MAX = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +130,16 @@ def _sum(windows: pa.Table, value: int) -> Variant:
 
 
 def _mean(windows: pa.Table, value: int) -> Variant:
-    """Return the float nearest to the exact sum, divided by the number of values."""
+    """Return the float nearest to the exact mean: the sum is not rounded before it is divided."""
     counts = _column(windows, f"n{value}_i") + _column(windows, f"n{value}_f")
-    sums = _float_sums(windows, value, counts > 0)
-    known = valid_mask(sums)
-    means = sums.fill_null(0.0).to_numpy() / np.maximum(counts, 1)
+    known = counts > 0
+    high, low, fits = _integer_sums(windows, value)
+    sums = (high << HALF_BITS) | low
+    means = sums / np.maximum(counts, 1)
+    # A sum that a float holds can be divided as one: the quotient is rounded once.
+    slow = np.flatnonzero(known & ((_column(windows, f"n{value}_f") > 0) | ~fits | (np.abs(sums) > _EXACT_MAX)))
+    if len(slow):
+        means[slow] = round_means(_limbs(windows, value, slow), high[slow], low[slow], counts[slow])
     return Variant.of(windows.num_rows, {Kind.FLOAT: pa.array(means + 0.0, mask=~known)})
 
 
@@ -153,10 +160,14 @@ def _float_sums(windows: pa.Table, value: int, rows: Mask) -> pa.Array:
     known = rows.copy()
     slow = np.flatnonzero(rows & ((_column(windows, f"n{value}_f") > 0) | ~fits))
     if len(slow):
-        prefix = f"x{value}_"
-        limbs = {int(name[len(prefix) :]): _column(windows, name)[slow] for name in windows.column_names if name.startswith(prefix)}
-        sums[slow], known[slow] = round_sums(limbs, high[slow], low[slow])
+        sums[slow], known[slow] = round_sums(_limbs(windows, value, slow), high[slow], low[slow])
     return pa.array(sums + 0.0, mask=~known)
+
+
+def _limbs(windows: pa.Table, value: int, rows: Ints) -> dict[int, Ints]:
+    """Return the sums of the pieces of floats in the given rows, by their limbs."""
+    prefix = f"x{value}_"
+    return {int(name[len(prefix) :]): _column(windows, name)[rows] for name in windows.column_names if name.startswith(prefix)}
 
 
 def _extreme(windows: pa.Table, value: int, *, largest: bool) -> Variant:

@@ -158,9 +158,8 @@ def _chunks(first: Ints, last: Ints) -> Iterator[tuple[int, int]]:
 
 
 def _deviation_or_variance(function: str, values: Variant, first: Ints, last: Ints) -> Variant:
-    variance = variances(values, first, last, sample=not function.endswith("p"))
-    # The root of an exactly rounded variance: IEEE 754 rounds roots to nearest as well.
-    return Variant.of(len(first), {Kind.FLOAT: pc.sqrt(variance) if function.startswith("stdev") else variance})
+    is_root = function.startswith("stdev")
+    return Variant.of(len(first), {Kind.FLOAT: variances(values, first, last, sample=not function.endswith("p"), is_root=is_root)})
 
 
 def _distinct(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:

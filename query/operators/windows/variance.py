@@ -1,8 +1,8 @@
 """
-Variances: the float nearest to the true variance of the values of a window.
+Variances and deviations: the float nearest to the true variance of the values of a window, and the float nearest to its true root.
 
 The sums of the values and of their squares are exact integers (:mod:`query.operators.windows.exact_sum`). So the sums of a window are
-differences of running sums, and a variance is rounded once and does not depend on the order of rows.
+differences of running sums, and a result is rounded once and does not depend on the order of rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ordering.arrays import Ints, Mask
 from query.operators.rows.ranks import Floats, nearest_floats, remainders
-from query.operators.windows.exact_sum import LIMB_BITS, SCALE, divide_exactly, split_floats
+from query.operators.windows.exact_sum import LIMB_BITS, SCALE, divide_exactly, root_exactly, split_floats
 from tidegate.expressions.variant import Variant
 
 # Splits the 53 bits of a float into two halves (Veltkamp).
@@ -26,21 +26,24 @@ Term = tuple[Floats, Ints | int]
 Integers = npt.NDArray[np.object_]
 
 
-def variances(values: Variant, first: Ints, last: Ints, *, sample: bool) -> pa.Array:
+def variances(values: Variant, first: Ints, last: Ints, *, sample: bool, is_root: bool = False) -> pa.Array:
     """
-    Return the variance of the numbers of each window as a float; null if they are too few or it is beyond all floats.
+    Return the variance of the numbers of each window as a float, or if *is_root* their deviation; null if they are too few or it is beyond
+    all floats.
 
     NULL does not count. *first* and *last* are the numbers of each window's first and last row, inclusive. Divided is by the number of
-    values (VARP), or if *sample* by one less (VAR).
+    values (VARP, STDEVP), or if *sample* by one less (VAR, STDEV).
     """
     counts = _of_runs(values.valid_mask(), first, last)
     windows = np.flatnonzero(counts > int(sample))
     results = np.full(len(first), None, dtype=object)
-    results[windows] = _exact_variances(values, first[windows], last[windows], counts[windows].astype(object), int(sample))
+    fractions = _exact_variances(values, first[windows], last[windows], counts[windows].astype(object), int(sample))
+    results[windows] = list(map(root_exactly if is_root else divide_exactly, *fractions))
     return pa.array(results, pa.float64())
 
 
-def _exact_variances(values: Variant, first: Ints, last: Ints, counts: Integers, fewer: int) -> list[float | None]:
+def _exact_variances(values: Variant, first: Ints, last: Ints, counts: Integers, fewer: int) -> tuple[list[int], list[int]]:
+    """Return the variances as fractions: the values, and what to divide them by."""
     floats = nearest_floats(values)
     rest = remainders(values, floats).astype(np.float64)
     sums, place = _sums(list(_terms(floats, rest)), first, last)
@@ -49,7 +52,7 @@ def _exact_variances(values: Variant, first: Ints, last: Ints, counts: Integers,
     lowest = min(2 * place, place_of_squares)
     spreads = (counts * squares << (place_of_squares - lowest)) - (sums * sums << (2 * place - lowest))
     spreads, divisors = spreads << max(lowest, 0), counts * (counts - fewer) << max(-lowest, 0)
-    return [divide_exactly(spread, divisor) for spread, divisor in zip(spreads.tolist(), divisors.tolist(), strict=True)]
+    return spreads.tolist(), divisors.tolist()
 
 
 def _terms(floats: Floats, rest: Floats) -> Iterator[Term]:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.operators.windows.exact_sum import round_sums, split_floats
+from query.operators.windows.exact_sum import root_exactly, round_means, round_sums, split_floats
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 LISTS = st.lists(FLOATS | st.sampled_from([1e308, -1e308, 5e-324, -5e-324, 0.1, 1e16, 1.0]), min_size=1, max_size=30)
@@ -74,3 +74,40 @@ def test_totals_of_any_limbs_are_rounded_once(totals: list[tuple[dict[int, int],
             assert (total, is_finite) == (exact.numerator / exact.denominator, True)
         except OverflowError:
             assert not is_finite
+
+
+@given(TOTALS, st.lists(st.integers(1, 6) | st.integers(1, 2**46), min_size=1))
+def test_a_mean_is_the_float_nearest_to_the_true_quotient(totals: list[tuple[dict[int, int], int]], counts: list[int]) -> None:
+    """Fractions are the judge: the total is not rounded before it is divided."""
+    high = np.array([whole >> 32 for _, whole in totals], dtype=np.int64)
+    low = np.array([whole & 0xFFFFFFFF for _, whole in totals], dtype=np.int64)
+    used = {limb: np.array([found.get(limb, 0) for found, _ in totals]) for limb in {limb for found, _ in totals for limb in found}}
+    each = np.array([counts[at % len(counts)] for at in range(len(totals))], dtype=np.int64)
+    exact = [
+        (whole + sum((Fraction(amount) * Fraction(2) ** (16 * limb - 1136) for limb, amount in found.items()), Fraction(0))) / count
+        for (found, whole), count in zip(totals, each.tolist(), strict=True)
+    ]
+    try:
+        expected = [quotient.numerator / quotient.denominator for quotient in exact]
+    except OverflowError:
+        # No mean of floats is beyond all floats; these limbs are no floats.
+        return
+    assert round_means(used, high, low, each).tolist() == expected
+
+
+@given(st.lists(FLOATS | st.sampled_from([5e-324, 2.2250738585072014e-308, 18014398509481984.0, 1.0, 1.7e308]), min_size=1, max_size=9))
+def test_a_mean_of_floats_is_rounded_once(values: list[float]) -> None:
+    """Also where their sum is beyond all floats, and where the mean has fewer than 53 bits."""
+    found = {limb: np.array([amount]) for limb, amount in limbs(values).items()}
+    mean = round_means(found, *halves(0), np.array([len(values)]))
+    assert mean.tolist() == [float(sum(map(Fraction, values), Fraction(0)) / len(values))]
+
+
+@given(st.integers(0, 2**200) | st.integers(0, 9), st.integers(1, 2**120) | st.integers(1, 9), st.integers(-1200, 1200))
+def test_a_root_is_the_float_nearest_to_the_true_root(value: int, divisor: int, places: int) -> None:
+    """It lies between the points half way to the next floats."""
+    value, divisor = value << max(places, 0), divisor << max(-places, 0)
+    root = root_exactly(value, divisor)
+    assert root is not None
+    half_ways = [(Fraction(root) + Fraction(next_float)) / 2 for next_float in (math.nextafter(root, 0), math.nextafter(root, math.inf))]
+    assert half_ways[0] ** 2 <= Fraction(value, divisor) <= half_ways[1] ** 2

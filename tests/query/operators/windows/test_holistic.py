@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cmp_to_key
@@ -281,7 +282,7 @@ def expected(rows: list[dict[str, Any]]) -> str:
         "two": [{"rank": at, "value": row.get("x")} for at, row in enumerate(ordered(rows, ("v", False))[:2], 1)],
         "cont": between(descending, Fraction(1, 4)),
         "disc": ascending[max(math.ceil(Fraction(7, 10) * len(ascending)) - 1, 0)] if ascending else None,
-        "deviation": None if deviation is None else math.sqrt(deviation),
+        "deviation": None if deviation is None else statistics.stdev(map(Fraction, numbers)),
         "varp": variance(numbers, len(numbers)),
     }
     return json.dumps(found, separators=(",", ":"))
