@@ -2,7 +2,8 @@
 Substream key bytes: the bytes of a JSON value as a key (spec section 1).
 
 Text becomes its UTF-8 bytes, an integer its digits (any number), true and false their names, null zero bytes, and any other value canonical
-JSON: a float is the shortest text that reads back as the same float, and object members are sorted.
+JSON: a float is the shortest text that reads back as the same float, and object members are sorted. Within objects and arrays numbers that
+are equal are written alike, 1.0 as 1.
 
 Law: the bytes depend on the JSON text alone, and no text that DuckDB's parser returns raises, even where DuckDB is more lenient than JSON.
 Ingest and queries both write keys with this module, so they agree.
@@ -19,6 +20,8 @@ from typing import Any
 KEY_BYTES_MAX = 4096
 # The most objects and arrays in a value that is made canonical: Python's parser recurses, and its depth limit is not fixed.
 _BRACKETS_MAX = 200
+# Integers of 64 bits lie in [-2**63, 2**63).
+_INTEGER_MIN = -(2**63)
 _STRING_OR_NON_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?(?:nan|inf(?:inity)?)', re.IGNORECASE)
 
 
@@ -42,14 +45,15 @@ def list_part(key: bytes) -> bytes:
 
 def canonical(text: str) -> str:
     """
-    Return an object or array, given as compact JSON text, with members sorted by name, the first of equal names; NaN, infinities and
-    numbers beyond a float are null. The text is returned unchanged if Python cannot read it: an integer of thousands of digits, or more
-    than 200 objects and arrays.
+    Return an object or array, given as compact JSON text, in the form that all equal ones share: members sorted by name, the first of equal
+    names; a whole number that 64 bits hold in digits (1.0 is 1), any other number as the shortest float; NaN, infinities and numbers beyond
+    a float are null. The text is returned unchanged if Python cannot read it: an integer of thousands of digits, or more than 200 objects
+    and arrays.
     """
     if text.count("[") + text.count("{") > _BRACKETS_MAX:
         return text
     try:
-        value = json.loads(replace_non_numbers(text), parse_float=_finite, object_pairs_hook=first_members)
+        value = json.loads(replace_non_numbers(text), parse_float=_number, parse_int=_integer, object_pairs_hook=first_members)
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except ValueError:
         return text
@@ -68,6 +72,14 @@ def first_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _finite(text: str) -> float | None:
+def _integer(text: str) -> int | float | None:
+    number = int(text)
+    # Queries read an integer beyond 64 bits as the float nearest to it.
+    return number if _INTEGER_MIN <= number < -_INTEGER_MIN else _number(text)
+
+
+def _number(text: str) -> int | float | None:
     number = float(text)
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() and _INTEGER_MIN <= number < -_INTEGER_MIN else number

@@ -66,7 +66,7 @@ from tidegate.expressions.evaluation.value_sizes import TOO_MUCH
 from tidegate.payloads.formats import JSON
 
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
-BUCKET_STATE_VERSION = 2
+BUCKET_STATE_VERSION = 3
 EACH_CTI = Pace()
 # One call of settle returns about this many bytes of results, if more are due.
 RETURNED_BYTES = 2**24

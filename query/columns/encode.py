@@ -6,9 +6,10 @@ bigint in decimal digits; a float as Python's shortest text that reads back as t
 with Z and no, three or six fraction digits; text with only quote, backslash and characters below U+0020 escaped; records and arrays as
 compact JSON; NULL as null.
 
-A key of one value has the bytes of a substream key (spec section 1: text as UTF-8, a bigint in digits, true or false, anything else
-canonical JSON, NULL as zero bytes); several values make a JSON array, none makes zero bytes. An integer beyond 64 bits is a float here;
-with OVER the bucket replaces this key by the substream's own key.
+A key holds the form that all equal values share (:mod:`query.columns.same_values`), so 1 and 1.0 are one key whatever the types of their
+columns. A key of one value has the bytes of a substream key (spec section 1: text as UTF-8, a whole number in digits, true or false,
+anything else canonical JSON, NULL as zero bytes); several values make a JSON array, none makes zero bytes. An integer beyond 64 bits is a
+float here; with OVER the bucket replaces this key by the substream's own key.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ordering.protocol import keys
 from ordering.ticks import DAY_US, format_tick
+from query.columns.same_values import canonicalize, map_distinct
 from query.columns.splicing import STAR, splice_objects
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.kinds import Kind
@@ -51,12 +52,12 @@ def _encode_plain_objects(names: Sequence[str], columns: Sequence[Variant], leng
 
 
 def encode_keys(columns: Sequence[Variant], length: int) -> pa.Array:
-    """Encode *length* keys (binary)."""
+    """Encode *length* keys (binary); keys of the same values have the same bytes."""
     if not columns:
         return pa.array([b""] * length, pa.binary())
     if len(columns) == 1:
         return pc.fill_null(_first_text(_key_texts(columns[0]), length), "").cast(pa.binary())
-    return _join_rows(["," if place else "[" for place in range(len(columns))], columns, "]", length)
+    return _join_rows(["," if place else "[" for place in range(len(columns))], [canonicalize(column) for column in columns], "]", length)
 
 
 def encode_over_keys(columns: Sequence[Variant], length: int) -> pa.Array:
@@ -71,15 +72,6 @@ def json_values(column: Variant) -> pa.Array:
     """Return each value of a column as JSON text."""
     texts = [_WRITERS[kind](part) for kind, part in column.parts.items()]
     return pc.fill_null(_first_text(texts, column.length), "null")
-
-
-def canonicalize(column: Variant) -> Variant:
-    """Return the column with records and arrays written canonically: members sorted by name, no spaces."""
-    nested = {Kind.RECORD, Kind.ARRAY}
-    if not nested & set(column.kinds):
-        return column
-    parts = {kind: _map_distinct(part, keys.canonical) if kind in nested else part for kind, part in column.parts.items()}
-    return Variant.of(column.length, parts)
 
 
 def _key_texts(column: Variant) -> list[pa.Array]:
@@ -127,14 +119,9 @@ def _first_text(texts: Sequence[pa.Array], length: int) -> pa.Array:
     return pc.coalesce(*texts) if texts else pa.nulls(length, pa.string())
 
 
-def _map_distinct(part: pa.Array, write: Callable[..., str]) -> pa.Array:
-    distinct = part.dictionary_encode()
-    return pa.array([write(value) for value in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
-
-
 def _write_strings(part: pa.Array) -> pa.Array:
     if _IS_ESCAPED[_utf8_bytes(part)].any():
-        return _map_distinct(part, lambda text: json.dumps(text, ensure_ascii=False))
+        return map_distinct(part, lambda text: json.dumps(text, ensure_ascii=False))
     return _quote(part)
 
 
@@ -159,7 +146,7 @@ def _write_floats(part: pa.Array) -> pa.Array:
 
 
 def _write_datetimes(part: pa.Array) -> pa.Array:
-    return _map_distinct(part, _format_iso8601)
+    return map_distinct(part, _format_iso8601)
 
 
 def _format_iso8601(tick: int) -> str:

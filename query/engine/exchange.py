@@ -21,15 +21,13 @@ from numpy.typing import NDArray
 
 from ordering.columns.key_table import Keys as KeyBytes
 from ordering.protocol.partitioner import partitions_of
-from query.columns.encode import canonicalize, encode_keys
+from query.columns.encode import encode_keys
 from query.columns.events import for_operators
 from query.columns.large_tables import combine_column
 from query.operators.rows.event_fields import EventFields
 from query.operators.rows.row_stage import RowStage
 from query.plan.common_keys import Keys
-from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr
-from tidegate.expressions.variant import Variant
 from tidegate.payloads.formats import JSON, PayloadFormat
 
 BucketNumbers = NDArray[np.int32]
@@ -60,7 +58,7 @@ class Router:
             return self._hash_keys(pc.fill_null(combine_column(events["key"]), b""))
         kept, keys, _ = self._stages[input].apply(for_operators(events))
         buckets = np.zeros(events.num_rows, dtype=np.int32)
-        buckets[kept["position"].to_numpy()] = self._hash_keys(encode_keys([_normalize_key(key) for key in keys], kept.num_rows))
+        buckets[kept["position"].to_numpy()] = self._hash_keys(encode_keys(keys, kept.num_rows))
         return buckets
 
     def _hash_keys(self, keys: pa.Array) -> BucketNumbers:
@@ -70,18 +68,9 @@ class Router:
 def key_bytes(keys: Sequence[Expr], events: pa.Table) -> pa.Array:
     """Return the bytes of the keys of each event (``DECODED_SCHEMA``), whose payload is JSON; NULL if they cannot be computed."""
     kept, columns, _ = RowStage((), tuple(keys)).apply(for_operators(events))
-    encoded = encode_keys([canonicalize(column) for column in columns], kept.num_rows)
+    encoded = encode_keys(columns, kept.num_rows)
     if kept.num_rows == events.num_rows:
         return encoded
     row_of = np.full(events.num_rows, -1, dtype=np.int64)
     row_of[kept["position"].to_numpy()] = np.arange(kept.num_rows)
     return encoded.take(pa.array(row_of, mask=row_of < 0))
-
-
-def _normalize_key(key: Variant) -> Variant:
-    """Return the values of a key such that equal ones have equal bytes."""
-    canonical = canonicalize(key)
-    if Kind.FLOAT not in canonical.kinds:
-        return canonical
-    # 0.0 and -0.0 are equal but have different texts; adding 0.0 makes them one.
-    return Variant.of(canonical.length, {kind: pc.add(part, 0.0) if kind is Kind.FLOAT else part for kind, part in canonical.parts.items()})

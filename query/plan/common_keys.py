@@ -6,7 +6,7 @@ Rows meet where a query groups, joins or looks back, and rows that meet have equ
 candidate at every place where rows of its inputs meet.
 
 Law: rows that meet in any node come from events with equal values of all common keys, and values that count as equal there have equal bytes
-(:mod:`query.columns.encode`). A join compares keys by ``=``, across types, so both sides must have one known type.
+(:mod:`query.columns.encode`). A join compares keys by ``=``, across types, so both sides must be of one known type, or numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ Candidate = dict[str, Expr]
 # The common keys of each input whose rows meet, in one order; rows of other inputs meet none.
 Keys = Mapping[str, tuple[Expr, ...]]
 
-_UNDECLARED = 'a number may equal another one that is written differently: declare the keys of the join as "nvarchar(max)" in fields'
+_UNDECLARED = (
+    'a number may equal a text that is written differently: declare the keys of the join, as "bigint" or "nvarchar(max)", in fields'
+)
 _INCOMPARABLE = (Kind.RECORD, Kind.ARRAY, Kind.NULL)
 
 
@@ -101,7 +103,9 @@ def _candidates(keys: Iterable[Origins]) -> tuple[Candidate, ...]:
 
 def _is_of_one_kind(pair: Origins) -> bool:
     kinds = {None if origin is None else static_kind(origin.expr) for origin in pair}
-    # If a type is unknown (None), = may convert values, and values that it finds equal may have different bytes.
+    if kinds == {Kind.BIGINT, Kind.FLOAT}:
+        return True
+    # If a type is unknown (None), = may convert texts, and values that it finds equal may have different bytes.
     return len(kinds) == 1 and not kinds & {None, *_INCOMPARABLE}
 
 

@@ -6,6 +6,7 @@ from planted.bug import JOIN, KEYED, PROGRAM, Bug
 
 _EACH = "tests/query/buckets/test_each_instant.py::"
 _CUTS = _EACH + "test_no_cut_shows"
+_SAME = "tests/query/test_same_value.py::"
 _EACH_INSTANT = PROGRAM + "test_no_instant_shows_that_time_was_cut_or_begun_there"
 
 QUERYING = [
@@ -305,5 +306,50 @@ QUERYING = [
         "PacedStream.restore(self._pace, c, events)",
         "PacedStream.restore(self._pace, c, 0)",
         _CUTS,
+    ),
+    Bug(
+        "groups-by-spelling",
+        "Numbers that are equal are one key, however they are written.",
+        5,
+        "query/columns/same_values.py",
+        "        column = _unify_numbers(column)\n",
+        "        pass\n",
+        _SAME + "test_groups_are_classes_of_the_same_value",
+    ),
+    Bug(
+        "routed-by-spelling",
+        "Equal keys have equal bytes, so an exchange routes them alike.",
+        5,
+        "query/columns/encode.py",
+        "[canonicalize(column) for column in columns]",
+        "columns",
+        _SAME + "test_the_same_value_goes_to_the_same_bucket",
+    ),
+    Bug(
+        "compared-as-floats",
+        "A bigint and a float are compared by what they are worth.",
+        5,
+        "tidegate/expressions/functions/conversions.py",
+        "or left.is_small or right.is_small:",
+        "or True:",
+        _SAME + "test_numbers_are_compared_by_what_they_are_worth",
+    ),
+    Bug(
+        "joined-as-floats",
+        "A join finds the numbers that = finds equal.",
+        5,
+        "query/operators/joins/matching.py",
+        "    if {left, right} == {Kind.BIGINT, Kind.FLOAT}:",
+        "    if not left:",
+        _SAME + "test_joins_find_the_same_number",
+    ),
+    Bug(
+        "mean-rounded-twice",
+        "A mean is the exact sum, divided and rounded once.",
+        5,
+        "query/operators/windows/aggregate_states.py",
+        "means[slow] = round_means(_limbs(windows, value, slow), high[slow], low[slow], counts[slow])",
+        "means[slow] = round_sums(_limbs(windows, value, slow), high[slow], low[slow])[0] / counts[slow]",
+        "tests/query/operators/windows/test_exact_means.py::test_a_mean_is_rounded_once_in_every_window",
     ),
 ]

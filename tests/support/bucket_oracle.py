@@ -13,7 +13,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
+
+from support.same_value import form
 
 NEVER = -(2**62)
 INFINITY = 2**63 - 1
@@ -122,13 +125,13 @@ class Question:
         for event in events:
             if end - self.size_us < event.system_us <= end and self.counts(event):
                 payload = parsed(event.value)
-                groups.setdefault((*by_kind(payload.get("k")), *by_kind(payload.get("g"))), []).append(payload)
+                groups.setdefault((*by_kind(form(payload.get("k"))), *by_kind(form(payload.get("g")))), []).append(payload)
         rows = [(self._key(events[0], payloads[0]), group, value_of(end, payloads)) for group, payloads in groups.items()]
         return [(end, key, value) for key, _, value in sorted(rows)]
 
     def _key(self, event: Event, payload: dict[str, Any]) -> bytes:
         """The result's key; with OVER all events here are of one substream."""
-        return event.key if self.over else text_of([payload.get("k"), payload.get("g")])
+        return event.key if self.over else text_of([form(payload.get("k")), form(payload.get("g"))])
 
     def _passed(self, event: Event) -> Result:
         payload = parsed(event.value)
@@ -253,7 +256,7 @@ def is_one(value: Any) -> bool:
 
 
 def by_kind(value: Any) -> tuple[tuple[bool, Any], ...]:
-    """A grouping value, so that values of different kinds are apart, in the fixed order bit, float, bigint, text, NULL."""
+    """A grouping value in its form, so that values of different kinds are apart, in the fixed order bit, float, bigint, text, NULL."""
     kinds = [
         isinstance(value, bool),
         isinstance(value, float),
@@ -276,12 +279,12 @@ def value_of(end: int, payloads: Sequence[dict[str, Any]]) -> bytes:
     total = math.fsum(numbers) if any(isinstance(number, float) for number in numbers) else sum(numbers)
     return text_of(
         {
-            "k": payloads[0].get("k"),
-            "g": payloads[0].get("g"),
+            "k": form(payloads[0].get("k")),
+            "g": form(payloads[0].get("g")),
             "at": iso(end),
             "n": len(payloads),
             "s": total if numbers else None,
-            "a": math.fsum(numbers) / len(numbers) if numbers else None,
+            "a": float(sum(map(Fraction, numbers)) / len(numbers)) if numbers else None,
             "lo": min(numbers, key=lambda number: (number, isinstance(number, float)), default=None),
             "hi": max(numbers, key=lambda number: (number, isinstance(number, int)), default=None),
         }

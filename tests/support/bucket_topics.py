@@ -73,7 +73,7 @@ def payload_of(chance: random.Random, key: bytes) -> bytes:
     """Make up a payload whose ``k`` is the raw key's value."""
     if chance.random() < 0.1:
         return chance.choice(BAD)
-    payload = {"k": KEY_VALUES[key], "w": chance.choice([1, 1, 1, 0]), "v": chance.choice(NUMBERS), "g": chance.choice([1, 1, "x", None])}
+    payload = {"k": KEY_VALUES[key], "w": chance.choice([1, 1, 1, 0]), "v": chance.choice(NUMBERS), "g": chance.choice([1, 1.0, "x", None])}
     for name in chance.sample(["k", "w", "v", "g"], k=chance.choice([0, 0, 1])):
         if name != "k" or KEY_VALUES[key] is None:
             del payload[name]

@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
+from support.same_value import key_bytes, text
+
 NUMBERS = (int, float)
 
 
@@ -68,21 +70,15 @@ def results(events: Sequence[Event], shape: Shape, low: int, high: int) -> list[
     found = []
     good = [event for event in events if not is_bad(event)]
     for end in shape.ends(low, high):
-        groups: dict[tuple[int, type, Any], list[Any]] = {}
+        groups: dict[tuple[int, str], list[Any]] = {}
         for event in good:
             if end - shape.size_us < event.system_us <= end:
                 key = event.payload.get("k")
-                groups.setdefault((event.sub, type(key), key), []).append(event.payload.get("v"))
-        for (sub, _, key), values in groups.items():
+                groups.setdefault((event.sub, text(key)), []).append(event.payload.get("v"))
+        for (sub, key_text), values in groups.items():
+            key = json.loads(key_text)
             found.append((sub, end, key_bytes(key), value_bytes(key, end, values)))
     return found
-
-
-def key_bytes(key: Any) -> bytes:
-    """A group's key as substream key bytes."""
-    if key is None:
-        return b""
-    return key.encode() if isinstance(key, str) else json.dumps(key).encode()
 
 
 def exact_sum(numbers: Sequence[Any]) -> float:
@@ -102,7 +98,7 @@ def value_bytes(key: Any, end: int, values: Sequence[Any]) -> bytes:
         "n": len(values),
         "c": len(numbers),
         "s": total,
-        "a": exact_sum(numbers) / len(numbers) if numbers else None,
+        "a": float(sum(map(Fraction, numbers)) / len(numbers)) if numbers else None,
         "lo": min(numbers, key=lambda value: (value, isinstance(value, float)), default=None),
         "hi": max(numbers, key=lambda value: (value, isinstance(value, int)), default=None),
     }

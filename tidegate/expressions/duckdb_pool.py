@@ -23,7 +23,8 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": False,
 }
 # Datetimes are int64 microseconds. `iso8601` writes as few fraction digits as ordering.ticks.format_tick does; `spans` counts whole
-# spans since 1970, rounded down; `datetime_of` is NULL outside the years 1 to 9999.
+# spans since 1970, rounded down; `datetime_of` is NULL outside the years 1 to 9999. `compare_numbers` is below, at or above 0 as a bigint
+# is below, at or above a float: only among numbers that are equal as floats the integers decide.
 _MACROS = """
 CREATE MACRO iso8601(us) AS CASE
     WHEN us % 1000000 = 0 THEN strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%SZ')
@@ -31,6 +32,8 @@ CREATE MACRO iso8601(us) AS CASE
     ELSE strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%S.%fZ') END;
 CREATE MACRO spans(us, width) AS (us - ((us % width) + width) % width) // width;
 CREATE MACRO datetime_of(us) AS CASE WHEN us BETWEEN -62135596800000000 AND 253402300799999999 THEN CAST(us AS BIGINT) END;
+CREATE MACRO compare_numbers(i, f) AS CASE WHEN CAST(i AS DOUBLE) < f THEN -1 WHEN CAST(i AS DOUBLE) > f THEN 1
+    ELSE CAST(i AS HUGEINT) - TRY_CAST(f AS HUGEINT) END;
 CREATE MACRO try_cast_datetime(us) AS datetime_of(us);
 CREATE MACRO cast_datetime(us) AS CASE WHEN us IS NOT NULL AND datetime_of(us) IS NULL THEN CAST('' AS BIGINT) ELSE us END;
 CREATE MACRO try_cast_json(x, type) AS CASE WHEN json_valid(x) THEN CASE WHEN json_type(x) = type THEN
@@ -41,11 +44,12 @@ CREATE MACRO cast_json(x, type) AS CASE WHEN x IS NULL THEN NULL
 CREATE MACRO record_properties(x) AS CASE WHEN x IS NOT NULL THEN CAST(to_json(list_transform(
     list_zip(json_keys(x), json_extract(x, '$.*')), lambda m: {'PropertyName': m[1], 'PropertyValue': m[2]})) AS VARCHAR) END;
 """
-# How often each macro repeats its first argument; nested macros multiply these numbers.
+# How often each macro repeats an argument at most; nested macros multiply these numbers.
 MACRO_USES = {
     "iso8601": 5,
     "spans": 3,
     "datetime_of": 2,
+    "compare_numbers": 3,
     "try_cast_datetime": 2,
     "cast_datetime": 4,
     "try_cast_json": 3,

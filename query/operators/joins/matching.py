@@ -1,9 +1,9 @@
 """
 Matching: which rows of two sides have equal keys and lie near each other in time.
 
-Keys are compared by ``=``: values of different kinds are compared as the higher of the two kinds, a value that cannot be converted equals
-none, NULL equals nothing. Rows of different substreams never match. The cost grows with the rows and the pairs found: among rows with the
-same key only those within the range of time are compared.
+Keys are compared by ``=``: numbers by their values, other values of different kinds as the higher of the two kinds. A value that cannot be
+converted equals none, NULL equals nothing. Rows of different substreams never match. The cost grows with the rows and the pairs found:
+among rows with the same key only those within the range of time are compared.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
+from query.columns.same_values import whole_numbers
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.functions.conversions import TypedSql, unify
 from tidegate.expressions.kinds import Kind, KindMismatch
@@ -145,6 +146,9 @@ def _signatures(side: KeyedRows) -> list[_Signature]:
 
 def _common_kind(left: Kind, right: Kind) -> Kind | None:
     """Return the kind as which two values are compared, None if they cannot be."""
+    if {left, right} == {Kind.BIGINT, Kind.FLOAT}:
+        # As floats, bigints beyond 53 bits would equal their neighbours.
+        return Kind.BIGINT
     try:
         _, kind = unify((TypedSql("l", left), TypedSql("r", right)))
     except KindMismatch:
@@ -158,7 +162,9 @@ def _convert_keys(keys: Sequence[Variant], signature: _Signature, kinds: Sequenc
     is_converted = np.ones(len(signature.rows), dtype=np.bool_)
     for key, kind, common_kind in zip(keys, signature.kinds, kinds, strict=True):
         key_column = key if len(signature.rows) == key.length else key.take_rows(signature.rows)
-        if kind is not common_kind:
+        if (kind, common_kind) == (Kind.FLOAT, Kind.BIGINT):
+            key_column = Variant.of(key_column.length, {Kind.BIGINT: whole_numbers(key_column.of_kind(Kind.FLOAT))})
+        elif kind is not common_kind:
             leaf = Slot(0, "key", kind)
             (key_column,), _ = evaluate([Cast(leaf, common_kind, lenient=True)], {leaf: key_column}, key_column.length)
         column = key_column.of_kind(common_kind)

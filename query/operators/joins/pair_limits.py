@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
+from query.columns.same_values import canonicalize
 from query.operators.joins.joined_rows import unmatched_rows
 from query.operators.joins.matching import KeyedRows
 from query.plan.row_tables import Ticks
@@ -23,10 +24,10 @@ JOIN_PAIRS_MAX = 1_000_000
 
 
 def number_keys(rows: KeyedRows) -> Ints:
-    """Number the keys of rows densely: rows have the same number if substream and keys are equal, kinds included."""
+    """Number the keys of rows densely: rows have the same number if substream and keys are the same values."""
     number: Ints = np.unique(rows.sub, return_inverse=True)[1].astype(np.int64)
     for key in rows.keys:
-        for part in key.parts.values():
+        for part in canonicalize(key).parts.values():
             coded = part.dictionary_encode(null_encoding="encode")
             number = np.unique(number * len(coded.dictionary) + coded.indices.to_numpy(), return_inverse=True)[1].astype(np.int64)
     return number

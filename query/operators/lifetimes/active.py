@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from ordering.columns.segments import sort_places
-from query.columns.encode import canonicalize, encode_keys
+from query.columns.encode import encode_keys
+from query.columns.same_values import canonicalize
 from query.operators.lifetimes.lifetime_rules import ForLength, Lifetime, UntilColumn, UntilEdge, count_alive
 from query.operators.rows.row_groups import Groups, group_numbers
 from query.plan.operator import Operator
@@ -36,6 +37,8 @@ class Active(Operator):
 
     lifetime: Lifetime
     keys: tuple[int, ...]
+    # The columns that hold nothing but floats, which stay floats.
+    floats: frozenset[int] = frozenset()
 
     @property
     def key_columns(self) -> tuple[int, ...]:
@@ -48,7 +51,7 @@ class Active(Operator):
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, substream, time, the grouping columns, the columns of the lifetime, and the bad rows."""
         below, marks, bad = self.lifetime.mark_rows(below)
-        keys = [canonicalize(from_columns(below, f"s{index}")) for index in self.keys]
+        keys = [canonicalize(from_columns(below, f"s{index}"), keeps_floats=index in self.floats) for index in self.keys]
         rows = rows_table(below["sub"], below["system_us"], below["key"], keys)
         for name, column in {"position": below["position"], **marks}.items():
             rows = rows.append_column(name, column)
@@ -112,7 +115,8 @@ def make_active(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> 
     if len({column.name.lower() for column in grouping} | {"active"}) <= len(grouping):
         raise ValueError("active takes each column once, and none that is called active")
     lifetime = _lifetime(arguments[0].us, {column.name: column.index for column in named}, columns)
-    return (*grouping, RowColumn("active", "bigint")), Active(lifetime, tuple(key.index for key in keys))
+    floats = frozenset(key.index for key in keys if columns[key.index].kind == Kind.FLOAT.asa_name)
+    return (*grouping, RowColumn("active", "bigint")), Active(lifetime, tuple(key.index for key in keys), floats)
 
 
 def _lifetime(longest_us: int, places: Mapping[str, int], columns: Sequence[RowColumn]) -> Lifetime:

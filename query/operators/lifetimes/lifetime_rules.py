@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Mask
 from ordering.columns.segments import first_above, group_order
-from query.columns.encode import canonicalize
+from query.columns.same_values import canonicalize
 from query.operators.rows.row_groups import Groups, group_numbers
 from query.operators.rows.row_stage import RowStage
 from query.plan.row_tables import BAD_SCHEMA, Ticks, ticks

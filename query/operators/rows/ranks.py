@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.arrays import Ints
-from query.columns.encode import canonicalize
 from query.columns.large_tables import REPEATED_BYTES, is_text
+from query.columns.same_values import canonicalize
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, valid_mask
 
@@ -61,11 +61,9 @@ def ranks(column: Variant) -> Ints:
 def previous_equals(column: Variant) -> Ints:
     """Return for each row the number of the last row before it with the same value: -1 without one, ``NOWHERE`` for NULL."""
     previous = np.full(column.length, NOWHERE, dtype=np.int64)
-    for kind, part in _by_equality(column).parts.items():
+    for part in canonicalize(column).parts.values():
         rows = np.flatnonzero(valid_mask(part))
-        # Adding 0.0 makes -0.0 and 0.0 one value.
-        values = pc.add(part, 0.0) if kind is Kind.FLOAT else part
-        codes = values.take(pa.array(rows)).dictionary_encode().indices.to_numpy().astype(np.int64)
+        codes = part.take(pa.array(rows)).dictionary_encode().indices.to_numpy().astype(np.int64)
         order = np.argsort(codes * column.length + rows)
         codes, rows = codes[order], rows[order]
         is_repeated = codes[1:] == codes[:-1]
@@ -133,18 +131,3 @@ def _dense_numbers(numbers: Variant) -> Ints:
     dense = np.zeros(numbers.length, dtype=np.int64)
     dense[order[1:]] = np.cumsum((floats[1:] != floats[:-1]) | (rest[1:] != rest[:-1]))
     return dense
-
-
-def _by_equality(column: Variant) -> Variant:
-    """Return the column with equal values in one kind and one form: whole floats as bigints, records canonically."""
-    if {Kind.BIGINT, Kind.FLOAT} <= set(column.kinds):
-        part = column.parts[Kind.FLOAT]
-        floats = part.fill_null(0.5).to_numpy()
-        is_whole = (floats == np.floor(floats)) & (floats >= -_TWO_63) & (floats < _TWO_63)
-        bigints = pa.array(np.where(is_whole, floats, 0.0).astype(np.int64), mask=~is_whole)
-        moved = {
-            Kind.BIGINT: pc.coalesce(column.parts[Kind.BIGINT], bigints),
-            Kind.FLOAT: pc.if_else(pa.array(is_whole), pa.scalar(None, pa.float64()), part),
-        }
-        column = Variant.of(column.length, {**column.parts, **moved})
-    return canonicalize(column)

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from ordering.arrays import Ints, Mask
 from ordering.columns.segments import first_above, group_order
-from query.columns.encode import canonicalize
 from query.columns.large_tables import check_repeated
+from query.columns.same_values import canonicalize
 from tidegate.expressions.variant import Variant, valid_mask
 
 # Group numbers above this are renumbered densely, so that their product with the next key's codes fits 64 bits.
@@ -27,7 +27,7 @@ _NUMBERS_MAX = 2**40
 
 
 def group_numbers(subs: Ints, keys: Sequence[Variant]) -> Ints:
-    """Return a number for each row, equal for rows of one substream whose keys are equal in kind and value."""
+    """Return a number for each row, equal for rows of one substream whose keys are the same values."""
     numbers = subs
     for key in keys:
         # 0 is NULL; the values of each kind have codes of their own, so 1 and '1' differ.

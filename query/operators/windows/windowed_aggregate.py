@@ -26,8 +26,9 @@ import pyarrow.compute as pc
 from ordering.arrays import Ints, Mask
 from ordering.columns.segments import sort_places
 from query.columns import large_tables
-from query.columns.encode import canonicalize, encode_keys, encode_over_keys
+from query.columns.encode import encode_keys, encode_over_keys
 from query.columns.large_tables import check_repeated, in_parts, repeat_rows, take_rows, variant_bytes
+from query.columns.same_values import canonicalize
 from query.operators.rows.event_fields import EventFields
 from query.operators.rows.row_stage import RowStage
 from query.operators.windows.aggregate_states import finish_aggregate
@@ -51,6 +52,7 @@ from query.plan.row_tables import (
 from query.plan.windows import AnyWindow, Session, Sliding, Window, WindowSet, window_id, windows_of
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.evaluation.evaluate import evaluate
+from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
@@ -92,8 +94,8 @@ class WindowAggregation(Operator):
         keys = self.node.keys
         kept, columns, bad = RowStage(predicates_of(self.node), (*keys, *self.values), self.fields).apply(below)
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
-        for number, column in enumerate(columns[: len(keys)]):
-            retained |= canonicalize(column).columns(f"g{number}")
+        for number, (key, column) in enumerate(zip(keys, columns[: len(keys)], strict=True)):
+            retained |= canonicalize(column, keeps_floats=static_kind(key) is Kind.FLOAT).columns(f"g{number}")
         for number, column in enumerate(columns[len(keys) :]):
             retained |= column.columns(f"v{number}")
         return pa.table(retained), bad

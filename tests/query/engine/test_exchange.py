@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.bucket_oracle import INFINITY, Event, Question, SlowPace, key_bytes, merged, text_of
+from support.bucket_oracle import INFINITY, Event, Question, SlowPace, merged, text_of
 from support.bucket_runs import BucketOutput, promise_of, raws, run_bucket
 from support.bucket_topics import Line, Topic, decoded_range, middle_of, topics
 from support.oracle import partition_of
 from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of
+from support.same_value import key_bytes, text
 
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Roster, Spread
@@ -216,21 +217,9 @@ VALUES |= st.lists(st.integers(0, 3), max_size=3) | st.dictionaries(st.text(max_
 def test_the_bucket_is_the_partition_of_the_key(rows: list[tuple[object, object]], buckets: int) -> None:
     """As Kafka's Java partitioner chooses it for the key of a result; several keys are an array."""
     given = events([{"x": x, "y": y} for x, y in rows])
-    for sql, expected in [("x", [key_bytes_of(x) for x, _ in rows]), ("x, y", [text_of([plain(x), plain(y)]) for x, y in rows])]:
+    for sql, expected in [("x", [key_bytes(x) for x, _ in rows]), ("x, y", [text([x, y]).encode() for x, y in rows])]:
         found = router(f"SELECT COUNT(*) AS n FROM a GROUP BY {sql}, TumblingWindow(second, 1)", buckets).buckets_of("a", given)
         assert found.tolist() == [partition_of(key, buckets) for key in expected]
-
-
-def key_bytes_of(value: object) -> bytes:
-    """Write one key as substream key bytes."""
-    return text_of(plain(value)) if isinstance(value, (list, dict)) else key_bytes(plain(value))
-
-
-def plain(value: object) -> object:
-    """Return a value as it is written canonically: the two zeros are equal, members stand in order."""
-    if isinstance(value, float):
-        return value + 0.0
-    return dict(sorted(value.items())) if isinstance(value, dict) else value
 
 
 def events(payloads: Sequence[object], keys: Sequence[bytes | None] | None = None) -> pa.Table:

@@ -35,7 +35,8 @@ def translate_literal(literal: Literal) -> TypedSql:
         return TypedSql("NULL", Kind.NULL)
     text = str(literal.value) if literal.kind is Kind.NVARCHAR else None
     value = repr(literal.value) if text is None else quote(text)
-    return TypedSql(f"CAST({value} AS {DUCK_TYPES[literal.kind]})", literal.kind, text)
+    is_small = literal.kind in (Kind.BIGINT, Kind.FLOAT) and isinstance(literal.value, (int, float)) and abs(literal.value) < 2**53
+    return TypedSql(f"CAST({value} AS {DUCK_TYPES[literal.kind]})", literal.kind, text, is_small)
 
 
 def _translate_case(case: Case, known: Mapping[Expr, TypedSql]) -> TypedSql:

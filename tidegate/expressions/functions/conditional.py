@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.expressions.functions.conversions import TypedSql, unify
+from tidegate.expressions.functions.conversions import TypedSql, compare, unify
 from tidegate.expressions.functions.definition import ARGUMENTS_MAX, Function, condition
 from tidegate.expressions.kinds import Kind
 
@@ -16,8 +16,7 @@ def _coalesce(args: Sequence[TypedSql]) -> TypedSql:
 
 def _nullif(args: Sequence[TypedSql]) -> TypedSql:
     value = args[0]
-    (left, right), _ = unify(args)
-    return TypedSql(f"CASE WHEN {left} = {right} THEN NULL ELSE {value.sql} END", value.kind)
+    return TypedSql(f"CASE WHEN {compare(args[0], '=', args[1])} THEN NULL ELSE {value.sql} END", value.kind)
 
 
 def _iif(args: Sequence[TypedSql]) -> TypedSql:

@@ -76,11 +76,15 @@ class TooLong(KindMismatch):
 
 @dataclass(frozen=True, slots=True)
 class TypedSql:
-    """A DuckDB expression and the kind of its values; for a constant text also the text."""
+    """
+    A DuckDB expression and the kind of its values; for a constant text also the text. A number *is_small* if it is a constant below 2**53:
+    every bigint compares with it as the float nearest to the bigint does.
+    """
 
     sql: str
     kind: Kind
     constant: str | None = None
+    is_small: bool = False
 
     def __post_init__(self) -> None:
         # A few functions repeat an argument's text; nested, they would double it at each level.
@@ -132,3 +136,24 @@ def unify(values: Sequence[TypedSql]) -> tuple[tuple[str, ...], Kind]:
     else:
         common = max(kinds, key=_PRECEDENCE.index)
     return tuple(convert(value, common) for value in values), common
+
+
+def compare(left: TypedSql, operator: str, right: TypedSql) -> str:
+    """Compare two values that meet, as the higher of their kinds; a bigint and a float by their exact values. KindMismatch: as unify."""
+    if {left.kind, right.kind} != {Kind.BIGINT, Kind.FLOAT} or left.is_small or right.is_small:
+        (left_sql, right_sql), _ = unify((left, right))
+        return f"({left_sql} {operator} {right_sql})"
+    if left.kind is Kind.BIGINT:
+        return f"(compare_numbers({left.sql}, {right.sql}) {operator} 0)"
+    return f"(0 {operator} compare_numbers({right.sql}, {left.sql}))"
+
+
+def unify_for_comparison(values: Sequence[TypedSql]) -> Sequence[TypedSql]:
+    """Convert values that are all compared with each other to the highest of their kinds, but leave bigints beside floats as they are."""
+    texts, kind = unify(values)
+    if kind is not Kind.FLOAT:
+        return [TypedSql(text, kind, is_small=value.is_small) for text, value in zip(texts, values, strict=True)]
+    return [
+        value if value.kind is Kind.BIGINT else TypedSql(text, kind, is_small=value.is_small)
+        for text, value in zip(texts, values, strict=True)
+    ]

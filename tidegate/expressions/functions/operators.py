@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.dead_letter_reasons import QueryReason
-from tidegate.expressions.functions.conversions import TypedSql, convert, unify
+from tidegate.expressions.functions.conversions import TypedSql, compare, convert, unify, unify_for_comparison
 from tidegate.expressions.functions.definition import (
     ARGUMENTS_MAX,
     Function,
@@ -55,22 +55,27 @@ def _bitwise(template: str) -> Rule:
 
 def _comparison(operator: str) -> Rule:
     def rule(args: Sequence[TypedSql]) -> TypedSql:
-        (left, right), kind = unify(args)
-        if kind in (Kind.RECORD, Kind.ARRAY):
-            raise KindMismatch(QueryReason.NOT_COMPARABLE.text(kind.asa_name))
-        return TypedSql(f"({left} {operator} {right})", Kind.BIT)
+        left, right = args
+        sql = compare(left, operator, right)
+        if left.kind in (Kind.RECORD, Kind.ARRAY):
+            raise KindMismatch(QueryReason.NOT_COMPARABLE.text(left.kind.asa_name))
+        return TypedSql(sql, Kind.BIT)
 
     return rule
 
 
 def _in(args: Sequence[TypedSql]) -> TypedSql:
-    (value, *options), _ = unify(args)
-    return TypedSql(f"({value} IN ({', '.join(options)}))", Kind.BIT)
+    value, *options = unify_for_comparison(args)
+    if all(option.kind is value.kind for option in options):
+        return TypedSql(f"({value.sql} IN ({', '.join(option.sql for option in options)}))", Kind.BIT)
+    return TypedSql("(" + " OR ".join(compare(value, "=", option) for option in options) + ")", Kind.BIT)
 
 
 def _between(args: Sequence[TypedSql]) -> TypedSql:
-    (value, low, high), _ = unify(args)
-    return TypedSql(f"({value} BETWEEN {low} AND {high})", Kind.BIT)
+    value, low, high = unify_for_comparison(args)
+    if low.kind is high.kind is value.kind:
+        return TypedSql(f"({value.sql} BETWEEN {low.sql} AND {high.sql})", Kind.BIT)
+    return TypedSql(f"({compare(value, '>=', low)} AND {compare(value, '<=', high)})", Kind.BIT)
 
 
 def _logic(operator: str) -> Rule:
