@@ -72,6 +72,11 @@ def first_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+def number_text(number: float) -> str:
+    """Return the text that all equal numbers share: a whole number of 64 bits in digits (1.0 is 1), any other as the shortest float."""
+    return repr(_unify(number))
+
+
 def _integer(text: str) -> int | float | None:
     number = int(text)
     # Queries read an integer beyond 64 bits as the float nearest to it.
@@ -80,6 +85,8 @@ def _integer(text: str) -> int | float | None:
 
 def _number(text: str) -> int | float | None:
     number = float(text)
-    if not math.isfinite(number):
-        return None
+    return _unify(number) if math.isfinite(number) else None
+
+
+def _unify(number: float) -> int | float:
     return int(number) if number.is_integer() and _INTEGER_MIN <= number < -_INTEGER_MIN else number

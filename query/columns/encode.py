@@ -7,9 +7,9 @@ with Z and no, three or six fraction digits; text with only quote, backslash and
 compact JSON; NULL as null.
 
 A key holds the form that all equal values share (:mod:`query.columns.same_values`), so 1 and 1.0 are one key whatever the types of their
-columns. A key of one value has the bytes of a substream key (spec section 1: text as UTF-8, a whole number in digits, true or false,
-anything else canonical JSON, NULL as zero bytes); several values make a JSON array, none makes zero bytes. An integer beyond 64 bits is a
-float here; with OVER the bucket replaces this key by the substream's own key.
+columns. A key of one value has the bytes of a substream key (spec section 1: text as UTF-8, the empty text as two quotes, a whole number in
+digits, true or false, anything else canonical JSON, NULL as zero bytes); several values make a JSON array, none makes zero bytes. An
+integer beyond 64 bits is a float here; with OVER the bucket replaces this key by the substream's own key.
 """
 
 from __future__ import annotations
@@ -75,8 +75,14 @@ def json_values(column: Variant) -> pa.Array:
 
 
 def _key_texts(column: Variant) -> list[pa.Array]:
-    plain = {Kind.NVARCHAR: lambda part: part, Kind.DATETIME: _write_datetimes}
+    plain = {Kind.NVARCHAR: _tell_from_null, Kind.DATETIME: _write_datetimes}
     return [plain.get(kind, _WRITERS[kind])(part) for kind, part in canonicalize(column).parts.items()]
+
+
+def _tell_from_null(part: pa.Array) -> pa.Array:
+    """Return texts as they are, but the empty one as two quotes: NULL has no bytes."""
+    is_empty = pc.equal(pc.binary_length(part), 0)
+    return pc.if_else(is_empty, '""', part) if pc.any(is_empty).as_py() else part
 
 
 def _join_rows(prefixes: Sequence[str], columns: Sequence[Variant], suffix: str, length: int) -> pa.Array:

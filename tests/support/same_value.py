@@ -53,4 +53,4 @@ def key_bytes(value: Any) -> bytes:
     """The bytes of a key of one value."""
     if value is None:
         return b""
-    return value.encode() if isinstance(value, str) else text(value).encode()
+    return value.encode() if isinstance(value, str) and value else text(value).encode()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.same_value import form
 
-from ordering.protocol.keys import canonical, key_bytes
+from ordering.protocol.keys import canonical, key_bytes, number_text
 
 HUGE = "9" * 5_000
 DEEP = "[" * 3_000 + "]" * 3_000
@@ -76,3 +76,10 @@ def test_a_value_is_one_key_however_it_is_written(value: Any, escaped: bool) -> 
     else:
         expected = form(value) if isinstance(value, (list, dict)) else value
         assert key_bytes(text) == json.dumps(expected, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_equal_numbers_have_one_text(number: float) -> None:
+    """Which is that of the integer, if 64 bits hold it."""
+    assert number_text(number) == repr(form(number))
+    assert form(float(number_text(number))) == form(number)
