@@ -22,6 +22,7 @@ from ordering.model.events import Released
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import ctis_of, tail_starts
+from tidegate.kafka.foreign_records import read_own
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.records import Records
 from tidegate.kafka.writer import event_headers
@@ -97,7 +98,12 @@ def _read_tail(plan: IngestPlan, planned: IngestRange, output: int, start: int, 
             ctis = (cti for piece in pieces for _, cti in ctis_of(piece, topic, output))
             if any(cti.number == planned.number and cti.next_offset <= planned.start for cti in ctis):
                 break
-    return dict(event for piece in pieces for event in _own_events(piece, planned.number))
+    # The first copy of an event is the one that readers accept.
+    headers: dict[int, bytes] = {}
+    for piece in pieces:
+        for seq, header in read_own(piece, topic, output, lambda own: list(_own_events(own, planned.number)))[0]:
+            headers.setdefault(seq, header)
+    return headers
 
 
 def _own_events(records: Records, number: int) -> Iterator[tuple[int, bytes]]:

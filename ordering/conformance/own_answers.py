@@ -12,6 +12,7 @@ from ordering.conformance.kit import Json
 from ordering.errors import ProtocolError
 from ordering.model.step import Batch, Model, Reason
 from ordering.policies import Action, Generation, Policies, Shape
+from ordering.protocol.foreign import foreign_reason
 from ordering.protocol.keys import key_bytes
 from ordering.protocol.partitioner import murmur2_column, output_partitions
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
@@ -140,6 +141,8 @@ def _substreams(given: Json) -> Json:
 def _log_of(lines: list[Json], partition: int) -> Log:
     offset, headers, ctis = [], [], []
     for line in lines:
+        if not _is_own(line):
+            continue
         header = bytes.fromhex(line["header"])
         if len(header) == CTI_HEADER_BYTES:
             ctis.append((line["offset"], decode_cti(header, bytes.fromhex(line["value"]), partition)))
@@ -149,6 +152,11 @@ def _log_of(lines: list[Json], partition: int) -> Log:
     table = decode_event_headers(headers)
     number, seq, system_us = (table[name].astype(np.int64) for name in ("number", "seq", "system_us"))
     return Log(np.array(offset, dtype=np.int64), number, seq, system_us, ctis)
+
+
+def _is_own(line: Json) -> bool:
+    header, value = (None if line.get(name) is None else bytes.fromhex(line[name]) for name in ("header", "value"))
+    return not foreign_reason(header, value)
 
 
 def _write(given: Json) -> Json:

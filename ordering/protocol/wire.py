@@ -31,6 +31,8 @@ from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
 PLAIN, EXTENDED = 1, 2
 # The highest version that this program writes and reads.
 VERSION = EXTENDED
+# No version will ever be above this one: below the codes of letters and digits, so a text in a header is no record of a newer version.
+VERSION_MAX = 31
 HEADER_NAME = "tg"
 EVENT_HEADER_BYTES = 48
 CTI_HEADER_BYTES = 8
@@ -169,7 +171,7 @@ def _check_events(table: NDArray[Any]) -> None:
     """Raise unless every row is a valid extended event; the caller has already removed the valid plain events."""
     version, flags = table["version"], table["flags"]
     if (version > VERSION).any():
-        raise _newer_version(int(version.max()), "an event")
+        raise newer_version(int(version.max()), "an event")
     if not (((version == PLAIN) | (version == EXTENDED)) & (table["kind"] == Kind.EVENT)).all():
         raise _foreign_record("an event header has an unknown version or kind")
     if not ((version == EXTENDED) & (flags > _PLAIN_FLAGS) & (flags <= _FLAGS)).all():
@@ -180,7 +182,8 @@ def _foreign_record(what: str, where: str = "") -> ProtocolError:
     return ProtocolError(what, where=where, fix="is another program writing to this topic?")
 
 
-def _newer_version(version: int, record: str, where: str = "") -> ProtocolError:
+def newer_version(version: int, record: str, where: str = "") -> ProtocolError:
+    """Return the error for *record*, which a newer program has written."""
     what = f"{record} has version {version}, this program reads versions 1 to {VERSION}"
     fix = "upgrade this stage: whatever reads a topic is upgraded before what writes it"
     return ProtocolError(what, code="TG-PROTOCOL-VERSION", where=where, fix=fix)
@@ -263,7 +266,7 @@ def decode_cti(header: bytes, value: bytes, output_partition: int, where: str = 
 def _cti_fields(header: bytes, value: bytes | None, where: str) -> tuple[int, Any]:
     fields = np.frombuffer(header, dtype=_CTI_HEADER)[0] if len(header) == CTI_HEADER_BYTES else None
     if fields is not None and fields["kind"] == Kind.CTI and fields["version"] > VERSION:
-        raise _newer_version(int(fields["version"]), "a CTI", where)
+        raise newer_version(int(fields["version"]), "a CTI", where)
     if fields is None or fields["version"] not in _SCHEMAS or fields["kind"] != Kind.CTI or fields["flags"]:
         raise _foreign_record("a CTI header has an unknown length, version, kind or flag", where)
     octets = io.BytesIO(value or b"")

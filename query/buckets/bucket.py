@@ -218,6 +218,7 @@ class Bucket(ABC):
     def _accept(self, log: int, decoded: DecodedRange) -> Iterator[list[pa.Table]]:
         reader, source_index = self.readers[log], self._source_of[log]
         accepted = reader.accept(decoded.log)
+        self._count("foreign_records", decoded.foreign.count)
         self._next_offset[log] = decoded.next_offset
         carried = self._carried[log]
         events = pa.concat_tables([carried, decoded.events]) if carried.num_rows else decoded.events

@@ -41,8 +41,9 @@ class ExchangedBucket(MergedBucket):
         self._buckets = np.concatenate([self._route(log, carried), buckets]) if carried.num_rows else buckets
         yield from super()._accept(log, decoded)
         if self._number:
-            # All buckets see the same CTIs; one reports how many it withheld.
+            # All buckets see the same CTIs and strangers' records; one reports how many it withheld and passed over.
             self.totals.pop("withheld_ctis", None)
+            self.totals.pop("foreign_records", None)
 
     def _route(self, log: int, events: pa.Table) -> BucketNumbers:
         return self._router.buckets_of(self._sources[self._source_of[log]].input, events)

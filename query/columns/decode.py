@@ -6,7 +6,7 @@ This is the only conversion of events; :mod:`query.columns.events` describes the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ordering.errors import ProtocolError
 from ordering.protocol.reader import Log
-from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
+from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
 from query.columns.events import DECODED_SCHEMA
+from tidegate.kafka.foreign_records import ForeignRecords, read_own
 
 if TYPE_CHECKING:  # buckets run without Kafka too, on files
     from tidegate.kafka.ranges import Records
@@ -35,6 +35,8 @@ class DecodedRange:
     next_offset: int
     # The bucket of each event; None if rows are not exchanged, or not routed yet.
     buckets: NDArray[np.int32] | None = None
+    # The records that are none of the protocol, which are passed over.
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
 
     @property
     def nbytes(self) -> int:
@@ -44,19 +46,23 @@ class DecodedRange:
 
 def decode(records: Records, topic: str, partition: int) -> DecodedRange:
     """
-    Split records into the numbers that the reader's rule needs and the events themselves. ProtocolError names a record that is neither an
-    event nor a CTI of a version that this program reads.
+    Split records into the numbers that the reader's rule needs and the events themselves. Records that are none of the protocol are passed
+    over. ProtocolError (TG-PROTOCOL-VERSION) names a record that a newer program has written.
     """
+    decoded, foreign = read_own(records, topic, partition, lambda own: _decode(own, partition))
+    if not foreign.count:
+        return decoded
+    return replace(decoded, next_offset=int(records.offset[-1]) + 1, foreign=foreign)
+
+
+def _decode(records: Records, partition: int) -> DecodedRange:
     assert records.header is not None, "an ordered topic is read with its headers"
     header = records.header.fill_null(b"") if records.header.null_count else records.header
     header_bytes = pc.binary_length(header).to_numpy()
     event_rows = np.flatnonzero(header_bytes == EVENT_HEADER_BYTES)
     other_rows = np.flatnonzero(header_bytes != EVENT_HEADER_BYTES).tolist()
-    try:
-        ctis = [(int(records.offset[row]), decode_cti(header[row].as_py(), records.payload(row) or b"", partition)) for row in other_rows]
-        fields = decode_event_headers(_join_event_headers(header, other_rows))
-    except ProtocolError as error:
-        raise _first_unreadable(records, header.to_pylist(), topic, partition) or error from None
+    ctis = [(int(records.offset[row]), decode_cti(header[row].as_py(), records.payload(row) or b"", partition)) for row in other_rows]
+    fields = decode_event_headers(_join_event_headers(header, other_rows))
     number, system_us = fields["number"].astype(np.int64), fields["system_us"].astype(np.int64)
     log = Log(records.offset[event_rows], number, fields["seq"].astype(np.int64), system_us, ctis)
     next_offset = int(records.offset[-1]) + 1 if len(records.offset) else 0
@@ -90,20 +96,3 @@ def _stretches(other_rows: list[int], length: int) -> list[tuple[int, int]]:
     """Return the stretches of rows between *other_rows*: the first row of each, and the row after its last."""
     edges = zip([0, *(row + 1 for row in other_rows)], [*other_rows, length], strict=True)
     return [(first, last) for first, last in edges if first < last]
-
-
-def _first_unreadable(records: Records, headers: list[bytes], topic: str, partition: int) -> ProtocolError | None:
-    """Return the error of the first record that cannot be read, with its place."""
-    for row, header in enumerate(headers):
-        where = f"{topic}-{partition}@{records.offset[row]}"
-        try:
-            if len(header) == EVENT_HEADER_BYTES:
-                decode_event_headers([header])
-            elif len(header) == CTI_HEADER_BYTES:
-                decode_cti(header, records.payload(row) or b"", partition)
-            else:
-                fix = "only tidegate may write to an ordered topic: is another producer using it?"
-                return ProtocolError("a record has no tidegate header", where=where, fix=fix)
-        except ProtocolError as error:
-            return ProtocolError(error.what, code=error.code, where=where, fix=error.fix)
-    return None

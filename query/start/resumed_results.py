@@ -36,7 +36,9 @@ def read_promise_by_substream(properties: Mapping[str, str], topic: str, partiti
             decoded = decode(records, topic, partition)
             input_partitions = (decoded.events["offset"].to_numpy() >> PARTITION_SHIFT).tolist()
             substreams = map(Substream, input_partitions, pc.fill_null(decoded.events["key"], b"").to_pylist())
-            written |= dict(zip(decoded.log.seq.tolist(), zip(decoded.log.system_us.tolist(), substreams, strict=True), strict=True))
+            # The first copy of a result is the one that readers accept.
+            for seq, system_us, substream in zip(decoded.log.seq.tolist(), decoded.log.system_us.tolist(), substreams, strict=True):
+                written.setdefault(seq, (system_us, substream))
     promised = count_ahead_by_substream(promise, written)
     if promised is None:
         reason = f"retention has deleted results from the last CTI of {topic}-{partition} on, so it is unknown which ones are written"

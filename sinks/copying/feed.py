@@ -21,7 +21,8 @@ from ordering.protocol.reader import PartitionReader, gap_error
 from ordering.protocol.wire import EVENT_HEADER_BYTES
 from sinks.copying.ahead import read_ahead
 from sinks.stores.base import Progress, Rows, Stream
-from tidegate.kafka.channel_promises import log_of
+from tidegate.kafka.channel_promises import log_of_own
+from tidegate.kafka.foreign_records import read_own
 from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
 
 # How long results that a CTI promises may be missing (spec section 4).
@@ -80,7 +81,7 @@ class PartitionFeed:
             self._source = None
 
     def _accept(self, records: Records) -> Rows:
-        log = log_of(records, self._stream.name, self.partition)
+        log, records = read_own(records, self._stream.name, self.partition, lambda own: (log_of_own(own, self.partition), own))[0]
         foreign = np.flatnonzero(log.number != self.partition)
         if len(foreign):
             what = "a record belongs to a channel that no query writes: this is no result topic"

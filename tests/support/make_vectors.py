@@ -467,6 +467,43 @@ def reader() -> Iterator[Json]:
         naive = read_naively(lines, tale.partition, tale.output_partitions, tale.start_us)
         given = {"partition": tale.partition, "output_partitions": tale.output_partitions, "start_us": tale.start_us}
         yield {"name": tale.name, "given": given | {"log": [_line(*line) for line in lines]}, "expected": told_by(naive)}
+    yield from _stories_of_strangers()
+
+
+def _strange_lines() -> list[tuple[str, str | None, str | None]]:
+    """Return records that are none of the protocol: what is wrong, header and value."""
+    event, promise = event_header(0, 0, 1, 2000, 2000, 2000, 1), cti_bytes(cti(0, 9000, 1))
+    return [
+        ("no header", None, None),
+        ("an empty header", "", None),
+        ("a text", b"telegram".hex(), None),
+        ("version 0", "00" + event[2:], None),
+        ("version 32", "20" + event[2:], None),
+        ("a short header of a newer version", "030102", None),
+        ("an event of another length", event + "00", None),
+        ("an event of another kind", event[:2] + "07" + event[4:], None),
+        ("an event with a flag of version 2", event[:4] + "0400" + event[8:], None),
+        ("half a CTI", promise["header"], promise["value"][:12]),
+        ("a CTI and more", promise["header"], promise["value"] + "00"),
+    ]
+
+
+def _stories_of_strangers() -> Iterator[Json]:
+    """Yield a log between whose records a stranger's stand: a reader passes over them; and logs that it must not read on."""
+    log: list[Event | Cti] = [Event(0, 0, 1000), Event(0, 1, 2000), cti(0, 2001, 2), Event(0, 2, 3000), cti(0, 3001, 3)]
+    strange = [
+        {"offset": 10 + at, "says": says, "header": header, "value": value} for at, (says, header, value) in enumerate(_strange_lines())
+    ]
+    own = [(0, log[0]), (1, log[1]), (30, log[2]), (31, log[3]), (50, log[4])]
+    naive = read_naively(own, 0, 1, None)
+    lines = [_line(*line) for line in own]
+    given = {"partition": 0, "output_partitions": 1, "start_us": None}
+    between = [*lines[:2], *strange, *lines[2:4], *({**line, "offset": line["offset"] + 22} for line in strange), lines[4]]
+    yield {"name": "strangers' records are passed over", "given": given | {"log": between}, "expected": told_by(naive)}
+    for version in ("03", "1f"):
+        newer = {"offset": 30, "says": "a newer version", "header": version + event_header(0, 0, 2, 3000, 3000, 3000, 2)[2:]}
+        name = f"a record of version {int(version, 16)} stops the reader"
+        yield {"name": name, "given": given | {"log": [*lines[:2], newer]}, "expected": {"refused": True}}
 
 
 def told_by(naive: NaiveReader) -> Json:

@@ -1,7 +1,7 @@
 """
 The command ``tidegate compare``: proves that two ordered topics have the same events, or shows where they differ.
 
-Exit code 0: they agree. 1: they differ, or one breaks its own promise. Others: errors.
+Exit code 0: they agree. 1: they differ, or one contradicts itself: by a broken promise, or a copy with other bytes. Others: errors.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import typer
 
 from ordering.errors import RefusedError, SettingError, TidegateError
 from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick
+from tidegate.compare.strange_records import strange_dict, strange_lines
 from tidegate.observe.console import Format, print_json, show_reading
 from tidegate.observe.terminal import print_lines
 
@@ -169,6 +170,7 @@ def _side_dict(side: Side, partitions: list[PartitionSummary]) -> dict[str, Any]
         "channels": len(channels),
         "duplicates": sum(partition.duplicates for partition in partitions),
         "torn": sum(partition.torn for partition in partitions),
+        **strange_dict(partitions),
         "ctis": sum(channel.check.ctis for channel in channels),
         "stale_ctis": sum(channel.check.stale for channel in channels),
         "unproven_ctis": sum(channel.check.unproven for channel in channels),
@@ -192,6 +194,8 @@ def as_lines(comparison: Comparison, a: Side, b: Side, raw: Callable[[int, int],
         lines.append(
             f"broken promise in {label}, channel {broken.number}, at {topic}-{broken.partition}@{broken.log_offset}: {broken.description}"
         )
+    for label, partitions in (("A", comparison.a), ("B", comparison.b)):
+        lines += [f"{label}: {line}" for line in strange_lines(partitions)]
     if comparison.rosters:
         lines.append(f"the rosters differ: {comparison.rosters}")
     for difference in comparison.differences[:SHOWN_DIFFERENCES]:
@@ -206,5 +210,7 @@ def _verdict(comparison: Comparison) -> str:
         return f"different: {comparison.equal_events:,} events are the same"
     if comparison.broken:
         return f"the events are the same, all {comparison.equal_events:,} of them, but a promise is broken"
+    if comparison.contradicting:
+        return f"the events are the same, all {comparison.equal_events:,} of them, but a copy contradicts one"
     ahead = [f"{label} is {count:,} events ahead" for label, count in zip("AB", comparison.ahead(), strict=True) if count]
     return f"same: {comparison.equal_events:,} events, byte for byte" + (f" ({', '.join(ahead)})" if ahead else "")

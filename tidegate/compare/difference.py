@@ -11,7 +11,7 @@ import numpy as np
 from ordering.columns.framed_payloads import Headers, headers_of, payload_of
 from ordering.protocol.wire import EVENT_HEADER, Flag
 from ordering.ticks import format_tick
-from tidegate.compare.records import EventColumns
+from tidegate.compare.columns import EventColumns
 
 SHOWN_BYTES = 80
 _FIELDS = (
@@ -144,6 +144,11 @@ def events_of(columns: EventColumns) -> list[Event]:
             octets, headers = bytes(payload_of(octets)), headers_of(octets)
         events.append(Event(offset, {**fields, "stamp_ms": stamp_ms, "key": key.as_py(), "value": octets, "headers": headers}))
     return events
+
+
+def differing_fields(a: Event, b: Event) -> tuple[str, ...]:
+    """Return the names of the fields in which two events differ."""
+    return tuple(_NAMES.get(name, name) for name in _FIELDS if a.fields[name] != b.fields[name])
 
 
 @dataclass(slots=True)

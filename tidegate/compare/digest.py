@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.protocol.wire import EVENT_HEADER_BYTES
-from tidegate.compare.records import EventColumns
+from tidegate.compare.columns import EventColumns
 
 BLOCK_EVENTS = 4_096
 _DIGEST_BYTES = 16

@@ -22,7 +22,7 @@ from ordering.arrays import Ints
 from ordering.protocol.list_parts import ListAssembler
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER, TICK_MIN, format_tick
-from tidegate.compare.records import EventColumns
+from tidegate.compare.columns import EventColumns
 
 # How many of a channel's newest events are kept to check late CTIs against.
 RECENT_EVENTS = 65_536

@@ -1,5 +1,5 @@
 """
-One topic of a comparison: its records as columns, and the events that a reader accepts.
+One topic of a comparison: its records, and the events that a reader accepts.
 
 Law: :meth:`PartitionWalk.run` yields exactly the events that a reader of the topic accepts (:mod:`ordering.protocol.reader`), each once,
 with the bytes that level 1 of the law fixes: header, key, value and Kafka timestamp. It yields the CTIs as they are in the log.
@@ -8,7 +8,7 @@ with the bytes that level 1 of the law fixes: header, key, value and Kafka times
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,11 @@ from ordering.arrays import Ints
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.reader import Log, PartitionReader, gap_error
-from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
+from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
+from ordering.ticks import NEVER
+from tidegate.compare.columns import EventColumns
+from tidegate.compare.copies import Copies
+from tidegate.kafka.foreign_records import ForeignRecords, read_own
 from tidegate.kafka.ranges import RangeReader, Records
 from tidegate.kafka.records import Framed
 
@@ -52,93 +56,22 @@ class Side:
     framed: Framed = ()
 
 
-@dataclass(slots=True)
-class EventColumns:
-    """Events as columns: log offset, channel, seq and s of each, and the bytes that the law fixes; values may be framed."""
-
-    log_offset: Ints
-    number: Ints
-    seq: Ints
-    system_us: Ints
-    stamp_ms: Ints
-    header: pa.FixedSizeBinaryArray
-    key: pa.BinaryArray
-    value: pa.BinaryArray
-    is_framed: bool = field(default=False, kw_only=True)
-
-    def __len__(self) -> int:
-        return len(self.log_offset)
-
-    def take_rows(self, rows: Ints) -> EventColumns:
-        """Return the chosen rows, without copying if they are all rows in order."""
-        if len(rows) == len(self) and (len(rows) == 0 or (rows[0] == 0 and (np.diff(rows) == 1).all())):
-            return self
-        chosen = pa.array(rows)
-        plain = (getattr(self, name)[rows] for name in _PLAIN)
-        return EventColumns(*plain, *(getattr(self, name).take(chosen) for name in _BYTES), is_framed=self.is_framed)
-
-    def slice(self, start: int, end: int) -> EventColumns:
-        plain = (getattr(self, name)[start:end] for name in _PLAIN)
-        return EventColumns(*plain, *(getattr(self, name).slice(start, end - start) for name in _BYTES), is_framed=self.is_framed)
-
-    def without_numbers(self, *names: str) -> EventColumns:
-        """Return the events with 0 for the seq, and other fields of these *names*, in their headers."""
-        table = decode_event_headers(self.header).copy()
-        for name in ("seq", *names):
-            table[name] = 0
-        return replace(self, header=pa.FixedSizeBinaryArray.from_buffers(self.header.type, len(self), [None, pa.py_buffer(table)]))
-
-    @staticmethod
-    def concat(parts: list[EventColumns]) -> EventColumns:
-        filled = [part for part in parts if len(part)] or parts[:1]
-        if len(filled) == 1:
-            return filled[0]
-        plain = (np.concatenate([getattr(part, name) for part in filled]) for name in _PLAIN)
-        octets = (pa.concat_arrays([getattr(part, name) for part in filled]) for name in _BYTES)
-        return EventColumns(*plain, *octets, is_framed=filled[0].is_framed)
-
-
-_PLAIN = ("log_offset", "number", "seq", "system_us", "stamp_ms")
-_BYTES = ("header", "key", "value")
-
-
-def split_records(records: Records, topic: str, partition: int) -> tuple[EventColumns, list[tuple[int, Cti]]]:
-    """Return the events as columns, and the CTIs with their log offsets. Raises ProtocolError with its offset: a record is neither."""
+def split_records(records: Records, partition: int) -> tuple[EventColumns, list[tuple[int, Cti]]]:
+    """Return the events as columns, and the CTIs with their log offsets. Raises ProtocolError: a record is neither."""
     assert records.header is not None, "an ordered topic is read with its headers"
     header = records.header.fill_null(b"") if records.header.null_count else records.header
     is_event = pc.binary_length(header).to_numpy(zero_copy_only=False) == EVENT_HEADER_BYTES
     rows, others = np.flatnonzero(is_event), np.flatnonzero(~is_event).tolist()
-    ctis = [(int(records.offset[row]), _cti(records, header[row].as_py(), row, topic, partition)) for row in others]
+    ctis = [(int(records.offset[row]), decode_cti(header[row].as_py(), records.payload(row) or b"", partition)) for row in others]
     key, value = records.key, records.value
     if others:
         chosen = pa.array(rows)
         header, key, value = header.take(chosen), key.take(chosen), value.take(chosen)
     fixed = header.cast(pa.binary(EVENT_HEADER_BYTES))
     offset, stamp_ms = records.offset[rows], records.timestamp_ms[rows]
-    try:
-        table = decode_event_headers(fixed)
-    except ProtocolError as error:
-        # The decoder checks whole columns and cannot say which row is wrong: the rows are searched one by one.
-        raise _find_foreign_record(fixed, offset, topic, partition) or error from None
+    table = decode_event_headers(fixed)
     number, seq, system_us = (table[name].astype(np.int64) for name in ("number", "seq", "system_us"))
     return EventColumns(offset, number, seq, system_us, stamp_ms, fixed, key, value, is_framed=records.is_framed), ctis
-
-
-def _cti(records: Records, header: bytes, row: int, topic: str, partition: int) -> Cti:
-    where = f"{topic}-{partition}@{records.offset[row]}"
-    if len(header) != CTI_HEADER_BYTES:
-        fix = "name a topic that ingest or a query writes, and nobody else"
-        raise ProtocolError("a record has no tidegate header", where=where, fix=fix)
-    return decode_cti(header, records.payload(row) or b"", partition, where)
-
-
-def _find_foreign_record(headers: pa.Array, offset: Ints, topic: str, partition: int) -> ProtocolError | None:
-    for row, header in enumerate(headers.to_pylist()):
-        try:
-            decode_event_headers([header])
-        except ProtocolError as error:
-            return ProtocolError(error.what, code=error.code, where=f"{topic}-{partition}@{offset[row]}", fix=error.fix)
-    return None
 
 
 class LogPiece(NamedTuple):
@@ -152,11 +85,12 @@ class LogPiece(NamedTuple):
 class PartitionWalk:
     """
     The walk of one partition of one topic by the reader's rule. ``records`` counts the records walked so far, ``position`` is the log
-    offset of the next one. With *resume* (log offset, roster number, seq of the last accepted event) the walk begins in the middle and
-    accepts the events of that channel alone.
+    offset of the next one, ``foreign`` has the records that are none of the protocol, and ``copies``, if *keeps_copies*, those that were
+    not accepted. With *resume* (log offset, roster number, seq of the last accepted event) the walk begins in the middle and accepts the
+    events of that channel alone.
     """
 
-    def __init__(self, side: Side, partition: int, resume: tuple[int, int, int] | None = None) -> None:
+    def __init__(self, side: Side, partition: int, resume: tuple[int, int, int] | None = None, *, keeps_copies: bool = False) -> None:
         self._side, self._partition = side, partition
         self.position = side.starts[partition] if resume is None else resume[0]
         self.reader = PartitionReader(partition, side.partitions, side.start_us)
@@ -164,6 +98,8 @@ class PartitionWalk:
             self.reader = PartitionReader.in_channel(partition, side.partitions, *resume[1:])
         self._carried: EventColumns | None = None
         self.records = 0
+        self.foreign = ForeignRecords()
+        self.copies: Copies | None = Copies() if keeps_copies else None
 
     @property
     def roster(self) -> Roster | None:
@@ -189,7 +125,9 @@ class PartitionWalk:
         """Walk the next records of the log."""
         self.records += len(records)
         self.position = int(records.offset[-1]) + 1
-        return self._accept(*split_records(records, self._side.topic, self._partition))
+        split, foreign = read_own(records, self._side.topic, self._partition, lambda own: split_records(own, self._partition))
+        self.foreign.add(foreign)
+        return self._accept(*split)
 
     def unmet_promise(self) -> ProtocolError | None:
         """Return the error of a reader at the end of the topic, if a CTI promises events that are missing there."""
@@ -202,4 +140,10 @@ class PartitionWalk:
         # After a start in the middle, events are carried until the CTI that proves them complete, perhaps in the next piece.
         candidates = events if self._carried is None else EventColumns.concat([self._carried, events])
         self._carried = candidates.take_rows(accepted.carried) if len(accepted.carried) else None
+        if self.copies is not None and len(accepted.rows) + len(accepted.carried) < len(candidates):
+            is_copy = np.ones(len(candidates), dtype=np.bool_)
+            is_copy[accepted.rows] = is_copy[accepted.carried] = False
+            # A start in the middle takes no notice of events before it.
+            is_copy &= candidates.system_us >= (NEVER if self._side.start_us is None else self._side.start_us)
+            self.copies.add(candidates.take_rows(np.flatnonzero(is_copy)))
         return LogPiece(candidates.take_rows(accepted.rows), accepted.position, ctis)

@@ -7,19 +7,23 @@ sequence in every channel, byte for byte. Number and timing of their CTIs may di
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ordering.errors import RefusedError
+from ordering.errors import ProtocolError, RefusedError
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.ticks import INFINITY, format_tick
-from tidegate.compare.difference import ChannelExcerpt, Difference, events_of
+from tidegate.compare.columns import EventColumns
+from tidegate.compare.copies import SHOWN_COPIES, ContradictingCopy
+from tidegate.compare.difference import ChannelExcerpt, Difference, differing_fields, events_of
 from tidegate.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.compare.promises import BrokenPromise, PromiseCheck
-from tidegate.compare.records import EventColumns, LogPiece, PartitionWalk, Side
+from tidegate.compare.records import LogPiece, PartitionWalk, Side, split_records
+from tidegate.kafka.foreign_records import ForeignRecords
+from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.records import Records
 
 
@@ -48,6 +52,16 @@ class PartitionSummary:
     # Records of torn writes: they came after a gap in the numbers, and were written again later.
     torn: int = 0
     unmet: BrokenPromise | None = None
+    # Records that are none of the protocol.
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
+    # How many copies contradict the accepted event of their number, and the first of them.
+    contradicting: int = 0
+    copies: list[ContradictingCopy] = field(default_factory=list)
+
+    @property
+    def has_strange_records(self) -> bool:
+        """Whether there are records that are not of the topic's writer: a stranger's, or copies that contradict their event."""
+        return bool(self.foreign.count or self.contradicting)
 
     @property
     def broken(self) -> list[BrokenPromise]:
@@ -79,7 +93,12 @@ class Comparison:
     @property
     def is_same(self) -> bool:
         """Whether the topics contradict neither each other nor themselves."""
-        return not (self.differences or self.rosters or self.broken)
+        return not (self.differences or self.rosters or self.broken or self.contradicting)
+
+    @property
+    def contradicting(self) -> int:
+        """How many copies contradict the accepted event of their number, in both topics."""
+        return sum(partition.contradicting for partition in (*self.a, *self.b))
 
     def ahead(self) -> tuple[int, int]:
         """Return how many events A has that B does not have yet, and vice versa."""
@@ -102,7 +121,7 @@ def compare_topics(a: Side, b: Side, until_us: int | None, complete: bool, on_re
         on_records: Called with the number of records just read, from several threads.
 
     Raises:
-        ProtocolError: A record is neither an event nor a CTI.
+        ProtocolError: A newer program has written a record, or none is of an ordered topic.
         RefusedError: Retention has deleted records that a start in the middle needs.
     """
     comparison = Comparison()
@@ -117,9 +136,19 @@ def compare_topics(a: Side, b: Side, until_us: int | None, complete: bool, on_re
                 _compare_channel(comparison, a, b, number, partition, until_us, complete)
             for label, summary in (("A", summary_a), ("B", summary_b)):
                 comparison.broken += [(label, promise) for promise in summary.broken]
+    for side, summaries in ((a, comparison.a), (b, comparison.b)):
+        _check_is_ordered(side, summaries)
     comparison.differences.sort(key=lambda difference: difference.system_us)
     comparison.rosters = _compare_rosters(comparison, complete)
     return comparison
+
+
+def _check_is_ordered(side: Side, summaries: list[PartitionSummary]) -> None:
+    """Refuse a topic that has records, but none of the protocol."""
+    first = [summary.foreign.first[0] for summary in summaries if summary.foreign.count]
+    if first and sum(summary.records for summary in summaries) == sum(summary.foreign.count for summary in summaries):
+        what = f"{side.topic} has no record of an ordered topic; of the first one: {first[0].reason}"
+        raise ProtocolError(what, where=first[0].where, fix="name a topic that ingest or a query writes")
 
 
 def walk_partition(side: Side, partition: int, until_us: int | None, on_records: Callable[[int], None]) -> PartitionSummary:
@@ -132,7 +161,7 @@ class PartitionDigester:
 
     def __init__(self, side: Side, partition: int, until_us: int | None) -> None:
         self._side, self._partition, self._until_us = side, partition, until_us
-        self._walk, self._summary = PartitionWalk(side, partition), PartitionSummary()
+        self._walk, self._summary = PartitionWalk(side, partition, keeps_copies=True), PartitionSummary()
 
     def add_records(self, records: Records) -> None:
         """Take the next records from another reader, which reads the same headers. Records missing before them are read here."""
@@ -150,7 +179,7 @@ class PartitionDigester:
         side, partition, walk, summary = self._side, self._partition, self._walk, self._summary
         self._read(side.ends[partition], on_records)
         summary.roster, summary.records = walk.roster, walk.records
-        summary.duplicates, summary.torn = walk.reader.duplicates, walk.reader.gaps
+        summarize_skipped(summary, walk, side, partition)
         error = walk.unmet_promise()
         # With an end time the walk stops early, so a promise about later events is no gap.
         if error is not None and self._until_us is None:
@@ -168,6 +197,41 @@ class PartitionDigester:
 
     def _add(self, piece: LogPiece) -> None:
         add_piece(self._summary, piece, self._side, self._partition, self._until_us)
+
+
+def summarize_skipped(summary: PartitionSummary, walk: PartitionWalk, side: Side, partition: int) -> None:
+    """Count what the walk has skipped, and compare its copies with the accepted events."""
+    summary.duplicates, summary.torn, summary.foreign = walk.reader.duplicates, walk.reader.gaps, walk.foreign
+    if not walk.copies:
+        return
+    starts = {number: channel.digest.block_starts for number, channel in summary.channels.items()} if side.start_us is None else {}
+
+    def read(number: int, block: int, seq: int) -> Iterator[EventColumns]:
+        resume = None
+        if starts.get(number):
+            offset, first = starts[number][block]
+            resume = offset, number, first - 1
+        for piece in PartitionWalk(side, partition, resume).run():
+            events = piece.events.take_rows(np.flatnonzero(piece.events.number == number))
+            yield events
+            if len(events) and int(events.seq[-1]) >= seq:
+                return
+
+    seqs = {number: [seq for _, seq in block_starts] for number, block_starts in starts.items()}
+    for copy in walk.copies.find_contradictions(side.topic, partition, read, seqs):
+        summary.contradicting += 1
+        if len(summary.copies) < SHOWN_COPIES:
+            summary.copies.append(replace(copy, names=_differing_fields(side, partition, copy)))
+
+
+def _differing_fields(side: Side, partition: int, copy: ContradictingCopy) -> tuple[str, ...]:
+    """Return the names of the fields in which a copy and the accepted record differ."""
+    both = []
+    with RangeReader(side.properties, side.topic, partition, headers=True, framed=side.framed) as kafka:
+        for offset in sorted((copy.log_offset, copy.accepted_offset)):
+            for records in kafka.read(offset, offset + 1):
+                both += events_of(split_records(records, partition)[0])
+    return differing_fields(*both) if len(both) == 2 else ()
 
 
 def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:

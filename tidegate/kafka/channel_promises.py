@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.arrays import Ints
 from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cti
 from ordering.protocol.reader import Log
 from ordering.protocol.resume import LastPromises
-from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
+from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
 from ordering.ticks import INFINITY
+from tidegate.kafka.foreign_records import read_own
 from tidegate.kafka.ranges import RangeReader, Records
 
 # The advice in ingest's errors for writing to another topic.
@@ -39,7 +41,7 @@ _GROWTH = 8
 def last_promises(properties: Mapping[str, str], starts: Offsets, ends: Offsets, other_topic_fix: str = OTHER_TOPIC_FIX) -> Promises:
     """
     Return the last CTI of each channel of a topic; *other_topic_fix* is the advice in errors. Raises RefusedError: a channel has ended
-    (TG-TOPIC-ENDED), or retention may have deleted its last CTI (TG-RETENTION); ProtocolError: a record of the topic cannot be read.
+    (TG-TOPIC-ENDED), or retention may have deleted its last CTI (TG-RETENTION); ProtocolError: a newer program has written a record.
     """
     promises: Promises = {}
     for (topic, partition), walk in _walk_topic(properties, starts, ends):
@@ -104,12 +106,29 @@ def _is_complete(walk: LastPromises) -> bool:
 
 
 def log_of(records: Records, topic: str, partition: int) -> Log:
-    """Return records of an ordered partition, read with headers, as input of the reader's rule. Raises ProtocolError: one is malformed."""
+    """
+    Return records of an ordered partition, read with headers, as input of the reader's rule, without those that are none of the protocol.
+    Raises ProtocolError: a newer program has written one.
+    """
+    return read_own(records, topic, partition, lambda own: log_of_own(own, partition))[0]
+
+
+def log_of_own(records: Records, partition: int) -> Log:
+    """Do the same for records that are all of the protocol. Raises ProtocolError: one is not."""
     assert records.header is not None, "events are known by their headers"
-    rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)
+    is_event = pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES
+    rows = np.flatnonzero(is_event)
     table = decode_event_headers(records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES)))
     number, seq, system_us = (table[name].astype(np.int64) for name in ("number", "seq", "system_us"))
-    return Log(records.offset[rows], number, seq, system_us, list(ctis_of(records, topic, partition)))
+    return Log(records.offset[rows], number, seq, system_us, _decode_ctis(records, np.flatnonzero(~is_event), partition))
+
+
+def _decode_ctis(records: Records, rows: Ints, partition: int) -> list[tuple[int, Cti]]:
+    assert records.header is not None, "CTIs are known by their headers"
+    return [
+        (int(records.offset[row]), decode_cti(records.header[row].as_py() or b"", records.payload(row) or b"", partition))
+        for row in rows.tolist()
+    ]
 
 
 def has_ended(properties: Mapping[str, str], starts: Offsets, ends: Offsets) -> bool:
@@ -128,10 +147,11 @@ def read_end(properties: Mapping[str, str], starts: Offsets, ends: Offsets) -> d
 
 
 def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int, Cti]]:
-    """Yield (offset, CTI) for each CTI in an ordered partition's *records*. Raises ProtocolError: one is malformed; ``where`` names it."""
-    assert records.header is not None, "CTIs are known by their headers"
-    lengths = pc.binary_length(records.header).fill_null(0).to_numpy()
-    for row in np.flatnonzero(lengths == CTI_HEADER_BYTES).tolist():
-        offset = int(records.offset[row])
-        header, value = records.header[row].as_py(), records.value[row].as_py()
-        yield offset, decode_cti(header, value, partition, f"{topic}-{partition}@{offset}")
+    """Yield (offset, CTI) for each CTI in an ordered partition's *records*. Raises ProtocolError: a newer program has written a record."""
+
+    def read(own: Records) -> list[tuple[int, Cti]]:
+        assert own.header is not None, "CTIs are known by their headers"
+        is_event = pc.binary_length(own.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES
+        return _decode_ctis(own, np.flatnonzero(~is_event), partition)
+
+    yield from read_own(records, topic, partition, read)[0]

@@ -62,6 +62,7 @@ _QUERY_COUNTERS = (
     ("query_results", "Results written.", "results"),
     ("query_bad_rows", "Events on which the query failed, written to its dead-letter topic.", "bad_rows"),
     ("query_results_too_large", "Results that their topic does not take, written to the dead-letter topic.", "results_too_large"),
+    ("query_foreign_records", "Records of another writer in the topics read, passed over.", "foreign_records"),
     ("query_late_reference_versions", "Versions of reference data that came when their time was finished.", "late_reference_versions"),
 )
 

@@ -19,7 +19,8 @@ from ordering.ticks import NEVER, TICK_MIN, format_tick
 from query.config import Feed
 from query.plan.nodes import UNBOUNDED, Plan
 from query.plan.origins import origins
-from tidegate.compare.records import EventColumns, PartitionWalk
+from tidegate.compare.columns import EventColumns
+from tidegate.compare.records import PartitionWalk
 from tidegate.compare.sides import make_side
 from tidegate.expressions.tree import Cast, Expr, Field, Slot
 from tidegate.kafka.admin import Admin

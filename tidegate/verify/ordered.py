@@ -23,10 +23,11 @@ from ingest.replay.walk import ReplayingWalk
 from ordering.columns.payload_columns import to_arrow
 from ordering.model.events import Released
 from ordering.ticks import MILLISECOND_US, NEVER
+from tidegate.compare.columns import EventColumns
 from tidegate.compare.difference import ChannelExcerpt, Difference, events_of
 from tidegate.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.compare.promises import BrokenPromise
-from tidegate.compare.records import EventColumns, Side
+from tidegate.compare.records import Side
 from tidegate.compare.topics import Channel, PartitionDigester, PartitionSummary, reread_block
 from tidegate.kafka.records import Records
 from tidegate.kafka.writer import event_headers
@@ -50,6 +51,7 @@ class OrderedCheck:
         broken: The promises of the topic's CTIs that do not hold.
         unusable: Records that are no events, by reason.
         duplicates: Records that readers skip: repeated and torn writes.
+        summaries: What was met in each partition; has strangers' records, and copies that contradict the accepted event.
     """
 
     events: int = 0
@@ -59,10 +61,11 @@ class OrderedCheck:
     broken: list[BrokenPromise] = field(default_factory=list)
     unusable: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
+    summaries: Sequence[PartitionSummary] = ()
 
     @property
     def is_equal(self) -> bool:
-        return not self.differences and not self.broken
+        return not (self.differences or self.broken) and not any(summary.has_strange_records for summary in self.summaries)
 
 
 @dataclass
@@ -90,7 +93,7 @@ class OrderedVerifier:
 
     def compare(self, computed: Mapping[ChannelId, ChannelDigest], summaries: Sequence[PartitionSummary]) -> OrderedCheck:
         """Compare the results of :meth:`digest_replays` and :class:`StandingTopic`; read again the blocks that differ."""
-        check = OrderedCheck(unusable=self._unusable)
+        check = OrderedCheck(unusable=self._unusable, summaries=summaries)
         for partition, summary in enumerate(summaries):
             check.duplicates += summary.duplicates + summary.torn
             check.broken += summary.broken

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ordering.ticks import NEVER, format_tick
 from tidegate.compare.difference import Difference, Event, format_field
 from tidegate.compare.promises import BrokenPromise
+from tidegate.compare.strange_records import strange_dict, strange_lines
 from tidegate.verify.file_rows import FilesCheck
 from tidegate.verify.rows import Row, RowDifference
 from tidegate.verify.stages import OrderedStage, QueryStage, Stage
@@ -67,6 +68,7 @@ def _ordered_dict(stage: OrderedStage) -> dict[str, Any]:
         "events": check.events,
         "ahead": check.ahead,
         "duplicates": check.duplicates,
+        **strange_dict(check.summaries),
         "unusable": dict(sorted(check.unusable.items())),
         "until": None if check.largest_us == NEVER else format_tick(check.largest_us),
         "differences": [_event_difference_dict(stage, difference) for difference in check.differences],
@@ -149,6 +151,7 @@ def _topic_dict(stage: QueryStage, output: int, channels: list[TopicPartition]) 
         "rows": sum(count for count, _ in digests.values()),
         "ahead": sum(channel.ahead for channel in channels),
         "duplicates": sum(channel.summary.duplicates + channel.summary.torn for channel in channels),
+        **strange_dict([channel.summary for channel in channels]),
         "from": format_tick(min(least)) if least else None,
         "until": format_tick(max(largest)) if largest else None,
         **_digest_dict(digests),
@@ -250,6 +253,7 @@ def _ordered_lines(stage: OrderedStage) -> Iterator[str]:
     for difference in check.differences:
         yield from _event_lines(stage, difference)
     yield from (f"  broken promise at {stage.topic}-{each.partition}@{each.log_offset}: {each.description}" for each in check.broken)
+    yield from (f"  {line}" for line in strange_lines(check.summaries))
 
 
 def _event_lines(stage: OrderedStage, difference: Difference) -> Iterator[str]:
@@ -291,6 +295,7 @@ def _query_lines(stage: QueryStage) -> Iterator[str]:
     yield from (
         f"  broken promise at {topic}-{each.partition}@{each.log_offset}: {each.description}" for topic, each in broken_promises(stage)
     )
+    yield from (f"  {line}" for line in strange_lines([channel.summary for channels in stage.topics.values() for channel in channels]))
 
 
 def _ahead(numbers: Mapping[str, Any]) -> str:

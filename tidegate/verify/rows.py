@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.compare.records import EventColumns
+from tidegate.compare.columns import EventColumns
 
 # Rows from a difference on that show whether a row is missing, extra or changed.
 ROWS_FROM_DIFFERENCE = 200

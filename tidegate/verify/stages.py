@@ -88,9 +88,9 @@ class QueryStage:
     def is_equal(self) -> bool:
         channels = [channel for channels in self.topics.values() for channel in channels]
         checks: list[FilesCheck | TableCheck] = [*self.files.values(), *(table for tables in self.tables.values() for table in tables)]
-        return not any(channel.difference or channel.summary.broken for channel in channels) and not any(
-            check.differences for check in checks
-        )
+        is_as_computed = not any(channel.difference or channel.summary.broken for channel in channels)
+        has_strange_records = any(channel.summary.has_strange_records for channel in channels)
+        return is_as_computed and not has_strange_records and not any(check.differences for check in checks)
 
 
 Stage = OrderedStage | QueryStage

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from ordering.model.step import Released
 from ordering.ticks import INFINITY, NEVER
-from tidegate.compare.records import EventColumns, PartitionWalk, Side
-from tidegate.compare.topics import PartitionSummary, add_piece
+from tidegate.compare.columns import EventColumns
+from tidegate.compare.records import PartitionWalk, Side
+from tidegate.compare.topics import PartitionSummary, add_piece, summarize_skipped
 from tidegate.verify.ordered import event_columns
 from tidegate.verify.rows import ROWS_FROM_DIFFERENCE, RowDifference, RowDigest, first_difference, kind_of_difference, row_at
 
@@ -39,7 +40,7 @@ class TopicPartition:
     _waiting: EventColumns | None = None
 
     def __post_init__(self) -> None:
-        self._walk = PartitionWalk(self.side, self.partition)
+        self._walk = PartitionWalk(self.side, self.partition, keeps_copies=True)
         self._pieces = self._read_rows()
 
     def accept_rows(self, released: Released) -> None:
@@ -62,7 +63,7 @@ class TopicPartition:
             self._differ(self.digest.count, standing, 0, None, 0)
         while self._next_rows() is not None:
             self._waiting = None
-        self.summary.duplicates, self.summary.torn = self._walk.reader.duplicates, self._walk.reader.gaps
+        summarize_skipped(self.summary, self._walk, self.side, self.partition)
         if self.difference is None and self._first_ahead is not None and self._is_due():
             self._differ(self.digest.count, None, 0, self._first_ahead, 0)
 

@@ -21,6 +21,8 @@ from ordering.conformance.command import answer_lines, main
 from ordering.conformance.kit import Implementation, Json, judge, load, questions, run
 from ordering.conformance.own_answers import answer
 from ordering.conformance.program import EndedError, Program
+from ordering.errors import ProtocolError
+from ordering.protocol.foreign import foreign_reason
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.wire import CTI_HEADER_BYTES, decode_cti, decode_event_headers
 
@@ -118,7 +120,7 @@ def test_an_answer_wrong_in_one_place_is_reported(operation: str) -> None:
         return spoiled(told) if asked == operation and "refused" not in told else told
 
     report = run(wrong, operation)
-    refused = [case for case in load("refused") if case["operation"] == operation]
+    refused = [question for question in questions() if question.operation == operation and question.expected == {"refused": True}]
     assert report.failures
     assert report.passed[operation] == len(refused)
     assert all(failure.question.where in str(report) for failure in report.failures)
@@ -259,11 +261,13 @@ class FromAnywhere(NaiveReader):
         super().__init__(partition, output_partitions)
 
 
-def line_of(line: Json) -> Line:
-    """Return a record of a reader story as the naive reader hears it."""
-    header = bytes.fromhex(line["header"])
+def line_of(line: Json) -> Line | None:
+    """Return a record of a reader story as the naive reader hears it; None if it is none of the protocol."""
+    header, value = (None if line.get(name) is None else bytes.fromhex(line[name]) for name in ("header", "value"))
+    if header is None or foreign_reason(header, value):
+        return None
     if len(header) == CTI_HEADER_BYTES:
-        return line["offset"], decode_cti(header, bytes.fromhex(line["value"]), 0)
+        return line["offset"], decode_cti(header, value or b"", 0)
     row = decode_event_headers([header])[0]
     return line["offset"], Event(int(row["number"]), int(row["seq"]), int(row["system_us"]))
 
@@ -273,8 +277,12 @@ def read_by(kind: type[NaiveReader]) -> Implementation:
 
     def read(operation: str, given: Json) -> Json:
         naive = kind(given["partition"], given["output_partitions"], given["start_us"])
-        for line in given["log"]:
-            naive.hear(*line_of(line))
+        try:
+            heard = [line for line in map(line_of, given["log"]) if line is not None]
+        except ProtocolError:
+            return {"refused": True}
+        for line in heard:
+            naive.hear(*line)
         return told_by(naive)
 
     return read
@@ -370,7 +378,7 @@ def test_what_is_not_offered_is_not_passed() -> None:
         if operation != "read":
             return {"unsupported": True}
         told = answer(operation, given)
-        return {name: told[name] for name in ("accepted", "progress", "frontier")}
+        return told if "refused" in told else {name: told[name] for name in ("accepted", "progress", "frontier")}
 
     report = run(reader)
     assert report.is_ok

@@ -1,4 +1,4 @@
-"""From records to columns: events and CTIs come apart in log order, and a record that is neither is named."""
+"""From records to columns: events and CTIs come apart in log order, and a record that is neither is passed over."""
 
 from __future__ import annotations
 
@@ -105,15 +105,37 @@ FOREIGN: dict[str, Written] = {
 }
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_a_foreign_record_is_named_by_topic_partition_and_offset(kind: str) -> None:
-    """A record that tidegate did not write, or a later version did, stops the reader; the error says which one it is."""
-    foreign = FOREIGN[kind]
-    rows = [written(cti(0, 1, 1)), written(EVENT), foreign, written(EVENT), foreign]
+@pytest.mark.parametrize("kind", [kind for kind in FOREIGN if "newer" not in kind])
+def test_a_strangers_record_is_passed_over_and_told_by_its_place(kind: str) -> None:
+    """Level 1: what is read is what the topic's writer wrote, wherever a stranger's record stands, also at the end of a range."""
+    own = [written(cti(0, 1, 1)), written(EVENT), written(EVENT)]
+    clean = decode(records_of(own, [10, 11, 14]), "rides.ordered", 3)
+    decoded = decode(records_of([own[0], own[1], FOREIGN[kind], own[2], FOREIGN[kind]], [10, 11, 13, 14, 15]), "rides.ordered", 3)
+    assert [(each.where, bool(each.reason)) for each in decoded.foreign.first] == [
+        ("rides.ordered-3@13", True),
+        ("rides.ordered-3@15", True),
+    ]
+    assert decoded.foreign.count == 2
+    assert listed(decoded.events) == listed(clean.events)
+    assert decoded.log.log_offset.tolist() == [11, 14]
+    assert decoded.log.ctis == clean.log.ctis
+    assert (decoded.next_offset, clean.next_offset, clean.foreign.count) == (16, 15, 0)
+
+
+def test_a_range_of_strangers_alone_is_empty_and_still_read() -> None:
+    """The next range begins behind it."""
+    decoded = decode(records_of([FOREIGN["no header of ours"]] * 3, [7, 8, 9]), "rides.ordered", 3)
+    assert (decoded.events.num_rows, decoded.log.ctis, decoded.next_offset, decoded.foreign.count) == (0, [], 10, 3)
+    assert decoded.events.schema == DECODED_SCHEMA
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FOREIGN if "newer" in kind])
+def test_a_record_of_a_newer_version_is_refused_by_its_place(kind: str) -> None:
+    """A later version wrote it, so its events would be lost; a stranger's record before it hides it not."""
+    rows = [written(cti(0, 1, 1)), FOREIGN["an empty header"], FOREIGN[kind], written(EVENT)]
     with pytest.raises(ProtocolError) as raised:
-        decode(records_of(rows, [10, 11, 13, 14, 15]), "rides.ordered", 3)
-    assert raised.value.where == "rides.ordered-3@13"
-    assert raised.value.code == ("TG-PROTOCOL-VERSION" if "newer" in kind else "TG-PROTOCOL")
+        decode(records_of(rows, [10, 11, 13, 14]), "rides.ordered", 3)
+    assert (raised.value.code, raised.value.where) == ("TG-PROTOCOL-VERSION", "rides.ordered-3@13")
     assert raised.value.fix
 
 

@@ -18,10 +18,11 @@ from ordering.columns.framed_payloads import frame_payload
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_event_header_column
 from ordering.ticks import INFINITY
+from tidegate.compare.columns import EventColumns
 from tidegate.compare.difference import ChannelExcerpt, Difference, events_of
 from tidegate.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.compare.promises import RECENT_EVENTS, PromiseCheck
-from tidegate.compare.records import EventColumns, PartitionWalk, Side
+from tidegate.compare.records import PartitionWalk, Side
 from tidegate.compare.topics import PartitionSummary, add_piece
 
 ROSTER = Roster(1, 1, Spread.ONE, False)

@@ -61,7 +61,8 @@ def test_an_event_of_a_version_to_come_is_refused() -> None:
     """Nobody knows what it says."""
     header, value = event(0, 0, 5_000)
     with pytest.raises(ProtocolError):
-        log_of(records((b"\x63" + header[1:], value)), "t", 0)
+        log_of(records((b"\x03" + header[1:], value)), "t", 0)
+    assert not len(log_of(records((b"\x63" + header[1:], value)), "t", 0)), "no version will ever have that number"
 
 
 def test_an_ended_topic_names_the_ways_out() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ordering.protocol.wire import encode_event_header_column
-from tidegate.compare.records import EventColumns
+from tidegate.compare.columns import EventColumns
 from tidegate.verify.rows import Row, RowDigest, first_difference, kind_of_difference, row_at
 
 
