@@ -178,8 +178,9 @@ def test_they_are_counted_and_told_once_with_their_place(chain: Chain) -> None:
         job = chain.jobs[name]
         assert 0 < job.last["foreign_records"] <= 2 * PARTITIONS * len(STRANGE)
         told = job.logged("a record is none of this topic's writer: it is passed over, like others after it")
-        assert told
-        assert {line["where"].rpartition("-")[0] for line in told} == {f"{chain.topic}.{reads}"}
+        # At its start a job looks at the ends of the topic that it writes, too.
+        topics = {line["where"].rpartition("-")[0] for line in told}
+        assert {f"{chain.topic}.{reads}"} <= topics <= {f"{chain.topic}.{reads}", f"{chain.topic}.{name}"}
         assert all(line["reason"] and line["fix"] for line in told)
 
 
