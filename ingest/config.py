@@ -76,6 +76,8 @@ class IngestPlan:
     key_bytes_max: int | None = None
     # Size that dead letters are cut to.
     letter_bytes_max: int = LETTER_BYTES_MAX
+    # As above, in the topic of events that policies drop.
+    dropped_bytes_max: int = LETTER_BYTES_MAX
 
     @property
     def clock_slack_us(self) -> int:

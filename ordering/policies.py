@@ -88,7 +88,9 @@ class Policies:
     The time policies of one input. All durations are microseconds.
 
     Args:
-        early_us: An event whose event time exceeds its arrival time by more is early and dropped; None switches the test off.
+        early_us: An event whose event time exceeds its arrival time by more is early; None switches the test off.
+        early_action: ``DROP`` rejects an early event, so that its event time moves no watermark. ``ADJUST`` gives it the latest time
+            allowed, arrival + early, which then counts like any other. An early CTI of the source is dropped either way.
         late_us: An event whose arrival time exceeds its event time by more is late. None switches the test and the floor off: a silent
             input then advances no watermark. Not None if timelines are substreams.
         cti_violation_action: The action for an event below a source CTI or an imported CTI. ``ADJUST`` moves the start of an interval, or
@@ -109,9 +111,10 @@ class Policies:
     reorder_us: int = 0
     out_of_order_action: Action = Action.ADJUST
     cti_violation_action: Action = Action.ADJUST
+    early_action: Action = Action.DROP
 
     def __post_init__(self) -> None:
-        for name in ("late_action", "out_of_order_action", "cti_violation_action"):
+        for name in ("early_action", "late_action", "out_of_order_action", "cti_violation_action"):
             try:
                 object.__setattr__(self, name, Action(getattr(self, name)))
             except ValueError:

@@ -36,19 +36,19 @@ class Right(NamedTuple):
     topic: str
 
 
-def ingest_rights(read: Iterable[str], ordered: str, dead_letter: str) -> tuple[Right, ...]:
+def ingest_rights(read: Iterable[str], ordered: str, *letters: str) -> tuple[Right, ...]:
     """
     Return the rights of ``tidegate ingest``. Read and Write include Describe; Create is needed only to make a topic.
 
     Args:
         read: The raw topics, and the ordered topic whose CTIs are imported, if any.
         ordered: The topic that is written; read at a start without checkpoint.
-        dead_letter: The topic for records that cannot be used.
+        letters: The topic for records that cannot be used, and perhaps another for events that policies drop.
     """
     return (
         *(right for topic in read for right in topic_rights(topic, "Read", "DescribeConfigs")),
         *topic_rights(ordered, "Create", "Read", "Write", "DescribeConfigs"),
-        *topic_rights(dead_letter, "Create", "Write", "DescribeConfigs"),
+        *(right for topic in letters for right in topic_rights(topic, "Create", "Write", "DescribeConfigs")),
     )
 
 

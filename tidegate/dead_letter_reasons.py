@@ -30,6 +30,15 @@ class IngestReason(StrEnum):
     ARRIVAL_AHEAD = "arrival_ahead"
 
 
+class DropReason(StrEnum):
+    """Which policy dropped an event: the header ``reason`` in an input's ``dropped_topic``."""
+
+    EARLY = "early"
+    CTI_VIOLATION = "cti_violation"
+    LATE = "late"
+    OUT_OF_ORDER = "out_of_order"
+
+
 class QueryReason(StrEnum):
     """Why a query cannot use a row or a result, in words; each ``{}`` stands for a detail, and an expression may follow after a colon."""
 

@@ -14,7 +14,7 @@ from ordering.policies import Policies
 from ordering.protocol.wire import Flag
 from ordering.testing import Record, batch_of
 
-POLICY_NAMES = {Flag.LATE: "late", Flag.OUT_OF_ORDER: "out of order"}
+POLICY_NAMES = {Flag.EARLY: "early", Flag.LATE: "late", Flag.OUT_OF_ORDER: "out of order"}
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,9 @@ EXAMPLES = {
         "toll", TOLL, False, TOLL_FRAME, "Twelve events by arrival and event time, the watermark, and what the time policies do to each"
     ),
     "toll.early_off": Example("toll", replace(TOLL, early_us=None), False, TOLL_FRAME, "The same twelve events with the early policy off"),
+    "toll.early_adjust": Example(
+        "toll", replace(TOLL, early_action=Action.ADJUST), False, TOLL_FRAME, "The same twelve events, early ones moved back"
+    ),
     "toll.over_device": Example("toll", TOLL, True, TOLL_FRAME, "The same twelve events with a watermark for each device"),
     "toll.late_drop": Example(
         "toll", replace(TOLL, late_action=Action.DROP), False, TOLL_FRAME, "The same twelve events, late ones dropped"

@@ -51,7 +51,8 @@ def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozense
 
 def own_topics(settings: Settings) -> frozenset[str]:
     """Return the topics that Tidegate writes under these settings; no input's pattern may match them."""
-    inputs = {topic for table in settings.inputs.values() for topic in (table.ordered_topic, table.dead_letter_topic)}
+    tables = settings.inputs.values()
+    inputs = {topic for table in tables for topic in (table.ordered_topic, table.dead_letter_topic, table.dropped_topic) if topic}
     return frozenset(inputs | {topic for output in settings.outputs.values() if (topic := getattr(output, "topic", None)) is not None})
 
 

@@ -16,7 +16,7 @@ from ingest.time_warnings import POLICIES, SHARE_MAX, least_broken
 from ordering.arrays import Ints
 from ordering.columns.segments import running_max
 from ordering.model.events import Batch, Counts
-from ordering.policies import Policies
+from ordering.policies import Action, Policies
 
 _SAMPLE_ROWS = 10_000
 
@@ -31,7 +31,7 @@ class PolicyBreaks:
     def add(self, counts: Counts, batch: Batch, policies: Policies, frontier_us: int) -> None:
         """Add a piece with its *counts*; *frontier_us* is the arrival frontier before it."""
         broken = {
-            "early": counts.early,
+            "early": counts.early + counts.early_adjusted,
             "late": counts.late_adjusted + counts.late_dropped,
             "out_of_order": counts.out_of_order_adjusted + counts.out_of_order_dropped,
         }
@@ -56,8 +56,12 @@ def median_distances(batch: Batch, policies: Policies, frontier_us: int) -> dict
     is_early = usable & (time_us - arrival_us > policies.early_us) if policies.early_us is not None else np.zeros_like(usable)
     is_late = usable & (arrival_us - time_us > policies.late_us) if policies.late_us is not None else np.zeros_like(usable)
     # Sorting by timeline is the costly part, so only a sample is sorted.
-    kept = np.flatnonzero(usable & ~is_early)[:_SAMPLE_ROWS]
-    own_us = time_us[kept] if policies.late_us is None else np.maximum(time_us[kept], arrival_us[kept] - policies.late_us)
+    if policies.early_us is not None and policies.early_action is Action.ADJUST:
+        kept_us, is_kept = np.minimum(time_us, arrival_us + policies.early_us), usable
+    else:
+        kept_us, is_kept = time_us, usable & ~is_early
+    kept = np.flatnonzero(is_kept)[:_SAMPLE_ROWS]
+    own_us = kept_us[kept] if policies.late_us is None else np.maximum(kept_us[kept], arrival_us[kept] - policies.late_us)
     behind_us = _behind_largest(own_us, None if batch.substream is None else _timeline_codes(batch.substream)[kept])
     distances_by_policy = {
         "early": (time_us - arrival_us)[is_early],

@@ -31,13 +31,13 @@ from ingest.stage.policy_breaks import PolicyBreaks
 from ingest.stage.watermark_report import watermark_details, watermark_report
 from ordering.columns.framed_payloads import payload_of
 from ordering.columns.payload_columns import rows_above
-from ordering.model.events import Released
+from ordering.model.events import Dropped, Reason, Released
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model
 from ordering.protocol.punctuation import Cti
-from ordering.ticks import INFINITY, NEVER
+from ordering.ticks import INFINITY, NEVER, format_tick
 from tidegate.checkpoint.spilling import spill
-from tidegate.dead_letter_reasons import IngestReason
+from tidegate.dead_letter_reasons import DropReason, IngestReason
 from tidegate.fault_points import pause_at
 from tidegate.kafka.client_properties import EVENT_BYTES_MAX
 from tidegate.kafka.dead_letters import DeadLetter, DeadLetterWriter, cached_dead_letters, drop_dead_letters
@@ -120,7 +120,8 @@ class IngestStage:
         start_s = time.perf_counter()
         with bind_fields(input=self._plan.settings.name, **batch_of_task()):
             try:
-                dead_letters_of(self._plan).flush()
+                for letters in letter_writers(self._plan):
+                    letters.flush()
                 write_ctis(cached_producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
             except BaseException:
                 self._drop_producers()
@@ -130,12 +131,20 @@ class IngestStage:
 
     def _drop_producers(self) -> None:
         drop_producer(self._plan.kafka)
-        drop_dead_letters(self._plan.kafka, self._plan.settings.dead_letter_topic, self._plan.letter_bytes_max)
+        for topic, bytes_max in _letter_topics(self._plan):
+            drop_dead_letters(self._plan.kafka, topic, bytes_max)
 
 
-def dead_letters_of(plan: IngestPlan) -> DeadLetterWriter:
-    """Return this worker's writer of dead letters."""
-    return cached_dead_letters(plan.kafka, plan.settings.dead_letter_topic, plan.letter_bytes_max)
+def letter_writers(plan: IngestPlan) -> list[DeadLetterWriter]:
+    """Return this worker's writer of dead letters and, if such events are kept, that of events that policies drop."""
+    return [cached_dead_letters(plan.kafka, topic, bytes_max) for topic, bytes_max in _letter_topics(plan)]
+
+
+def _letter_topics(plan: IngestPlan) -> list[tuple[str, int]]:
+    topics = [(plan.settings.dead_letter_topic, plan.letter_bytes_max)]
+    if plan.settings.dropped_topic is not None:
+        topics.append((plan.settings.dropped_topic, plan.dropped_bytes_max))
+    return topics
 
 
 def write_ctis(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
@@ -252,7 +261,9 @@ class RangeWalk:
         assert start >= self._state.next_offset, "a range starts where the state stands"
         for row, reason in unusable_rows(records, fields, ctis):
             self._dead_letter(topic, partition, records, row, reason)
-        self._step(batch)
+        dropped = self._step(batch)
+        if dropped is not None and self._plan.settings.dropped_topic is not None:
+            self._keep_dropped(topic, partition, records, dropped)
 
     def _read_fields(self, records: Records) -> tuple[Fields, SourceCtis, pa.Array]:
         """Return the fields of records, their CTIs, and the key of each event: its substream's, or without substreams its record's."""
@@ -271,7 +282,7 @@ class RangeWalk:
         fields.mark_unusable(oversized | rows_above(bytes_max, key, records.value), IngestReason.OVERSIZED)
         return fields, ctis, key
 
-    def _step(self, batch: Batch) -> None:
+    def _step(self, batch: Batch) -> Dropped | None:
         self._add("estimates_used", sum(arrival_us > self._state.arrival_us for _, arrival_us in batch.estimates))
         self._note_jumps(batch)
         frontier_us = self._state.arrival_us
@@ -286,13 +297,14 @@ class RangeWalk:
         if self._earlier is not None:
             self._earlier.check_events(step.released)
             self._compared.append(step.released)
-            return
+            return step.dropped
         self._writer.write_events(step.released)
         self._unpromised_bytes += step.released.value.nbytes
         self._spend("write")
         pause_at("piece written")
         if self._pending.is_full:
             self._write_pending()
+        return step.dropped
 
     def _write_pending(self) -> None:
         """Write the waiting CTIs before the end of the range."""
@@ -324,16 +336,23 @@ class RangeWalk:
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: IngestReason) -> None:
         origin = f"{topic}-{partition}@{records.offset[row]}"
-        # Views instead of copies: a record may be large, and the letter is cut before it is copied.
-        buffers = (column[row].as_buffer() for column in (records.key, records.value))
-        key, value = (None if buffer is None else memoryview(buffer) for buffer in buffers)
-        if records.is_framed and value is not None:
-            value = payload_of(value)
-        dead_letters_of(self._plan).send(DeadLetter(reason, origin, key, value))
+        letter_writers(self._plan)[0].send(DeadLetter(reason, origin, *_key_and_value(records, row)))
         if f"dead_letter_{reason}" not in self._state.totals:
             # Log each reason once; later records are only counted.
             _log.warning("a record cannot be used: it and all like it go to the dead-letter topic", origin=origin, reason=reason)
         self._add(f"dead_letter_{reason}", 1)
+
+    def _keep_dropped(self, topic: str, partition: int, records: Records, dropped: Dropped) -> None:
+        """Send the events that a policy dropped to their topic, each with the policy and the limit that it broke."""
+        writer = letter_writers(self._plan)[-1]
+        rows = np.searchsorted(records.offset, dropped.offset).tolist()
+        times = (dropped.event_time_us, dropped.arrival_us, dropped.limit_us)
+        columns = [dropped.offset.tolist(), dropped.reason.tolist(), *(map(format_tick, column.tolist()) for column in times)]
+        for row, offset, reason, *texts in zip(rows, *columns, strict=True):
+            details = tuple(zip(("event_time", "arrival", "limit"), texts, strict=True))
+            key, value = _key_and_value(records, row)
+            name = DropReason[Reason(reason).name]
+            writer.send(DeadLetter(name, f"{topic}-{partition}@{offset}", key, value, details=details))
 
     def _count(self, counts: Counts) -> None:
         for name, count in asdict(counts).items():
@@ -375,6 +394,13 @@ class RangeWalk:
         if substreams is not None:
             fields |= watermark_details(state, self._model.policies, self._model.over, substreams)
         return json.dumps(fields, separators=(",", ":"))
+
+
+def _key_and_value(records: Records, row: int) -> tuple[memoryview | None, memoryview | None]:
+    """Return a record's key and value without kept headers, as views: a record may be large, and a letter is cut before it is copied."""
+    buffers = (column[row].as_buffer() for column in (records.key, records.value))
+    key, value = (None if buffer is None else memoryview(buffer) for buffer in buffers)
+    return key, payload_of(value) if records.is_framed and value is not None else value
 
 
 def read_unskipped(reader: RangeReader, start: int, end: int, skips: Pairs, chunk: int = CHUNK_EVENTS) -> Iterator[Records]:

@@ -27,8 +27,7 @@ from tidegate.observe.recovery_report import Recovery, RecoveryKind
 
 def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, requested: Start | None) -> tuple[IngestPlan, Recovery]:
     """Apply a decision; return the plan and the point where the job continues. Raises RefusedError: a later check fails."""
-    ordered, letter_bytes_max = _create_topics(decision.plan, admin, can_choose_partitions=not survey.has_events)
-    plan = replace(decision.plan, ordered_topic_id=ordered.topic_id, letter_bytes_max=letter_bytes_max)
+    ordered, plan = _create_topics(decision.plan, admin, can_choose_partitions=not survey.has_events)
     decision = replace(decision, plan=plan)
     resumption, fingerprint = _resumption(decision, survey, admin, journal, ordered, requested)
     plan = resumption.apply_to(replace(plan, fingerprint=fingerprint))
@@ -40,8 +39,8 @@ def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJourna
     return plan, _recovery(plan, survey, resumption.start, admin.ends(plan.partitions))
 
 
-def _create_topics(plan: IngestPlan, admin: Admin, *, can_choose_partitions: bool) -> tuple[Topic, int]:
-    """Create the topics that are missing; return the ordered topic, and the size to which dead letters are cut."""
+def _create_topics(plan: IngestPlan, admin: Admin, *, can_choose_partitions: bool) -> tuple[Topic, IngestPlan]:
+    """Create the topics that are missing; return the ordered topic, and the plan with its id and the sizes to which letters are cut."""
     chosen = plan.settings
     ordered = admin.ensure_ordered_topic(
         chosen.ordered_topic,
@@ -51,12 +50,19 @@ def _create_topics(plan: IngestPlan, admin: Admin, *, can_choose_partitions: boo
         chosen.replication_factor,
         setting="output_partitions" if can_choose_partitions else "",
     )
-    letter_bytes_max = ensure_dead_letter_topic(
-        admin, chosen.dead_letter_topic, chosen.dead_letter_retention_us, chosen.dead_letter_bytes_max, chosen.replication_factor
-    )
+    letters = list(dict.fromkeys(topic for topic in (chosen.dead_letter_topic, chosen.dropped_topic) if topic is not None))
+    sizes = {
+        topic: ensure_dead_letter_topic(
+            admin, topic, chosen.dead_letter_retention_us, chosen.dead_letter_bytes_max, chosen.replication_factor
+        )
+        for topic in letters
+    }
     read = [*plan.topic_ids, *([plan.imported.topic] if plan.imported is not None else [])]
-    admin.check_rights(ingest_rights(read, chosen.ordered_topic, chosen.dead_letter_topic))
-    return ordered, letter_bytes_max
+    admin.check_rights(ingest_rights(read, chosen.ordered_topic, *letters))
+    dropped_bytes_max = sizes[chosen.dropped_topic or chosen.dead_letter_topic]
+    letter_bytes_max = sizes[chosen.dead_letter_topic]
+    plan = replace(plan, ordered_topic_id=ordered.topic_id, letter_bytes_max=letter_bytes_max, dropped_bytes_max=dropped_bytes_max)
+    return ordered, plan
 
 
 def _resumption(

@@ -31,11 +31,12 @@ class Edges:
     system_us: Ints
 
 
-def least_ends(held: Edges, arrived: Edges, start_us: Ints) -> Ints:
+def least_ends(held: Edges, arrived: Edges, start_us: Ints, latest_us: Ints | None = None) -> Ints:
     """
     Return the smallest system timestamp allowed for each end edge of a batch, microseconds. *held* are start edges of earlier batches,
     *arrived* the batch's kept edges in offset order; *start_us* is the event time of the start edge that each end edge names. Both it and
-    the result are ``NEVER`` for start edges.
+    the result are ``NEVER`` for start edges. *latest_us*: the latest time that is not early, for each edge; a start edge that was early has
+    been moved back at least to there (None: nothing is early).
     """
     is_end = start_us > NEVER
     names = np.concatenate([held.timeline, arrived.timeline])
@@ -52,4 +53,5 @@ def least_ends(held: Edges, arrived: Edges, start_us: Ints) -> Ints:
     latest = np.empty_like(starts)
     latest[order] = running_max(starts[order], span_of)
     latest = latest[len(held.system_us) :]
-    return np.where(is_end, np.maximum(np.where(latest > bottom, latest, NEVER), start_us) + 1, NEVER)
+    named_us = start_us if latest_us is None else np.minimum(start_us, latest_us)
+    return np.where(is_end, np.maximum(np.where(latest > bottom, latest, NEVER), named_us) + 1, NEVER)

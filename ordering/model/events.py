@@ -67,7 +67,9 @@ class Counts:
 
     events_in: int = 0
     unreadable: int = 0
+    # Early events that were dropped: the only action once.
     early: int = 0
+    early_adjusted: int = 0
     late_adjusted: int = 0
     late_dropped: int = 0
     out_of_order_adjusted: int = 0
@@ -123,10 +125,16 @@ class Outflow:
 
 @dataclass(slots=True)
 class Dropped:
-    """Events rejected by the policies: their offsets and reasons (:class:`Reason`)."""
+    """
+    Events rejected by the policies. ``limit_us`` is the limit that an event broke when it came, microseconds: arrival + early, the CTI,
+    arrival - late, or its timeline's watermark. ``arrival_us`` is clamped.
+    """
 
     offset: Ints
     reason: NDArray[np.int8]
+    event_time_us: Ints
+    arrival_us: Ints
+    limit_us: Ints
 
 
 @dataclass(slots=True)

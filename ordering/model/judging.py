@@ -17,12 +17,12 @@ from ordering.columns import payload_columns
 from ordering.model.batch_time import BatchTime
 from ordering.model.chunks import EventRows
 from ordering.model.edges import Edges, least_ends
-from ordering.model.events import Batch, Counts, Reason
+from ordering.model.events import Batch, Counts, Dropped, Reason
 from ordering.model.settings import ModelSettings
 from ordering.model.state import State
 from ordering.model.timelines import Timelines
 from ordering.model.verdicts import Judgement, TimelineWalk, judge_arrivals
-from ordering.policies import Action, Shape
+from ordering.policies import Action, Policies, Shape
 from ordering.protocol.wire import Flag
 from ordering.ticks import NEVER
 
@@ -48,7 +48,7 @@ def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: Batch
     """Judge every record of *batch*; store the timelines' new maxima in *state*; count the verdicts."""
     policies, arrival_us = settings.policies, time.arrival_us[:-1]
     event_time_us = arrival_us if batch.event_time_us is None else batch.event_time_us
-    # An end edge may be lifted above its start edge's time, so that time must not be early either.
+    # An end edge may be lifted above its start edge's time, so it is early if that time is.
     claimed_us = event_time_us if batch.start_us is None else np.maximum(event_time_us, batch.start_us)
     span_end_us = settings.span_ends(batch, len(event_time_us))
     judgement = judge_arrivals(policies, event_time_us, claimed_us, batch.readable, arrival_us, time.promise_met_us, span_end_us)
@@ -62,6 +62,24 @@ def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: Batch
     return judged, walk, counts
 
 
+def dropped_events(policies: Policies, judged: JudgedBatch, walk: TimelineWalk, time: BatchTime) -> Dropped:
+    """Return the events that the policies rejected, in offset order, each with the limit that it broke."""
+    batch, judgement = judged.batch, judged.judgement
+    rows = np.flatnonzero(judgement.reason)
+    reason, arrival_us = judgement.reason[rows], judged.arrival_us[rows]
+    event_us = judged.event_time_us[rows]
+    if batch.source_cti_us is not None:
+        event_us = np.where(batch.source_cti_us[rows] > NEVER, batch.source_cti_us[rows], event_us)
+    # A CTI is the limit of a violation, and of an early event that was moved back below it.
+    limit_us = np.full(len(rows), NEVER, dtype=np.int64) if time.promise_met_us is None else time.promise_met_us[rows]
+    for by_reason, by_us in ((Reason.EARLY, policies.early_us), (Reason.LATE, None if policies.late_us is None else -policies.late_us)):
+        if by_us is not None:
+            limit_us = np.where(reason == by_reason, arrival_us + by_us, limit_us)
+    if walk.is_dropped.any():
+        limit_us[np.searchsorted(rows, walk.rows[walk.is_dropped])] = walk.bound_us[walk.is_dropped]
+    return Dropped(batch.offset[rows], reason, event_us, arrival_us, limit_us)
+
+
 def _count_verdicts(batch: Batch, judgement: Judgement, time: BatchTime) -> Counts:
     judgement.reason[time.early_ctis] = Reason.EARLY
     by_reason = np.bincount(judgement.reason, minlength=len(Reason) + 1)
@@ -71,6 +89,7 @@ def _count_verdicts(batch: Batch, judgement: Judgement, time: BatchTime) -> Coun
         events_in=len(batch.offset),
         unreadable=len(batch.offset) - int(np.count_nonzero(batch.readable)) - len(time.early_ctis) - len(time.source_ctis),
         early=int(by_reason[Reason.EARLY]),
+        early_adjusted=int(np.count_nonzero(flags & Flag.EARLY)),
         late_adjusted=int(np.count_nonzero(flags & Flag.LATE)),
         late_dropped=int(by_reason[Reason.LATE]),
         arrival_clamps=int(np.count_nonzero(time.arrival_us[:-1] > batch.arrival_us)),
@@ -115,10 +134,13 @@ def _apply_walk(settings: ModelSettings, judgement: Judgement, walk: TimelineWal
         judgement.system_us = judgement.system_us.copy()
         judgement.system_us[walk.rows] = walk.system_us
     out_of_order = walk.rows[walk.is_out_of_order]
+    # Events that were early may have been found out of order before the walk.
     if settings.policies.out_of_order_action is Action.DROP:
         judgement.reason[out_of_order] = Reason.OUT_OF_ORDER
-        return 0, len(out_of_order)
+        return 0, int(np.count_nonzero(judgement.reason == Reason.OUT_OF_ORDER))
     judgement.flags[out_of_order] |= np.uint16(Flag.OUT_OF_ORDER)
+    if settings.policies.early_action is Action.ADJUST:
+        return int(np.count_nonzero(judgement.flags & Flag.OUT_OF_ORDER)), 0
     return len(out_of_order), 0
 
 
@@ -143,7 +165,9 @@ def _lift_ends(settings: ModelSettings, state: State, judged: JudgedBatch, start
     held_starts = _held_starts(state, named_us, by_key=not settings.over)
     key = None if settings.over else payload_columns.take_rows(batch.key, kept)
     edges = Edges(key, judged.timeline[kept], judged.event_time_us[kept], judgement.system_us[kept])
-    least_us = least_ends(held_starts, edges, start_us[kept])
+    early_us = settings.policies.early_us
+    latest_us = None if early_us is None else judged.arrival_us[kept] + early_us
+    least_us = least_ends(held_starts, edges, start_us[kept], latest_us)
     lifted = kept[least_us > edges.system_us]
     judgement.flags[lifted] |= np.uint16(Flag.LIFTED_END)
     judgement.system_us = judgement.system_us.copy()

@@ -14,7 +14,7 @@ from ordering.arrays import Ints
 from ordering.errors import BatchError, SettingError
 from ordering.model.events import Batch
 from ordering.model.state import State
-from ordering.policies import Generation, Policies, Shape
+from ordering.policies import Action, Generation, Policies, Shape
 from ordering.protocol.punctuation import Roster
 from ordering.ticks import INFINITY, NEVER
 
@@ -50,7 +50,9 @@ class ModelSettings:
     @property
     def fingerprint(self) -> str:
         """All settings that a state depends on, as readable text."""
-        policies = ", ".join(f"{name}={value}" for name, value in asdict(self.policies).items())
+        # Without the action that states of earlier versions do not name, so that they stay valid.
+        is_known = {"early_action": self.policies.early_action is not Action.DROP}
+        policies = ", ".join(f"{name}={value}" for name, value in asdict(self.policies).items() if is_known.get(name, True))
         return f"{policies}, over={self.over}, output_partitions={self.output_partitions}, number={self.number}, shape={self.shape}"
 
     def check_batch(self, state: State, batch: Batch) -> None:

@@ -27,7 +27,7 @@ from ordering.errors import RefusedError
 from ordering.model.batch_time import trace_time
 from ordering.model.cti_generation import Punctuator, plan_points
 from ordering.model.events import Batch, Counts, Dropped, Reason, Released, Step
-from ordering.model.judging import judge_batch
+from ordering.model.judging import dropped_events, judge_batch
 from ordering.model.releasing import release_due
 from ordering.model.settings import ModelSettings
 from ordering.model.state import OutputStart, State
@@ -184,5 +184,4 @@ class Model:
         state.drop_output_start()
         counts.released, counts.held = len(released), state.held_count
         state.forget_timelines(len(batch.offset), self.policies.reorder_us, self.FORGET_FROM)
-        dropped = np.flatnonzero(judged.judgement.reason)
-        return Step(released, Dropped(batch.offset[dropped], judged.judgement.reason[dropped]), ctis, counts)
+        return Step(released, dropped_events(self.policies, judged, walk, time), ctis, counts)

@@ -57,7 +57,7 @@ def judge_arrivals(
     Apply the early, source CTI and late policies to columns with one entry a record; times are microseconds.
 
     Args:
-        claimed_us: The time that must not be early: the event time; of an end edge its start's if that is later.
+        claimed_us: The time that may be early: the event time; of an end edge its start's if that is later.
         readable: Which records have an event time.
         arrival_us: Clamped arrival times.
         promise_met_us: The largest source or imported CTI before each record; None: there never was one.
@@ -79,9 +79,28 @@ def judge_arrivals(
     # Early is the first policy; its reason is entered last, over all others.
     if policies.early_us is not None:
         early = (claimed_us > arrival_us + policies.early_us) & readable
-        if early.any():
+        if early.any() and policies.early_action is Action.DROP:
             judgement.reason[early] = Reason.EARLY
+        elif early.any():
+            _adjust_early(policies, judgement, early, arrival_us + policies.early_us, promise_met_us)
     return judgement
+
+
+def _adjust_early(policies: Policies, judgement: Judgement, early: Mask, latest_us: Ints, promise_met_us: Ints | None) -> None:
+    """Move early events back to the latest time allowed. An event that an earlier CTI has moved, or dropped, stays so."""
+    judgement.flags[early] |= np.uint16(Flag.EARLY)
+    moved = early & (judgement.flags & np.uint16(Flag.CTI_VIOLATION) == 0)
+    judgement.system_us = np.where(moved, latest_us, judgement.system_us)
+    if promise_met_us is None:
+        return
+    # An imported CTI may lie above arrival + early. The event's own time does not violate it, but its system timestamp is below the
+    # watermark: out of order. Of its timeline's events alone, :class:`TimelineWalk` could not tell.
+    below = moved & (judgement.reason == 0) & (latest_us < promise_met_us)
+    if policies.out_of_order_action is Action.DROP:
+        judgement.reason[below] = Reason.OUT_OF_ORDER
+    else:
+        judgement.flags[below] |= np.uint16(Flag.OUT_OF_ORDER)
+        judgement.system_us = np.where(below, promise_met_us, judgement.system_us)
 
 
 def _judge_violations(
@@ -116,6 +135,7 @@ class TimelineWalk:
         touched: Table rows of the touched timelines.
         system_us: System timestamps after this policy.
         largest_us: Largest system timestamp accepted on the timeline after each event.
+        bound_us: The timeline's watermark that each event met, as far as its events alone moved it.
         largest_before_us: Without OVER, the largest system timestamp accepted before the batch.
     """
 
@@ -152,6 +172,7 @@ class TimelineWalk:
         bound[1:] = largest[:-1]
         bound[self._first] = previous
         bound -= self._reorder_us
+        self.bound_us = bound
         self.is_out_of_order = own < bound
         self.system_us = own if self._action is Action.DROP else np.maximum(own, bound)
         self.largest_us = largest
@@ -165,6 +186,7 @@ class TimelineWalk:
         before = np.empty_like(own)
         before[1:] = self.largest_us[:-1]
         before[self._first] = previous
+        self.bound_us = before + 1
         self.is_out_of_order = own <= before
 
     def _running_max(self, own: Ints, previous: Ints) -> Ints:

@@ -213,11 +213,14 @@ class Explainer:
 
     def _test_early(self, record: _Record, t: int, fate: _Fate, watermark: _Mark) -> None:
         early_us, arrival = self._policies.early_us, self._arrival
-        # An end edge may be lifted above its start edge's time, so that must not be early either.
+        # An end edge may be lifted above its start edge's time, so it is early if that is.
         claimed_us = t if record.start_us is None else max(t, record.start_us)
+        is_event = record.source_cti_us <= NEVER
         if early_us is not None and claimed_us - arrival.time_us > early_us:
-            fate.move(Policy.EARLY, arrival.time_us + early_us, arrival.setter, None)
-        elif record.source_cti_us <= NEVER:
+            latest_us = arrival.time_us + early_us
+            adjusts = is_event and self._policies.early_action is Action.ADJUST
+            fate.move(Policy.EARLY, latest_us, arrival.setter, latest_us if adjusts else None)
+        if is_event and fate.system_us is not None:
             fate.watermark = watermark
 
     def _test_violation(self, record: _Record, t: int, fate: _Fate, _: _Mark) -> None:
@@ -244,7 +247,9 @@ class Explainer:
         elif record.start_us is not None and record.start_us > NEVER:
             start = self._starts.get((record.timeline, record.identity, record.start_us))
             start = start if start.time_us >= watermark.time_us else _UNSET
-            limit_us = max(start.time_us, record.start_us) + 1
+            early_us, named_us = self._policies.early_us, record.start_us
+            named_us = named_us if early_us is None else min(named_us, self._arrival.time_us + early_us)
+            limit_us = max(start.time_us, named_us) + 1
             if fate.current_us < limit_us:
                 fate.move(Policy.SHAPE, limit_us, start.setter, limit_us)
 

@@ -2,8 +2,8 @@
 The bytes of an ordered topic: events and CTIs. PROTOCOL.md describes them for other implementations.
 
 Every record has one Kafka header ``tg``, whose first byte is the record's version: 1 for a plain record, 2 for an extended one (an event
-with a flag above bit 1, a CTI with a list). An event's header has 48 bytes and its value is the unchanged payload; a CTI's header has 8
-bytes and its value is an Avro body.
+with a flag above bit 1, a CTI with a list), 3 for an event with the flag early. An event's header has 48 bytes and its value is the
+unchanged payload; a CTI's header has 8 bytes and its value is an Avro body.
 
 Law: encoding is a pure function of its input, and ``decode(encode(x)) == x``. A record has the lowest version that can express it, and a
 reader refuses versions higher than it knows.
@@ -28,9 +28,9 @@ from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
 
-PLAIN, EXTENDED = 1, 2
-# The highest version that this program writes and reads.
-VERSION = EXTENDED
+PLAIN, EXTENDED, EARLY = 1, 2, 3
+# The highest version that this program writes and reads; CTIs have the first two only.
+VERSION = EARLY
 # No version will ever be above this one: below the codes of letters and digits, so a text in a header is no record of a newer version.
 VERSION_MAX = 31
 HEADER_NAME = "tg"
@@ -62,6 +62,8 @@ class Flag(IntFlag):
     EDGE_END = 32
     # The end of an interval, or the time of an end edge, became its start plus one tick.
     LIFTED_END = 64
+    # Its time lay too far ahead of its arrival, and was moved back to the latest time allowed.
+    EARLY = 128
 
 
 _PLAIN_FLAGS = Flag.LATE | Flag.OUT_OF_ORDER
@@ -114,6 +116,7 @@ def encode_event_header_column(
     first |= np.uint64(number << 32 | Kind.EVENT << 8 | PLAIN).astype(np.int64)
     if len(flags) and flags.max() > _PLAIN_FLAGS:
         first[flags > _PLAIN_FLAGS] += EXTENDED - PLAIN
+        first[flags >= Flag.EARLY] += EARLY - EXTENDED
     columns = seq, system_us, event_time_us, arrival_us, offset
     table = np.empty((len(seq), EVENT_HEADER_BYTES // 8), dtype="<i8")
     # In blocks of rows: a block written by one column is still in the processor's cache for the next.
@@ -168,13 +171,14 @@ def _wrong_length() -> ProtocolError:
 
 
 def _check_events(table: NDArray[Any]) -> None:
-    """Raise unless every row is a valid extended event; the caller has already removed the valid plain events."""
+    """Raise unless every row is a valid event of a version above plain; the caller has already removed the valid plain events."""
     version, flags = table["version"], table["flags"]
     if (version > VERSION).any():
         raise newer_version(int(version.max()), "an event")
-    if not (((version == PLAIN) | (version == EXTENDED)) & (table["kind"] == Kind.EVENT)).all():
+    if not ((version >= PLAIN) & (table["kind"] == Kind.EVENT)).all():
         raise _foreign_record("an event header has an unknown version or kind")
-    if not ((version == EXTENDED) & (flags > _PLAIN_FLAGS) & (flags <= _FLAGS)).all():
+    needed = np.where(flags >= Flag.EARLY, EARLY, EXTENDED)
+    if not ((version == needed) & (flags > _PLAIN_FLAGS) & (flags <= _FLAGS)).all():
         raise _foreign_record("an event header has flags that its version does not have")
 
 

@@ -23,7 +23,7 @@ from ordering.testing import Record
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 
 _EVENT = struct.Struct("<BBHIqqqqq")
-_FLAGS = {"late": 1, "out_of_order": 2, "cti_violation": 4, "lifted_end": 64}
+_FLAGS = {"early": 128, "late": 1, "out_of_order": 2, "cti_violation": 4, "lifted_end": 64}
 _INTERVAL, _START, _END = 8, 16, 32
 Facts = dict[str, dict[int, dict[int, int]]]
 """``estimate`` or ``import`` -> input partition -> position -> time."""

@@ -129,6 +129,7 @@ def _draw_settings(chance: random.Random, span_us: int) -> Settings:
     second = span_us // 60
     policies = Policies(
         early_us=chance.choice([None, None, 0, 2 * second, 10 * second]),
+        early_action=chance.choice([Action.ADJUST, Action.DROP]),
         late_us=chance.choice([0, second, 3 * second, 10 * second, *([] if over else [None])]),
         late_action=chance.choice([Action.ADJUST, Action.ADJUST, Action.DROP]),
         reorder_us=chance.choice([-1, 0, 0, second, 5 * second]),

@@ -31,12 +31,12 @@ Json = dict[str, Any]
 
 # --- Bytes, from PROTOCOL.md ---------------------------------------------------------------------------------------
 
-FLAGS = {"late": 1, "out_of_order": 2, "cti_violation": 4, "interval": 8, "edge_start": 16, "edge_end": 32, "lifted_end": 64}
+FLAGS = {"late": 1, "out_of_order": 2, "cti_violation": 4, "interval": 8, "edge_start": 16, "edge_end": 32, "lifted_end": 64, "early": 128}
 
 
 def event_header(number: int, flags: int, seq: int, system_us: int, event_time_us: int, arrival_us: int, offset: int) -> str:
     """Return the 48 bytes of an event's header, in hex."""
-    version = 1 if flags < 4 else 2
+    version = 1 if flags < 4 else 2 if flags < 128 else 3
     return struct.pack("<BBHIqqqqq", version, 1, flags, number, seq, system_us, event_time_us, arrival_us, offset).hex()
 
 
@@ -167,9 +167,12 @@ EVENTS: list[tuple[str, tuple[int, int, int, int, int, int, int]]] = [
     ("a start edge", (0, 16, 8, _NOON, _NOON, _NOON, 8)),
     ("an end edge", (0, 32, 9, _NOON, _NOON, _NOON, 9)),
     ("an end edge that was lifted", (0, 32 | 64, 10, _NOON + 1, _NOON - 3, _NOON, 10)),
+    ("early", (0, 128, 12, _NOON, _NOON + MINUTE_US, _NOON - SECOND_US, 12)),
+    ("early, and moved on to a CTI", (0, 128 | 2, 13, _NOON, _NOON + MINUTE_US, _NOON - SECOND_US, 13)),
+    ("an early end edge that was lifted", (0, 128 | 64 | 32, 14, _NOON + 1, _NOON + MINUTE_US, _NOON, 14)),
     ("the least time", (0, 0, 11, TICK_MIN, TICK_MIN, TICK_MIN, 11)),
     ("the least of everything", (0, 0, 0, TICK_MIN, TICK_MIN, TICK_MIN, 0)),
-    ("the largest of everything", (2**32 - 1, 7 | 32 | 64, 2**63 - 1, TICK_MAX, TICK_MAX, TICK_MAX, 2**63 - 1)),
+    ("the largest of everything", (2**32 - 1, 7 | 32 | 64 | 128, 2**63 - 1, TICK_MAX, TICK_MAX, TICK_MAX, 2**63 - 1)),
 ]
 _FIELDS = "number", "flags", "seq", "system_us", "event_time_us", "arrival_us", "offset"
 
@@ -233,11 +236,14 @@ def refused() -> Iterator[Json]:
         ("47 bytes", good[:-2]),
         ("49 bytes", good + "00"),
         ("version 0", "00" + good[2:]),
-        ("version 3", "03" + good[2:]),
+        ("version 4", "04" + good[2:]),
         ("version 2 without need", "02" + good[2:]),
+        ("version 3 without need", "03" + good[2:]),
+        ("version 3 with flags of version 2", "03" + good[2:4] + "4400" + good[8:]),
         ("kind 2 with the length of an event", good[:2] + "02" + good[4:]),
         ("a flag of version 2 in version 1", good[:4] + "0400" + good[8:]),
-        ("a flag of no version", "02" + good[2:4] + "8000" + good[8:]),
+        ("a flag of version 3 in version 2", "02" + good[2:4] + "8000" + good[8:]),
+        ("a flag of no version", "03" + good[2:4] + "0001" + good[8:]),
         ("a high flag of no version", "02" + good[2:4] + "0480" + good[8:]),
     ):
         yield {"name": name, "operation": "decode_event", "given": {"header": header}}
@@ -248,7 +254,8 @@ def refused() -> Iterator[Json]:
         ("no header", "", body),
         ("7 bytes", one["header"][:-2], body),
         ("version 0", "00" + one["header"][2:], body),
-        ("version 3", "03" + one["header"][2:], two["value"]),
+        ("version 3, which no CTI has", "03" + one["header"][2:], two["value"]),
+        ("version 4", "04" + one["header"][2:], two["value"]),
         ("kind 1 with the length of a CTI", "01" + "01" + one["header"][4:], body),
         ("a flag", one["header"][:4] + "0100" + one["header"][8:], body),
         ("no body", one["header"], ""),
@@ -700,6 +707,7 @@ def _inputs() -> Iterator[Input]:
     toll, seconds = _log(_TOLL_LOG), _log(_SECONDS_LOG)
     yield Input("toll: the worked example", toll, _TOLL)
     yield Input("toll, early off", toll, replace(_TOLL, early_us=None))
+    yield Input("toll, early events moved back", toll, replace(_TOLL, early_action=Action.ADJUST), finish=True)
     yield Input("toll, over device, to the end", toll, _TOLL, over=True, finish=True)
     yield Input("toll, over device, eight partitions", toll, _TOLL, over=True, output_partitions=8)
     yield Input("toll, late events dropped", toll, replace(_TOLL, late_action=Action.DROP), finish=True)
@@ -726,6 +734,9 @@ def _inputs() -> Iterator[Input]:
     yield Input("intervals, violations dropped", _log(_INTERVAL_LOG), drop, finish=True)
     yield Input("edges", _log(_EDGE_LOG), _TOLL, finish=True)
     yield Input("edges, over key, no reorder", _log(_EDGE_LOG), replace(_TOLL, reorder_us=0), over=True, output_partitions=2, finish=True)
+    back = replace(_TOLL, early_us=MINUTE_US, early_action=Action.ADJUST)
+    yield Input("early events moved back, then on to an imported CTI", toll, back, imports=((3, _clock("12:15")),), finish=True)
+    yield Input("edges, early ones moved back", _log(_EDGE_LOG), replace(back, early_us=0, reorder_us=0), finish=True)
     yield Input("without TIMESTAMP BY", _log("12:00, 12:00, a\n12:01, 12:01, b\n12:01, 12:01, a"), Policies.arrival_order())
     yield Input("no record, only silence", [], _TOLL, estimates=((0, _clock("12:00")),))
     yield Input("the end of an empty input", [], _TOLL, over=True, output_partitions=2, finish=True)
@@ -759,6 +770,7 @@ def _drawn_input(seed: int) -> Input:
     over = chance.below(2) == 1
     policies = Policies(
         early_us=chance.of([None, 3, 10]),
+        early_action=chance.of(list(Action)),
         late_us=chance.of([2, 6, 12]),
         late_action=chance.of(list(Action)),
         reorder_us=chance.of([0, 1, 4]),

@@ -27,6 +27,7 @@ from ordering.testing import Record
 from ordering.ticks import NEVER, TICK_MIN
 
 FLAGS = {
+    "early": Flag.EARLY,
     "late": Flag.LATE,
     "out_of_order": Flag.OUT_OF_ORDER,
     "cti_violation": Flag.CTI_VIOLATION,
@@ -37,6 +38,7 @@ VERDICTS = (
     "unreadable",
     "source_ctis",
     "early",
+    "early_adjusted",
     "cti_violation_adjusted",
     "cti_violation_dropped",
     "late_adjusted",

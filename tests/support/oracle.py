@@ -181,10 +181,13 @@ class _Walk:
         """Apply the policies in their order; hold the event and return True, or drop it."""
         watermark = self._watermark(timeline)
         met = self.story.traces[record.offset] = EventTrace(record.offset, arrived.time_us, watermark.time_us, watermark.setter)
-        if self._is_early(met, record, t, arrived):
-            return self._drop(record.offset, "early")
-        self.story.watermarks[record.offset] = watermark.time_us
         s = t
+        if self._is_early(met, record, t, arrived):
+            if self.policies.early_action is Action.DROP:
+                return self._drop(record.offset, "early")
+            self.story.counts["early_adjusted"] += 1
+            s = met.rulings[-1].limit_us
+        self.story.watermarks[record.offset] = watermark.time_us
         if t < self.punctuation.time_us:
             s = self.punctuation.time_us
             if not self._apply_action(met, "cti_violation", self._violation_action(record), self.punctuation, s):
@@ -207,12 +210,13 @@ class _Walk:
         return True
 
     def _is_early(self, met: EventTrace, record: Record, t: int, arrived: Mark) -> bool:
-        # An end edge is lifted above its start edge's time, which therefore must not be early either.
+        # An end edge is lifted above its start edge's time: it is early if that is.
         claimed_us = max(t, record.start_us) if record.start_us is not None else t
         early_us = self.policies.early_us
         if early_us is None or claimed_us - arrived.time_us <= early_us:
             return False
-        met.rulings.append(Ruling("early", arrived.time_us + early_us, arrived.setter, None))
+        limit_us = arrived.time_us + early_us
+        met.rulings.append(Ruling("early", limit_us, arrived.setter, limit_us if self.policies.early_action is Action.ADJUST else None))
         return True
 
     def _violation_action(self, record: Record) -> Action:
@@ -242,7 +246,9 @@ class _Walk:
         if record.start_us is None or record.start_us == NEVER:
             return s, None
         starts = [self.held[offset] for offset in self.starts[timeline, self._identity(record), record.start_us] if offset in self.held]
-        limit_us, by = max([(start.system_us, start.offset) for start in starts] + [(record.start_us, record.offset)])
+        early_us = self.policies.early_us
+        named_us = record.start_us if early_us is None else min(record.start_us, met.arrival_us + early_us)
+        limit_us, by = max([(start.system_us, start.offset) for start in starts] + [(named_us, record.offset)])
         if s > limit_us:
             return s, None
         met.rulings.append(Ruling("lifted_end", limit_us, Setter(SetBy.EVENT, by), limit_us + 1))

@@ -46,6 +46,7 @@ def long_case(seed: int, records: tuple[Record, ...], over: bool) -> Case:
     return Case(
         policies=Policies(
             early_us=draw.choice([None, 2 * MINUTE_US]),
+            early_action=draw.choice(list(Action)),
             late_us=3 * MINUTE_US if over else draw.choice([None, 3 * MINUTE_US]),
             late_action=draw.choice(list(Action)),
             reorder_us=draw.choice([-1, 0, 45 * SECOND_US]),

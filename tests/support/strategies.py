@@ -27,6 +27,7 @@ TOLL_POLICIES = Policies(early_us=5 * MINUTE_US, late_us=5 * MINUTE_US, reorder_
 TOLL_VARIANTS = {
     "one_timeline": (TOLL_POLICIES, False),
     "early_off": (replace(TOLL_POLICIES, early_us=None), False),
+    "early_adjust": (replace(TOLL_POLICIES, early_action=Action.ADJUST), False),
     "over_device": (TOLL_POLICIES, True),
 }
 """The worked example of the time model, section 8: its policies, and whether each device has a timeline of its own."""
@@ -99,6 +100,7 @@ def policies(draw: st.DrawFn, over: bool = False, scale: int = 1) -> Policies:
     early_us, late_us, reorder_us = draw(st.none() | st.integers(0, 10)), draw(late), draw(st.integers(-1, 8) | st.integers(-1, 0))
     return Policies(
         early_us=None if early_us is None else early_us * scale,
+        early_action=draw(st.sampled_from(Action)),
         late_us=None if late_us is None else late_us * scale,
         late_action=draw(st.sampled_from(Action)),
         cti_violation_action=draw(st.sampled_from(Action)),

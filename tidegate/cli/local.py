@@ -35,7 +35,8 @@ def local(
     reference: Annotated[list[str] | None, typer.Option("--reference", help="NAME=FILE: a table that JOIN looks up.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Folder for OUTPUT.ndjson and dead.ndjson; default: standard output.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration that the script must agree with, where it names an input.")] = None,
-    early: Annotated[str | None, typer.Option(help="Drop an event further ahead of its arrival; off: none. Default: 5m.")] = None,
+    early: Annotated[str | None, typer.Option(help="An event further ahead of its arrival is early; off: none. Default: 5m.")] = None,
+    early_action: Annotated[Action | None, typer.Option(help="Drop an early event, or move it back to its arrival + early.")] = None,
     late: Annotated[str | None, typer.Option(help="An event that arrives later than this after its time is late. Default: 5s.")] = None,
     late_action: Annotated[Action | None, typer.Option(help="Lift a late event to its arrival - late, or drop it.")] = None,
     reorder: Annotated[str | None, typer.Option(help="How far behind the newest an event is still put in order. Default: 0s.")] = None,
@@ -53,7 +54,7 @@ def local(
     from tidegate.local.script import check_without_files, refuse_no_files
 
     named = [schema.name for schema in undeclared_inputs(read_script(script), [])]
-    flags = PolicyFlags(early, late, late_action, reorder, out_of_order_action)
+    flags = PolicyFlags(early, early_action, late, late_action, reorder, out_of_order_action)
     files, tables = parse_file_flags(input or []), parse_file_flags(reference or [], "--reference")
     files, tables = set_delimiters(files, tables, delimiter or [])
     if not files:

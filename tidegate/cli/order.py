@@ -37,7 +37,8 @@ def order(
         str, typer.Option(help="Field with the event time: a.b.c, a name with odd characters in [brackets]; of a span its start.")
     ],
     over: Annotated[str | None, typer.Option(help="Field whose values are substreams with a watermark each.")] = None,
-    early: Annotated[str, typer.Option(help="Drop an event further ahead of its arrival than this; off: none.")] = "5m",
+    early: Annotated[str, typer.Option(help="An event further ahead of its arrival than this is early; off: none.")] = "5m",
+    early_action: Annotated[Action, typer.Option(help="Drop an early event, or move it back to its arrival + early.")] = Action.DROP,
     late: Annotated[str, typer.Option(help="An event that arrives later than this after its time is late; off: none.")] = "5s",
     late_action: Annotated[Action, typer.Option(help="Lift a late event to its arrival - late, or drop it.")] = Action.ADJUST,
     reorder: Annotated[str, typer.Option(help="How far behind the newest an event may be and still be put in order unchanged.")] = "0s",
@@ -81,7 +82,7 @@ def order(
     paths = {"--over": over, "--arrival": arrival if has_arrival else None, "--partition": partition, "--end": end, "--key": key}
     path_by_flag = {flag: parse_path(text, flag) if text is not None else None for flag, text in paths.items()}
     plan = OrderPlan(
-        policies=parse_policies(early, late, late_action, reorder, out_of_order_action),
+        policies=parse_policies(early, early_action, late, late_action, reorder, out_of_order_action),
         timestamp_by=parse_path(timestamp_by, "--timestamp-by"),
         timestamp_format=timestamp_format.value,
         over=path_by_flag["--over"],

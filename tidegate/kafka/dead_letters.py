@@ -51,17 +51,21 @@ class Uncut:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter; ``uncut`` has the original key and value if one of them, or the reason, has been cut."""
+    """
+    A dead letter; ``uncut`` has the original key and value if one of them, or the reason, has been cut. ``details`` are further headers.
+    """
 
     reason: str
     origin: str
     key: Octets | None
     value: Octets | None
     uncut: tuple[Uncut, Uncut] | None = None
+    details: tuple[tuple[str, str], ...] = ()
 
     @property
     def headers(self) -> Headers:
         headers: Headers = [("reason", self.reason.encode()), ("origin", self.origin.encode())]
+        headers += [(name, text.encode()) for name, text in self.details]
         if self.uncut is None:
             return headers
         for name, octets, uncut in zip(("key", "value"), (self.key, self.value), self.uncut, strict=True):
@@ -85,7 +89,7 @@ class DeadLetter:
         to the smaller size.
         """
         if self.uncut is None and self.size_bytes <= bytes_max:
-            return DeadLetter(self.reason, self.origin, _bytes(self.key), _bytes(self.value))
+            return replace(self, key=_bytes(self.key), value=_bytes(self.value))
         uncut = self.uncut or (Uncut.of(self.key), Uncut.of(self.value))
         reason = self.reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
         pointer = replace(self, reason=reason, key=_bytes(self.key, 0), value=_bytes(self.value, 0), uncut=uncut)

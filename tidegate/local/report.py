@@ -130,7 +130,7 @@ def _describe_example(example: dict[str, Any]) -> str:
 
 
 def _policy_counts(figures: dict[str, Any]) -> str:
-    adjusted = {"late adjusted": figures["late_adjusted"], "out of order adjusted": figures["out_of_order_adjusted"]}
+    adjusted = {f"{name.replace('_', ' ')} adjusted": figures[f"{name}_adjusted"] for name in ("early", "late", "out_of_order")}
     dropped = {f"{name.replace('_', ' ')} dropped": count for name, count in figures["dropped"].items()}
     parts = [f"{count:,} {name}" for name, count in (adjusted | dropped).items() if count]
     return f" ({', '.join(parts)})" if parts else ""

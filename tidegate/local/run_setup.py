@@ -49,6 +49,7 @@ class PolicyFlags:
     """Time policies as typed in flags; None: not given."""
 
     early: str | None = None
+    early_action: Action | None = None
     late: str | None = None
     late_action: Action | None = None
     reorder: str | None = None
@@ -57,10 +58,11 @@ class PolicyFlags:
     def override(self, policies: Policies) -> Policies:
         """Return *policies* with the given flags applied; raise SettingError if a duration cannot be read or is out of range."""
         # All flags are parsed with their defaults, to check them together; only the given ones are used.
-        given = (self.early, self.late, self.late_action, self.reorder, self.out_of_order_action)
-        actions = (self.late_action or Action.ADJUST, self.out_of_order_action or Action.ADJUST)
-        typed = parse_policies(self.early or "5m", self.late or "5s", actions[0], self.reorder or "0s", actions[1])
-        names = ("early_us", "late_us", "late_action", "reorder_us", "out_of_order_action")
+        given = (self.early, self.early_action, self.late, self.late_action, self.reorder, self.out_of_order_action)
+        early = self.early or "5m", self.early_action or Action.DROP
+        late = self.late or "5s", self.late_action or Action.ADJUST
+        typed = parse_policies(*early, *late, self.reorder or "0s", self.out_of_order_action or Action.ADJUST)
+        names = ("early_us", "early_action", "late_us", "late_action", "reorder_us", "out_of_order_action")
         return replace(policies, **{name: getattr(typed, name) for name, flag in zip(names, given, strict=True) if flag is not None})
 
 

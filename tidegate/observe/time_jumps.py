@@ -18,7 +18,7 @@ import numpy as np
 
 from ordering.arrays import Ints
 from ordering.model.step import Batch, Released
-from ordering.policies import Policies
+from ordering.policies import Action, Policies
 from ordering.protocol.wire import Flag
 from ordering.ticks import NEVER, SECOND_US, format_duration
 
@@ -145,5 +145,9 @@ def _ahead_of_arrival(batch: Batch, policies: Policies, bound_us: int) -> Ints |
         is_cti = batch.source_cti_us > NEVER
         time_us, is_usable = np.where(is_cti, batch.source_cti_us, time_us), is_usable | is_cti
     early_by_us = np.where(is_usable, time_us, batch.arrival_us) - batch.arrival_us
-    is_accepted = True if policies.early_us is None else early_by_us <= policies.early_us
-    return np.where(is_accepted, early_by_us - policies.reorder_us, 0)
+    if policies.early_us is None:
+        return early_by_us - policies.reorder_us
+    # An early event is dropped, or moved back to the latest time allowed; an early CTI is dropped in any case.
+    is_moved = np.zeros_like(batch.readable) if policies.early_action is Action.DROP else batch.readable
+    early_by_us = np.where(is_moved, np.minimum(early_by_us, policies.early_us), early_by_us)
+    return np.where(early_by_us <= policies.early_us, early_by_us - policies.reorder_us, 0)

@@ -16,10 +16,11 @@ OFF = "off"
 NONE = "none"
 
 
-def parse_policies(early: str, late: str, late_action: Action, reorder: str, out_of_order_action: Action) -> Policies:
+def parse_policies(early: str, early_action: Action, late: str, late_action: Action, reorder: str, out_of_order_action: Action) -> Policies:
     """Return the policies that the flags mean; raise SettingError if a duration cannot be read or is out of range."""
     return Policies(
         early_us=_parse_duration(early, "--early"),
+        early_action=early_action,
         late_us=_parse_duration(late, "--late"),
         late_action=late_action,
         # parse_duration refuses negative durations, but -1us is a valid reorder setting.

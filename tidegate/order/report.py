@@ -98,7 +98,7 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
     dropped, unreadable = numbers["dropped"], numbers["unreadable"]
     size = f"{_count_of(numbers['records'], 'record')} of {_count_of(numbers['partitions'], 'partition')}"
     yield f"{numbers['file']}: {size} in {numbers['seconds']:.1f} s ({numbers['records_per_second']:,} a second)"
-    adjusted = {"late": numbers["late_adjusted"], "out of order": numbers["out_of_order_adjusted"]}
+    adjusted = {"early": numbers["early_adjusted"], "late": numbers["late_adjusted"], "out of order": numbers["out_of_order_adjusted"]}
     yield f"  in order    {numbers['ordered']:>12,}{_list_counts(adjusted, ' (adjusted)')}"
     yield f"  dropped     {sum(dropped.values()):>12,}{_list_counts(dropped)}"
     yield f"  unreadable  {sum(unreadable.values()):>12,}{_list_counts(unreadable)}"

@@ -41,6 +41,7 @@ def add_counts(total: Counts, counts: Counts) -> None:
 def policy_numbers(counts: Counts) -> dict[str, Any]:
     """Return the counts of the policies as summaries show them."""
     return {
+        "early_adjusted": counts.early_adjusted,
         "late_adjusted": counts.late_adjusted,
         "out_of_order_adjusted": counts.out_of_order_adjusted,
         "dropped": {"early": counts.early, "late": counts.late_dropped, "out_of_order": counts.out_of_order_dropped},

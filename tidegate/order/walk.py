@@ -27,12 +27,13 @@ from tidegate.order.rows import FieldNames, OrderPlan, Rows
 from tidegate.order.summary import add_counts
 
 _POLICY_NAMES = {
+    Flag.EARLY: b'"early"',
     Flag.LATE: b'"late"',
     Flag.OUT_OF_ORDER: b'"out_of_order"',
     Flag.CTI_VIOLATION: b'"cti_violation"',
     Flag.LIFTED_END: b'"lifted_end"',
 }
-_REPORTED_FLAGS = Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION | Flag.LIFTED_END
+_REPORTED_FLAGS = Flag.EARLY | Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION | Flag.LIFTED_END
 _POLICY_LISTS = [b", ".join(name for flag, name in _POLICY_NAMES.items() if flags & flag) for flags in range(_REPORTED_FLAGS + 1)]
 
 

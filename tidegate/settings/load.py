@@ -134,8 +134,9 @@ class Settings(Table, BaseSettings):
                 if place is not None:
                     writers[place.rstrip("/")].append(f"outputs.{name}.{setting}")
         for name, settings in self.inputs.items():
-            if settings.dead_letter_topic in writers:
-                writers[settings.dead_letter_topic].append(f"inputs.{name}.dead_letter_topic")
+            for setting, topic in (("dead_letter_topic", settings.dead_letter_topic), ("dropped_topic", settings.dropped_topic)):
+                if topic in writers:
+                    writers[topic].append(f"inputs.{name}.{setting}")
         fix = "give each a place of its own: two writers would replace, or mix, what the other has written"
         return [(keys[-1], f"{place} is written by {' and '.join(keys)}", fix) for place, keys in writers.items() if len(keys) > 1]
 

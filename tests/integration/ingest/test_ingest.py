@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.stack.drawn_logs import Raw, draw, expected, logs_of
+from support.stack.drawn_logs import Raw, draw, expected, logs_of, story_of
 from support.stack.jobs import Workspace, error_code, settings_of, workspace
 from support.stack.topics import Event, check_promises, create, fresh, header, produce, read_ordered, records
 
 from ordering.policies import Action, Policies
-from ordering.ticks import SECOND_US
+from ordering.ticks import SECOND_US, format_tick
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack
@@ -34,6 +34,7 @@ late = "30s"
 late_action = "adjust"
 reorder = "3s"
 out_of_order_action = "drop"
+dropped_topic = "{topic}.dropped"
 """
 
 
@@ -101,6 +102,23 @@ def test_bad_records_go_to_the_dead_letter_topic_with_reason_origin_and_bytes(ru
     }
     assert len({reason for _, reason, _, _ in bad}) == 4, "every kind of bad record was drawn"
     assert dead == bad
+
+
+def test_dropped_events_go_to_their_topic_with_the_policy_and_the_limit_that_they_broke(run: Run, stack: Stack) -> None:
+    """Each event that the oracle drops stands there with its own bytes, and no other one does."""
+    names = ("origin", "reason", "event_time", "arrival", "limit")
+    letters = records(stack.bootstrap, f"{run.topic}.dropped")
+    kept = {tuple(header(letter, name).decode() for name in names): (letter.key(), letter.value()) for letter in letters}
+    dropped = {}
+    for number, log in enumerate(logs_of(run.raws, PARTITIONS)):
+        story = story_of(log, POLICIES, number, PARTITIONS, over=True, finish=True)
+        for event in story.dropped:
+            trace, raw = story.traces[event.offset], log[event.offset]
+            times = (raw.event_time_us, trace.arrival_us, trace.rulings[-1].limit_us)
+            place = f"{run.topic}-{number}@{event.offset}"
+            dropped[place, event.reason, *(format_tick(time_us) for time_us in times)] = (raw.key, raw.value)
+    assert {reason for _, reason, *_ in dropped} == {"early", "out_of_order"}
+    assert kept == dropped
 
 
 def test_the_counts_add_up(run: Run) -> None:

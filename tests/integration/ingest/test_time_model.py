@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 PARTITIONS = 2
 KEYS = ("a", "bb", "ccc", None, 7, *(f"key{number}" for number in range(12)))
-EDGES = Policies(20 * SECOND_US, 30 * SECOND_US, Action.ADJUST, 3 * SECOND_US, Action.ADJUST, Action.ADJUST)
+EDGES = Policies(20 * SECOND_US, 30 * SECOND_US, Action.ADJUST, 3 * SECOND_US, Action.ADJUST, Action.ADJUST, Action.ADJUST)
 INTERVALS = Policies(20 * SECOND_US, 30 * SECOND_US, Action.ADJUST, -1, Action.ADJUST, Action.ADJUST)
 GENERATION = Generation(every_events=100, every_us=10 * SECOND_US, delay_us=SECOND_US, list_substreams=True)
 TABLES = """
@@ -33,6 +33,7 @@ shape = "edge"
 end = "end"
 over = "k"
 early = "20s"
+early_action = "adjust"
 late = "30s"
 reorder = "3s"
 source_ctis = true

@@ -132,6 +132,7 @@ def staged(stack: Stack, case: Case, reads: BoundScript) -> Staged:
         flags, rules = case.flags, _given(case).rules[scan.input]
         policies: dict[str, Any] = {
             "early": flags.early or "5m" if arrives else "off",
+            **({"early_action": str(flags.early_action)} if flags.early_action and arrives else {}),
             "late": flags.late or "5s" if arrives else "20d" if scan.over else "off",
             "late_action": rules.policies.late_action,
             "reorder": f"{rules.policies.reorder_us}us",

@@ -69,7 +69,7 @@ def clock(system_us: int) -> str:
 
 def policies_of(flags: int) -> str:
     """Return flags as golden files name them."""
-    return "+".join(name for bit, name in ((1, "late"), (2, "out_of_order")) if flags & bit)
+    return "+".join(name for bit, name in ((1, "late"), (2, "out_of_order"), (128, "early")) if flags & bit)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,7 @@ def policies_of(flags: int) -> str:
     [
         ("toll: the worked example", "toll.one_timeline"),
         ("toll, early off", "toll.early_off"),
+        ("toll, early events moved back", "toll.early_adjust"),
         ("toll, over device, to the end", "toll.over_device"),
         ("toll, late events dropped", "toll.late_drop"),
         ("toll, disorder dropped", "toll.out_of_order_drop"),
@@ -323,6 +324,7 @@ def with_policy(**changed: str | int | None) -> Callable[[Json], Json]:
 
 WRITER_MISTAKES: dict[str, Callable[[Json], Json]] = {
     "early is not tested": with_policy(early_us=None),
+    "early events are always dropped": with_policy(early_action="drop"),
     "late events are always adjusted": with_policy(late_action="adjust"),
     "disorder is always adjusted": with_policy(out_of_order_action="adjust"),
     "violations are always dropped": with_policy(cti_violation_action="drop"),
@@ -416,7 +418,7 @@ def test_an_answer_of_a_wrong_form_is_a_wrong_answer(ctis: object) -> None:
     report = run(lambda operation, given: {**answer(operation, given), "ctis": ctis}, "write", "key_bytes")
     assert report.passed["key_bytes"] == 24
     assert report.passed["write"] == 0
-    assert len(report.failures) == 50
+    assert len(report.failures) == 53
 
 
 def python(code: str, timeout_s: float = 60.0) -> Program:

@@ -117,7 +117,7 @@ def test_the_golden_log_comes_out_as_written_by_hand(variant: str, size: int) ->
     walked = Case(toll_policies, over, 1, 0, records, {}, tuple(cuts), finish=False)
     flushed = replace(walked, ranges=(*cuts, Range(13, 13)), finish=True)
     released, everything = walk(walked).events(), walk(flushed).events()
-    names = {0: "", Flag.LATE: "late", Flag.OUT_OF_ORDER: "out_of_order"}
+    names = {0: "", Flag.EARLY: "early", Flag.LATE: "late", Flag.OUT_OF_ORDER: "out_of_order"}
     rows = [("released" if at < len(released) else "held", e[5], clock_text(e[2]), names[e[6]]) for at, e in enumerate(everything)]
     rows += [("dropped", offset, "", reason) for offset, reason in walk(walked).drops()]
     assert rows == toll_expected(variant)

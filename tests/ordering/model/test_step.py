@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from support.model_runs import batch_of, model_of, walk
 from support.strategies import Case, Range
 
 from ordering.model.step import Model
-from ordering.policies import Generation, Policies
+from ordering.policies import Action, Generation, Policies, Shape
 from ordering.protocol.punctuation import Roster, Spread
+from ordering.protocol.wire import Flag
 from ordering.testing import Record
 from ordering.testing import batch_of as plain_batch
-from ordering.ticks import MINUTE_US, SECOND_US
+from ordering.ticks import MINUTE_US, NEVER, SECOND_US
 
 
 def case_of(records: tuple[Record, ...], policies: Policies, over: bool) -> Case:
@@ -51,3 +54,40 @@ def test_a_list_says_nothing_of_a_substream_that_moved_upon_the_next_record() ->
     step = model.step(model.new_state(), plain_batch(records, over=True))
     assert [(cti.next_offset, cti.n, dict(cti.listed)) for cti in step.ctis] == [(2, 0, {b"b": 36 * SECOND_US})]
     assert step.released.system_us.tolist() == [40 * SECOND_US]
+
+
+def test_an_early_event_moved_back_below_an_imported_cti_is_out_of_order() -> None:
+    """Level 1: its own time lies above the CTI, so it violates none; arrival + early lies below, and so below the watermark."""
+    records = (Record(0, MINUTE_US, MINUTE_US + 30 * SECOND_US),)
+    for action, flags, system_us in (
+        (Action.ADJUST, [Flag.EARLY | Flag.OUT_OF_ORDER], [MINUTE_US + 20 * SECOND_US]),
+        (Action.DROP, [], []),
+    ):
+        policies = Policies(early_us=10 * SECOND_US, early_action=Action.ADJUST, late_us=None, out_of_order_action=action)
+        model = Model(policies, False, 1)
+        batch = plain_batch(records, imports=[(0, MINUTE_US + 20 * SECOND_US)], finish=True)
+        step = model.step(model.new_state(), batch)
+        assert (step.released.flags.tolist(), step.released.system_us.tolist()) == (flags, system_us)
+        adjusted, dropped = (1, 0) if action is Action.ADJUST else (0, 1)
+        assert (step.counts.early_adjusted, step.counts.out_of_order_adjusted, step.counts.out_of_order_dropped) == (1, adjusted, dropped)
+
+
+def test_an_end_edge_whose_start_was_early_ends_one_tick_after_the_latest_time() -> None:
+    """Level 1: both edges are moved back to arrival + early; the end comes out behind the start, not behind the time it names."""
+    start_us = MINUTE_US + 30 * SECOND_US
+    start = Record(0, MINUTE_US, start_us, key=b"a", start_us=NEVER)
+    end = Record(1, MINUTE_US, MINUTE_US + 5 * SECOND_US, key=b"a", start_us=start_us)
+    policies = Policies(early_us=10 * SECOND_US, early_action=Action.ADJUST, late_us=None)
+    model = Model(policies, False, 1, shape=Shape.EDGE)
+    step = model.step(model.new_state(), plain_batch((start, end), finish=True))
+    latest_us = MINUTE_US + 10 * SECOND_US
+    assert step.released.system_us.tolist() == [latest_us, latest_us + 1]
+    assert step.released.flags.tolist() == [Flag.EARLY | Flag.EDGE_START, Flag.EARLY | Flag.EDGE_END | Flag.LIFTED_END]
+
+
+def test_a_state_of_a_model_that_knows_no_early_action_stays_valid() -> None:
+    """Its fingerprint names no such action: only an adjusting one is named."""
+    policies = Policies(early_us=10 * SECOND_US)
+    dropping, adjusting = (Model(each, False, 1).new_state() for each in (policies, replace(policies, early_action=Action.ADJUST)))
+    assert "early_action" not in dropping.model_fingerprint
+    assert "early_action=adjust" in adjusting.model_fingerprint

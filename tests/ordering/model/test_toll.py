@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from support.repository import ROOT
 
-from ordering.policies import Policies
+from ordering.policies import Action, Policies
 from ordering.testing import Record, Transcript, log_of, transcript
 from ordering.ticks import MINUTE_US, SECOND_US
 
@@ -49,6 +49,13 @@ def test_without_the_early_policy_an_event_from_the_future_moves_the_watermark()
     """Level 1: event 3 lifts W to 12:15, so event 4 of 12:08 becomes 12:15."""
     told = transcript(_toll(), replace(_POLICIES, early_us=None))
     assert told.released[:4] == [(1, "12:07", ""), (2, "12:08", ""), (4, "12:15", "out_of_order"), (3, "12:17", "")]
+    assert (told.held, told.dropped) == (_HELD, [])
+
+
+def test_an_early_event_may_be_moved_back_instead_of_dropped() -> None:
+    """Level 1: event 3 of 12:17 becomes 12:16 (12:11 and 5 minutes), which lifts W to 12:14: event 4 of 12:08 becomes that."""
+    told = transcript(_toll(), replace(_POLICIES, early_action=Action.ADJUST))
+    assert told.released[:4] == [(1, "12:07", ""), (2, "12:08", ""), (4, "12:14", "out_of_order"), (3, "12:16", "early")]
     assert (told.held, told.dropped) == (_HELD, [])
 
 

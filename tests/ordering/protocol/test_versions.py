@@ -11,7 +11,7 @@ import pytest
 
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from ordering.protocol.wire import EXTENDED, PLAIN, VERSION, Flag, decode_cti, decode_event_headers, encode_cti, encode_event_headers
+from ordering.protocol.wire import EARLY, EXTENDED, PLAIN, VERSION, Flag, decode_cti, decode_event_headers, encode_cti, encode_event_headers
 
 CTI = Cti(0, 0, 5_000, 0, 0, 0, 0, 1_000, Roster(1, 1, Spread.ALL, True), Cause.EVENT)
 
@@ -39,7 +39,8 @@ def test_a_newer_writers_records_are_refused_by_name_and_it_is_said_who_is_upgra
 @pytest.mark.parametrize("flag", Flag)
 def test_an_event_bears_the_lowest_version_that_describes_it(flag: Flag) -> None:
     """So a reader of plain records alone reads every topic without spans, violations and lists, and refuses all others."""
-    assert header(flag)[0] == (PLAIN if flag <= Flag.OUT_OF_ORDER else EXTENDED)
+    assert header(flag)[0] == (PLAIN if flag <= Flag.OUT_OF_ORDER else EXTENDED if flag < Flag.EARLY else EARLY)
+    assert header(flag | Flag.LATE)[0] == header(flag)[0]
 
 
 def test_a_cti_bears_the_lowest_version_that_describes_it() -> None:

@@ -68,7 +68,7 @@ _CTIS = st.builds(
     cause=st.sampled_from(Cause),
     listed=st.just(()) | _LISTS,
 ).flatmap(lambda cti: st.integers(0, cti.n).map(lambda ahead: replace(cti, ahead=ahead)))
-_EVENTS = st.lists(st.tuples(st.integers(0, 3) | st.integers(0, 127), _LONG, _LONG, _LONG, _LONG, _LONG), max_size=20)
+_EVENTS = st.lists(st.tuples(st.integers(0, 3) | st.integers(0, 255), _LONG, _LONG, _LONG, _LONG, _LONG), max_size=20)
 
 
 def columns_of(
@@ -124,7 +124,7 @@ def test_event_headers_have_each_field_where_the_page_puts_it(events: list[tuple
     """Each header is a bytes object of 48 bytes that ``struct`` unpacks at the documented offsets."""
     for (flags, *rest), header in zip(events, encode(events, number), strict=True):
         assert type(header) is bytes
-        assert struct.unpack(_EVENT, header) == (1 if flags < 4 else 2, 1, flags, number, *rest)
+        assert struct.unpack(_EVENT, header) == (1 if flags < 4 else 2 if flags < 128 else 3, 1, flags, number, *rest)
 
 
 @given(_EVENTS, _NUMBER, st.integers(0, 20))
@@ -222,10 +222,12 @@ def test_the_flags_of_the_page_are_ours() -> None:
         pytest.param(b"", id="none"),
         pytest.param(block("event")[:-1], id="too short"),
         pytest.param(b"\x00" + block("event")[1:], id="no version"),
-        pytest.param(b"\x03" + block("event")[1:], id="a newer version"),
+        pytest.param(b"\x04" + block("event")[1:], id="a newer version"),
+        pytest.param(b"\x03" + block("event")[1:], id="the highest version without its flag"),
         pytest.param(b"\x02" + block("event")[1:], id="a higher version than it needs"),
         pytest.param(block("event")[:2] + b"\x04" + block("event")[3:], id="a flag its version does not have"),
-        pytest.param(b"\x02" + block("event")[1:2] + b"\x80" + block("event")[3:], id="a flag no version has"),
+        pytest.param(b"\x02" + block("event")[1:2] + b"\x80" + block("event")[3:], id="a flag of version 3 in version 2"),
+        pytest.param(b"\x03" + block("event")[1:2] + b"\x00\x01" + block("event")[4:], id="a flag no version has"),
         pytest.param(b"\x01\x02" + block("event")[2:], id="another kind"),
     ],
 )
@@ -250,7 +252,8 @@ _LIST_OF_ONE = block("cti body") + bytes.fromhex("00 02  02 02 61 0e 00")
 @pytest.mark.parametrize(
     ("header", "body"),
     [
-        pytest.param(b"\x03" + block("cti header")[1:], block("cti body"), id="a newer version"),
+        pytest.param(b"\x04" + block("cti header")[1:], block("cti body"), id="a newer version"),
+        pytest.param(b"\x03" + block("cti header")[1:], block("cti body"), id="a version of events only"),
         pytest.param(_HEADER_OF_2, block("cti body"), id="version 2 with the body of version 1"),
         pytest.param(block("cti header"), b"", id="no body"),
         pytest.param(block("cti header"), _LIST_OF_ONE, id="version 1 with the body of version 2"),

@@ -28,6 +28,7 @@ from ordering.ticks import DAY_US, NEVER, SECOND_US
 START_MS = 1_709_251_200_000  # 2024-03-01
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FLAGS = {
+    "early": Flag.EARLY,
     "late": Flag.LATE,
     "out_of_order": Flag.OUT_OF_ORDER,
     "cti_violation": Flag.CTI_VIOLATION,

@@ -83,7 +83,8 @@ def written(tmp_path: Path, text: str | bytes, name: str = "log.ndjson") -> str:
 @pytest.mark.parametrize("variant", TOLL_VARIANTS)
 def test_the_worked_example_comes_out_as_it_was_written_down(variant: str, tmp_path: Path) -> None:
     """Level 1: events, system times and policies of the golden files; what is held there leaves at the end."""
-    flags = {"one_timeline": [], "early_off": ["--early", "off"], "over_device": ["--over", "device"]}[variant]
+    flags_of = {"early_off": ["--early", "off"], "early_adjust": ["--early-action", "adjust"], "over_device": ["--over", "device"]}
+    flags = flags_of.get(variant, [])
     told = run(TOLL, *TOLL_FLAGS, *flags, dropped=tmp_path / "dropped")
     found = [(int(line["event"]["event_no"]), line["system_timestamp"][11:16], "+".join(line["policies"])) for line in told.lines]
     rejected = [(int(line["event"]["event_no"]), "", line["reason"]) for line in told.dropped]

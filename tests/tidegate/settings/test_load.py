@@ -764,3 +764,11 @@ def test_the_manual_shows_how_fields_in_records_are_declared() -> None:
     schema = settings.inputs["taxis"].schema_of_events("taxis")
     script = parse_script("SELECT place.zone AS zone, place.borough.name AS name INTO out FROM taxis TIMESTAMP BY at")
     assert bind_script(script, [schema]).columns == (("zone", "bigint"), ("name", "nvarchar(max)"))
+
+
+def test_an_early_action_binds_only_where_it_adjusts() -> None:
+    """Checkpoints of inputs that drop early events, as all did once, stay valid; topics for dropped events bind nothing."""
+    plain, adjusting = (read(FLIGHTS, given).input("flights") for given in ({}, {"inputs.flights.early_action": "adjust"}))
+    assert plain.fingerprint().get("early_action") is None
+    assert (adjusting.fingerprint()["early_action"], adjusting.policies().early_action) == ("adjust", Action.ADJUST)
+    assert read(FLIGHTS, {"inputs.flights.dropped_topic": "away"}).input("flights").fingerprint() == plain.fingerprint()

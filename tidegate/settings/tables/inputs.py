@@ -59,7 +59,18 @@ def _default_dead_letter_topic(data: dict[str, Any]) -> str:
     return f"{data['ordered_topic']}.dead"
 
 
-_EVENT_TIME_SETTINGS = ("early", "late", "late_action", "reorder", "out_of_order_action", "timestamp_format", "over", "shape", "end")
+_EVENT_TIME_SETTINGS = (
+    "early",
+    "early_action",
+    "late",
+    "late_action",
+    "reorder",
+    "out_of_order_action",
+    "timestamp_format",
+    "over",
+    "shape",
+    "end",
+)
 
 Switch = Annotated[bool, Kind("true | false")]
 
@@ -126,7 +137,10 @@ class InputSettings(Table):
     over: FieldPaths | None = Field(
         default=None, description="Field, or fields, whose values are substreams with a watermark each; absent: one timeline per partition."
     )
-    early_us: DurationOrOff = Field(default=5 * MINUTE_US, description="An event whose time is further ahead of its arrival is dropped.")
+    early_us: DurationOrOff = Field(default=5 * MINUTE_US, description="An event whose time is further ahead of its arrival is early.")
+    early_action: Literal["adjust", "drop"] = Field(
+        default="drop", description="What happens to an early event: moved back to arrival + early, or dropped."
+    )
     late_us: DurationOrOff = Field(
         default=5 * SECOND_US, description="An event that arrives later than this after its time is late; off only without over."
     )
@@ -178,6 +192,11 @@ class InputSettings(Table):
     )
     dead_letter_retention_us: DurationOrForever = Field(
         default=None, description="How long the dead-letter topic keeps its records, if it is made."
+    )
+    dropped_topic: Annotated[Topic | None, Kind("topic name; default: none")] = Field(
+        default=None,
+        description="Kafka topic for events that a policy drops, with the policy and the limit that they broke; it may be the dead-letter "
+        "topic, whose retention and size it has.",
     )
     dead_letter_bytes_max: LetterSize = Field(
         default=LETTER_BYTES_MAX,
@@ -249,6 +268,7 @@ class InputSettings(Table):
         without_effect: list[tuple[tuple[str, ...], str]] = (
             [] if self.timestamp_by is not None else [(_EVENT_TIME_SETTINGS, "timestamp_by")]
         )
+        without_effect += [(("early_action",), "early")] if self.early_us is None else []
         without_effect += [((setting,), f'format = "{wanted}"') for setting, wanted in FORMATS_OF.items() if self.format != wanted]
         return without_effect if self._reads_ctis else [*without_effect, (("cti_violation_action",), "source_ctis or import_ctis_from")]
 
@@ -300,6 +320,9 @@ class InputSettings(Table):
             if self.dead_letter_topic in names:
                 fix = "give the dead-letter topic a name of its own"
                 conflicts.append(("dead_letter_topic", f"{self.dead_letter_topic} is the {key} too", fix))
+            if self.dropped_topic in names:
+                fix = "give the topic of dropped events a name of its own, or that of the dead-letter topic"
+                conflicts.append(("dropped_topic", f"{self.dropped_topic} is the {key} too", fix))
         return conflicts
 
     def _policy_conflicts(self) -> list[Conflict]:
@@ -317,6 +340,7 @@ class InputSettings(Table):
             return replace(Policies.arrival_order(), cti_violation_action=violation_action)
         return Policies(
             early_us=self.early_us,
+            early_action=Action(self.early_action),
             late_us=self.late_us,
             late_action=Action(self.late_action),
             # A CTI one tick beyond the watermark is the same as a watermark one tick beyond the largest event.
@@ -367,6 +391,7 @@ class InputSettings(Table):
             "timestamp_format": self.timestamp_format,
             "over": self.over or "",
             "early": _duration_or_off(policies.early_us),
+            **({"early_action": policies.early_action.value} if policies.early_action is not Action.DROP else {}),
             "late": _duration_or_off(policies.late_us),
             "late_action": policies.late_action.value,
             "reorder": format_duration(policies.reorder_us),
