@@ -486,7 +486,7 @@ def _strange_lines() -> list[tuple[str, str | None, str | None]]:
         ("a text", b"telegram".hex(), None),
         ("version 0", "00" + event[2:], None),
         ("version 32", "20" + event[2:], None),
-        ("a short header of a newer version", "030102", None),
+        ("a short header of a newer version", "040102", None),
         ("an event of another length", event + "00", None),
         ("an event of another kind", event[:2] + "07" + event[4:], None),
         ("an event with a flag of version 2", event[:4] + "0400" + event[8:], None),
@@ -507,7 +507,7 @@ def _stories_of_strangers() -> Iterator[Json]:
     given = {"partition": 0, "output_partitions": 1, "start_us": None}
     between = [*lines[:2], *strange, *lines[2:4], *({**line, "offset": line["offset"] + 22} for line in strange), lines[4]]
     yield {"name": "strangers' records are passed over", "given": given | {"log": between}, "expected": told_by(naive)}
-    for version in ("03", "1f"):
+    for version in ("04", "1f"):
         newer = {"offset": 30, "says": "a newer version", "header": version + event_header(0, 0, 2, 3000, 3000, 3000, 2)[2:]}
         name = f"a record of version {int(version, 16)} stops the reader"
         yield {"name": name, "given": given | {"log": [*lines[:2], newer]}, "expected": {"refused": True}}

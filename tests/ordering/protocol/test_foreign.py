@@ -21,13 +21,18 @@ def event(flags: int = 0) -> bytes:
 
 
 CTI_HEADER, CTI_BODY = encode_cti(Cti(0, 0, 5, 1, 0, 1, 5, 4, Roster(1, 1, Spread.ALL, True), Cause.EVENT))
-OWN = {"an event": (event(), b"{}"), "an extended event": (event(64 | 8), None), "a CTI": (CTI_HEADER, CTI_BODY)}
+OWN = {
+    "an event": (event(), b"{}"),
+    "an early event": (event(128 | 1), b"{}"),
+    "an extended event": (event(64 | 8), None),
+    "a CTI": (CTI_HEADER, CTI_BODY),
+}
 STRANGE: dict[str, tuple[bytes | None, bytes | None]] = {
     "no header": (None, b"{}"),
     "an empty header": (b"", b"{}"),
     "a text": (b"telegram", b"{}"),
     "a text as long as an event's header": (b"t" * 48, b"{}"),
-    "three bytes of a newer version": (b"\x03\x01\x00", b"{}"),
+    "three bytes of a newer version": (b"\x04\x01\x00", b"{}"),
     "version 0": (b"\x00" + event()[1:], b"{}"),
     "a version that there will never be": (bytes([VERSION_MAX + 1]) + event()[1:], b"{}"),
     "an event of 47 bytes": (event()[:47], b"{}"),
@@ -48,7 +53,7 @@ def test_a_strangers_record_has_a_reason(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", OWN)
 def test_a_record_of_the_protocol_has_none(kind: str) -> None:
-    """Events of both versions, and CTIs."""
+    """Events of all versions, and CTIs."""
     assert foreign_reason(*OWN[kind]) == ""
 
 
