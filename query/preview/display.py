@@ -12,7 +12,8 @@ from query.absent_columns import CODE
 from query.plan.columns_read import fields_extracted
 from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, ReferenceJoin, WindowedAggregate, walk
 from query.preview.forecast import Forecast
-from query.reference.files import versions_of
+from query.reference.csv_types import CODE as TYPE
+from query.reference.files import load_reference, versions_of
 from tidegate.settings.tables.references import ReferenceSettings
 
 RETENTION = "TG-LINT-RETENTION"
@@ -59,7 +60,8 @@ class PlanReport:
     def _warnings(self) -> list[tuple[str, str, str]]:
         absent = self.forecast.absent if self.forecast else ()
         stores = [(error.code, error.what, error.fix) for error in self.stores]
-        return [(RETENTION, what, KEEP_LONGER) for what in self.warnings] + [(CODE, *warning) for warning in absent] + stores
+        types = [(TYPE, f"{found.where}: {found.what}", found.fix) for table in self.references for found in load_reference(table).warnings]
+        return types + [(RETENTION, what, KEEP_LONGER) for what in self.warnings] + [(CODE, *warning) for warning in absent] + stores
 
     def _state(self) -> list[str]:
         if self.forecast is not None:

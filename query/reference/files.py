@@ -1,8 +1,8 @@
 """
 Reads reference data from files (CSV with a header, JSON objects line by line or in one array, or Parquet) into the versions of a table. A
 file that cannot be read, or holds a value that its declared type refuses, is refused as a whole, with its line, before anything starts.
-Types come from the settings if declared there, from the file if it has types (Parquet), else from each value: a CSV value written as a JSON
-number is a number, any other is text, an empty one is NULL.
+Types come from the settings if declared there, else from the file: from a Parquet column, from each value of JSON, from a CSV column as a
+whole (:mod:`query.reference.csv_types`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import NEVER, parse_tick
 from query.columns.encode import encode_objects
+from query.reference.csv_types import FoundColumn, find_type, type_warnings, write_text
 from query.reference.objects import ReferenceFile, object_at, objects_of_pattern
 from query.reference.tables import ReferenceTable, Version
 from sinks.file_places import is_url
@@ -39,7 +40,6 @@ from tidegate.payloads.formats import JSON, reader_of
 from tidegate.settings.tables.references import ReferenceSettings
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DATE = r"(?P<year>\d{4})(?P<dash>[-/]?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
 _TIME = r"(?P<hour>\d\d)(?:[-/:]?(?P<minute>\d\d)(?:[-/:]?(?P<second>\d\d))?)?"
 _SAME_DATE = r"(?P=year)[-/]?(?P=month)[-/]?(?P=day)"
@@ -57,6 +57,8 @@ class _Read:
     place: Callable[[int], str]
     # The type of each column by its name; None if records may have any members.
     fields: Mapping[str, str] | None
+    # The columns whose type was found by looking at all values.
+    found: Sequence[FoundColumn] = ()
 
 
 def load_references(tables: Mapping[str, ReferenceSettings], names: Collection[str]) -> dict[str, ReferenceTable]:
@@ -84,7 +86,8 @@ def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Refer
     for read in reads:
         _check_types(schema, settings.fields, read)
     versions = [Version(begins, read.texts.cast(pa.binary())) for (begins, _), read in zip(files, reads, strict=True)]
-    return ReferenceTable(schema, tuple(versions))
+    found = [(begins, read.found, read.place) for (begins, _), read in zip(files, reads, strict=True)]
+    return ReferenceTable(schema, tuple(versions), tuple(type_warnings(settings.name, found)))
 
 
 def versions_of(settings: ReferenceSettings) -> list[tuple[int, ReferenceFile]]:
@@ -163,33 +166,30 @@ def _bad_record(reason: str, where: str) -> RefusedError:
 
 
 def _read_csv(path: ReferenceFile, settings: ReferenceSettings) -> _Read:
-    texts, lines = [], []
-    as_text = {name.lower() for name in settings.fields}
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    declared = {name.lower() for name in settings.fields}
     with io.TextIOWrapper(io.BytesIO(path.read_bytes()), encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=settings.csv_delimiter, strict=True)
         try:
             columns = next(reader, [])
             if not columns or "" in columns or len({column.lower() for column in columns}) < len(columns):
                 raise _bad_record("the first line must name every column, each name once", f"{path}:1")
-            declared = [column.lower() in as_text for column in columns]
             for values in reader:
                 if not values:
                     continue
                 if len(values) != len(columns):
                     raise _bad_record(f"{len(values)} values for {len(columns)} columns", f"{path}:{reader.line_num}")
-                members = zip(columns, values, declared, strict=True)
-                texts.append("{" + ",".join(f"{json.dumps(name)}:{_csv_value(text, typed)}" for name, text, typed in members) + "}")
+                rows.append(values)
                 lines.append(reader.line_num)
         except csv.Error as error:
             raise _bad_record(f"this is no CSV: {error}", f"{path}:{reader.line_num}") from None
-    return _Read(pa.array(texts, pa.string()), lambda row: f"{path}:{lines[row]}", dict.fromkeys(columns, ANY))
-
-
-def _csv_value(text: str, declared: bool) -> str:
-    """Write one value as JSON; a declared one stays text, which its type reads later."""
-    if not text:
-        return "null"
-    return text if not declared and _NUMBER.fullmatch(text) else json.dumps(text)
+    # A declared column stays text, which its type reads later.
+    found = [find_type(name, [values[place] for values in rows]) for place, name in enumerate(columns) if name.lower() not in declared]
+    writers = {column.name: column.write for column in found}
+    members = [(json.dumps(name) + ":", writers.get(name, write_text)) for name in columns]
+    texts = ["{" + ",".join([name + write(text) for (name, write), text in zip(members, values, strict=True)]) + "}" for values in rows]
+    return _Read(pa.array(texts, pa.string()), lambda row: f"{path}:{lines[row]}", dict.fromkeys(columns, ANY), found)
 
 
 # JSON

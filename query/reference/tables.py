@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ordering.arrays import Ints
 from ordering.ticks import NEVER
+from query.reference.csv_types import TypeWarning
 from tidegate.expressions.binding.input_schema import InputSchema
 
 
@@ -37,6 +38,8 @@ class ReferenceTable:
     schema: InputSchema
     # Its versions; they become valid one after the other.
     versions: tuple[Version, ...]
+    # The columns whose type may not be what was meant.
+    warnings: tuple[TypeWarning, ...] = ()
 
     def version_at(self, system_us: Ints) -> Ints:
         """Return the number of the version valid at each instant, -1 before the first."""

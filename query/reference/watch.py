@@ -12,12 +12,13 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
 from ordering.ticks import NEVER, format_tick
+from query.reference.csv_types import CODE as TYPE
 from query.reference.files import load_reference, versions_of
 from query.reference.objects import ReferenceFile, StoredObject
 from query.reference.tables import ReferenceTable
@@ -102,10 +103,11 @@ class TakenVersions:
         replace_text(self.folder / LIST_FILE, json.dumps(fields, indent=1))
 
     def tables(self, settings: ReferenceTables, added: int) -> dict[str, ReferenceTable]:
-        return {name: load_reference(table, self._files(name, added)) for name, table in settings.items()}
+        return {name: load_reference(table, self.kept_files(name, added)) for name, table in settings.items()}
 
-    def _files(self, table: str, added: int) -> list[tuple[int, Path]]:
-        known_versions = self.versions[: self.initial_count + added]
+    def kept_files(self, table: str, added: int | None = None) -> list[tuple[int, Path]]:
+        """Return the instant and the copy of each version of a table, in order of their instants; *added*: only so many of those added."""
+        known_versions = self.versions if added is None else self.versions[: self.initial_count + added]
         return sorted(
             (taken.effective_us, self.folder / taken.copy) for taken in known_versions if taken.table == table and self.is_kept(taken)
         )
@@ -123,9 +125,20 @@ def take_up_versions(checkpoint: Path, settings: ReferenceTables) -> TakenVersio
         versions = replace(versions, initial_count=len(versions.versions))
     if versions != known_versions:
         # Read all tables before the list is written: a file that cannot be read must not get into it.
-        versions.tables(settings, len(versions.added))
+        known_count = 0 if known_versions is None else len(known_versions.versions)
+        for read in versions.tables(settings, len(versions.added)).values():
+            _warn_of_types(read, versions, versions.versions[known_count:])
         versions.save()
     return versions
+
+
+def _warn_of_types(table: ReferenceTable, versions: TakenVersions, new: Sequence[ReferenceVersion]) -> None:
+    """Report the columns of *new* versions whose type may not be what was meant."""
+    for version in new:
+        for warning in table.warnings if version.table == table.schema.name else ():
+            if warning.begins_us == version.effective_us:
+                where = warning.where.replace(str(versions.folder / version.copy), version.file)
+                _log.warning("the type of reference data may not be meant", code=TYPE, where=where, what=warning.what, fix=warning.fix)
 
 
 def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
@@ -244,7 +257,9 @@ class ReferenceWatch:
     def _take_up(self, table: str, effective_us: int, path: ReferenceFile) -> None:
         versions = self._versions.with_file(table, effective_us, path)
         # Read before it is in the list: a wrong record in it is reported now, and the job goes on without the file.
-        load_reference(self._settings[table], [(effective_us, versions.folder / versions.versions[-1].copy)])
+        known_files = [file for file in self._versions.kept_files(table) if file[0] < effective_us]
+        files = [*known_files[-1:], (effective_us, versions.folder / versions.versions[-1].copy)]
+        _warn_of_types(load_reference(self._settings[table], files), versions, versions.versions[-1:])
         versions.save()
         self._versions = versions
         _log.info("reference data taken up", table=table, file=str(path), valid_from=format_tick(effective_us))

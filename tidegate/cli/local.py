@@ -32,7 +32,10 @@ def local(
             help="What stands between the columns of .csv files (;), or of one of them (NAME=;). Default: csv_delimiter, a comma."
         ),
     ] = None,
-    reference: Annotated[list[str] | None, typer.Option("--reference", help="NAME=FILE: a table that JOIN looks up.")] = None,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option("--reference", help="NAME=FILE: a table that JOIN looks up; NAME=FILE:column=type,... says types of its columns."),
+    ] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Folder for OUTPUT.ndjson and dead.ndjson; default: standard output.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration that the script must agree with, where it names an input.")] = None,
     early: Annotated[str | None, typer.Option(help="An event further ahead of its arrival is early; off: none. Default: 5m.")] = None,
@@ -49,13 +52,13 @@ def local(
     from ordering.errors import RefusedError
     from query.lint import undeclared_inputs
     from query.script import read_script
-    from tidegate.local.files import parse_file_flags, set_delimiters
+    from tidegate.local.files import parse_file_flags, parse_reference_flags, set_delimiters
     from tidegate.local.run_setup import PolicyFlags, RunSetup
     from tidegate.local.script import check_without_files, refuse_no_files
 
     named = [schema.name for schema in undeclared_inputs(read_script(script), [])]
     flags = PolicyFlags(early, early_action, late, late_action, reorder, out_of_order_action)
-    files, tables = parse_file_flags(input or []), parse_file_flags(reference or [], "--reference")
+    files, tables = parse_file_flags(input or []), parse_reference_flags(reference or [])
     files, tables = set_delimiters(files, tables, delimiter or [])
     if not files:
         refuse_no_files(script, [table.name for table in tables])

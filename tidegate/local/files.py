@@ -13,17 +13,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ordering.errors import SettingError
+from tidegate.expressions.kinds import DECLARABLE
 from tidegate.order.blocks import Format, OrderFileError, Records
 from tidegate.order.files import FORMAT_BY_SUFFIX, STANDARD_INPUT, choose_delimiter, open_records, open_source
 
 _NAME = re.compile(r"[^\s=/]+")
+# NAME=FILE, then :column=type,column=type. Neither the host of a URL nor its options look so.
+_TYPED = re.compile(r"([^=]+=.+):([^:/=&?,]+=[^:/=&?,]+(?:,[^:/=&?,]+=[^:/=&?,]+)*)")
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
     """
     The file of one input: the input's name in the script, and the path (``-``: standard input). ``delimiter`` stands between the columns
-    of a CSV, ``columns`` are names of which its header must have one; None and none: not said.
+    of a CSV, ``columns`` are names of which its header must have one; None and none: not said. ``types`` are those of fields of reference
+    data.
     """
 
     name: str
@@ -31,10 +35,34 @@ class LocalFile:
     format: Format
     delimiter: str | None = None
     columns: tuple[str, ...] = ()
+    types: tuple[tuple[str, str], ...] = ()
 
     @property
     def can_be_read_twice(self) -> bool:
         return self.path != STANDARD_INPUT and Path(self.path).is_file()
+
+
+def parse_reference_flags(flag_values: Sequence[str], flag: str = "--reference") -> list[LocalFile]:
+    """
+    Return the files of flags written ``NAME=FILE`` or ``NAME=FILE:column=type,column=type``; raises as :func:`parse_file_flags`, and
+    SettingError if something else stands for a type.
+    """
+    plain, types = [], []
+    for text in flag_values:
+        typed = _TYPED.fullmatch(text)
+        plain.append(typed[1] if typed else text)
+        pairs = [pair.partition("=") for pair in typed[2].split(",")] if typed else []
+        types.append(tuple((column, _parse_type(kind, flag, text)) for column, _, kind in pairs))
+    return [replace(file, types=own) for file, own in zip(parse_file_flags(plain, flag), types, strict=True)]
+
+
+def _parse_type(kind: str, flag: str, text: str) -> str:
+    known = DECLARABLE.get(kind.strip().lower())
+    if known is None:
+        fix = f"types: {', '.join(kind for kind in DECLARABLE if kind != 'nvarchar')}"
+        what, example = f"{kind!r} in {text!r} is no type", f"{flag} zips=zips.csv:code=nvarchar(max)"
+        raise SettingError(what, code="TG-SETTING-FLAG", where=flag, fix=fix, example=example)
+    return known.asa_name
 
 
 def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[LocalFile]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -175,7 +175,10 @@ def _load_tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettin
     for file in files:
         settings = known.get(file.name.lower(), ReferenceSettings.model_validate({"path": file.path}))
         given = {"name": file.name, "path": file.path, "effective": {}}
-        own = {} if file.delimiter is None else {"csv_delimiter": file.delimiter}
+        own: dict[str, Any] = {} if file.delimiter is None else {"csv_delimiter": file.delimiter}
+        if file.types:
+            named = {name.lower() for name, _ in file.types}
+            own["fields"] = dict([*((name, kind) for name, kind in settings.fields.items() if name.lower() not in named), *file.types])
         tables[file.name] = load_reference(settings.model_copy(update=given | own))
     return tables
 
@@ -195,8 +198,13 @@ def open_run(script: BoundScript, setup: RunSetup, block_bytes: int) -> Iterator
 
 
 def find_absent(script: BoundScript, setup: RunSetup) -> list[Finding]:
-    """Return a warning for each column without a value in the first records of a file; standard input cannot be read twice."""
-    findings = []
+    """
+    Return a warning for each column without a value in the first records of a file, and for each of reference data whose type may not be
+    meant; standard input cannot be read twice.
+    """
+    from query.reference.csv_types import CODE as TYPE
+
+    findings = [Finding(TYPE, found.where, found.what, found.fix) for table in setup.references.values() for found in table.warnings]
     for file in setup.files:
         if file.can_be_read_twice:
             payloads = _first_payloads(file)

@@ -36,21 +36,60 @@ def values(table: ReferenceTable) -> list[str]:
     return [value.decode() for value in version.values.to_pylist()]
 
 
-def test_a_csv_value_is_a_number_where_it_is_written_as_one(tmp_path: Path) -> None:
-    """Leading zeros are no number; what is empty is NULL; a declared field is left to its type."""
+def test_a_csv_column_is_typed_as_a_whole(tmp_path: Path) -> None:
+    """Integers, numbers, or text; what is empty is NULL; a declared field is left to its type."""
     table = loaded(
         tmp_path / "r.csv",
-        'k,zip,name,n\r\n1,01234,"a ""b"", c",-1.50\r\n2e3,12,,+5\r\n\r\n3,77,"two\nlines",1\r\n',
+        'k,zip,name,n,x\r\n1,01234,"a ""b"", c",-1.50,\r\n2,12,,+5,2e3\r\n\r\n3,77,"two\nlines",1,4\r\n',
         fields={"zip": "bigint"},
     )
     assert values(table) == [
-        r'{"k":1,"zip":"01234","name":"a \"b\", c","n":-1.50}',
-        '{"k":2e3,"zip":"12","name":null,"n":"+5"}',
-        r'{"k":3,"zip":"77","name":"two\nlines","n":1}',
+        r'{"k":1,"zip":"01234","name":"a \"b\", c","n":"-1.50","x":null}',
+        '{"k":2,"zip":"12","name":null,"n":"+5","x":2e3}',
+        r'{"k":3,"zip":"77","name":"two\nlines","n":"1","x":4.0}',
     ]
     assert table.versions[0].effective_us == NEVER
     assert (table.schema.is_closed, table.schema.is_reference) == (True, True)
-    assert table.schema.fields == {"zip": "bigint", "k": "any", "name": "any", "n": "any"}
+    assert table.schema.fields == {"zip": "bigint", "k": "any", "name": "any", "n": "any", "x": "any"}
+    assert [(warning.where, warning.what) for warning in table.warnings] == [
+        (f"{tmp_path}/r.csv:3", "column n of r is read as text, since not all of its values are numbers")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "read", "warned_row"),
+    [
+        (["1", "-2", "9223372036854775807"], ["1", "-2", "9223372036854775807"], None),
+        (["1", "2.5", "1e3"], ["1.0", "2.5", "1e3"], None),
+        (["01234", "1234"], ['"01234"', '"1234"'], 0),
+        (["1234", "", "01234"], ['"1234"', "null", '"01234"'], 2),
+        (["01", "02"], ['"01"', '"02"'], None),
+        (["12345678901234567890", "12345678901234567891"], ['"12345678901234567890"', '"12345678901234567891"'], None),
+        (["1", "12345678901234567891"], ['"1"', '"12345678901234567891"'], 1),
+        (["1e400", "1.5"], ['"1e400"', '"1.5"'], 0),
+        (["1.5", "12345678901234567891"], ['"1.5"', '"12345678901234567891"'], 1),
+        (["true", "1"], ['"true"', '"1"'], 0),
+        (["", ""], ["null", "null"], None),
+    ],
+)
+def test_the_values_of_a_column_are_of_one_kind(tmp_path: Path, column: list[str], read: list[str], warned_row: int | None) -> None:
+    """So that a code with leading zeros, or with too many digits for a number, equals no other; mixed values are reported."""
+    table = loaded(tmp_path / "r.csv", "".join(f"{value},x\n" for value in ["c", *column]).replace("c,x", "c,d", 1))
+    assert values(table) == [f'{{"c":{value},"d":"x"}}' for value in read]
+    assert [warning.where for warning in table.warnings] == ([] if warned_row is None else [f"{tmp_path}/r.csv:{warned_row + 2}"])
+
+
+def test_a_version_keeps_its_types_whatever_comes_after_it(tmp_path: Path) -> None:
+    """A type that changes from one version to the next is reported; a declared one is the same in all."""
+    (tmp_path / "r-2001-01-01.csv").write_text("code\n1234\n")
+    (tmp_path / "r-2001-01-02.csv").write_text("code\n01234\n")
+    path = str(tmp_path / "r-{date}.csv")
+    table = load_reference(settings(path=path))
+    assert [version.values.to_pylist() for version in table.versions] == [[b'{"code":1234}'], [b'{"code":"01234"}']]
+    (warning,) = table.warnings
+    assert (warning.where, warning.begins_us) == (f"{tmp_path}/r-2001-01-02.csv:2", parse_tick("2001-01-02T00:00:00Z"))
+    assert warning.what == "column code of r is nvarchar(max) in this version, bigint in the one before"
+    assert load_reference(settings(path=path, fields={"code": "nvarchar(max)"})).warnings == ()
 
 
 def test_other_delimiters_and_json_lines(tmp_path: Path) -> None:

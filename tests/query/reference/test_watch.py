@@ -87,6 +87,22 @@ def test_a_new_version_is_taken_up_once_it_stays_the_same(job: Job) -> None:
     assert job.look(job.lookout(), 0) == 2, "another planner goes on with the list"
 
 
+def test_a_type_that_changes_with_a_version_is_told_once(job: Job) -> None:
+    """At a start, and when a version comes while the job runs; by the file's own name."""
+    first = job.write(1, "k,n\n1,5\n2,x\n")
+    with capture_logs() as logs:
+        take_up_versions(job.checkpoint, job.settings)
+        take_up_versions(job.checkpoint, job.settings)
+    assert [(each["code"], each["where"]) for each in logs] == [("TG-REFERENCE-TYPE", f"{first}:3")]
+    second = job.write(2, "k,n\n1,5\n2,7\n")
+    lookout = job.lookout()
+    with capture_logs() as logs:
+        assert [job.look(lookout), job.look(lookout), job.look(lookout)] == [0, 1, 1]
+    assert [(each["where"], each["what"]) for each in logs if each["log_level"] == "warning"] == [
+        (f"{second}:2", "column n of r is bigint in this version, nvarchar(max) in the one before"),
+    ]
+
+
 def test_the_run_goes_on_with_its_copies(job: Job) -> None:
     """Whatever becomes of the files: what it has found it finds again."""
     take_up_versions(job.checkpoint, job.settings)

@@ -471,6 +471,30 @@ def test_without_a_file_the_inputs_of_the_script_are_named(tmp_path: Path) -> No
     assert "did you mean FROM?" in run(written(tmp_path, "q.sql", "SELECT k INTO out FORM a")).errors
 
 
+def test_a_column_of_reference_data_is_typed_as_a_whole(tmp_path: Path) -> None:
+    """Codes with leading zeros among numbers are texts, and match as texts; the warning says how to declare them, which a flag can."""
+    table = written(tmp_path, "zips.csv", "code,city\n01234,Aue\n1234,Bonn\n")
+    file = written(tmp_path, "a.ndjson", '{"zip":"01234"}\n')
+    script = written(tmp_path, "q.sql", "SELECT z.city AS city FROM a JOIN zips z ON a.zip = z.code")
+    found = run(script, "--input", f"a={file}", "--reference", f"zips={table}")
+    assert found.lines == [{"city": "Aue"}]
+    assert f"{table}:2: warning TG-REFERENCE-TYPE" in found.errors
+    assert "--reference zips=FILE:code=nvarchar(max)" in found.errors
+    declared = run(script, "--input", f"a={file}", "--reference", f"zips={table}:code=nvarchar(max)")
+    assert (declared.lines, "TG-REFERENCE-TYPE" in declared.errors) == ([{"city": "Aue"}], False)
+    # As bigint both are 1234, since = reads the text of the other side as a number.
+    whole = run(script, "--input", f"a={file}", "--reference", f"zips={table}:code=bigint,city=nvarchar(max)")
+    assert whole.lines == [{"city": "Aue"}, {"city": "Bonn"}]
+
+
+def test_a_type_of_reference_data_must_be_one(tmp_path: Path) -> None:
+    """And its column one of the file's."""
+    table = written(tmp_path, "zips.csv", "code\n1\n")
+    given = (written(tmp_path, "q.sql", "SELECT z.code AS c FROM a JOIN zips z ON a.zip = z.code"), "--input", "a=a.ndjson", "--reference")
+    assert "'text' in 'zips=zips.csv:code=text' is no type" in run(*given, "zips=zips.csv:code=text").errors
+    assert "TG-REFERENCE-FIELD" in run(*given, f"zips={table}:cod=bigint").errors
+
+
 def test_reference_data_is_read_where_the_configuration_says(tmp_path: Path) -> None:
     """With its versions; a flag counts more, a table that the script does not name is not read, and one that is not there is told."""
     script = written(tmp_path, "q.sql", "SELECT p.city AS city INTO out FROM a TIMESTAMP BY at JOIN places p ON a.k = p.k")

@@ -51,7 +51,8 @@ class ReferenceSettings(Table):
     )
     csv_delimiter: Delimiter = Field(default=",", description="What separates the values of a CSV record.")
     fields: dict[str, FieldType] = Field(
-        default_factory=dict, description="Types of fields; of others each value's own, and those of a Parquet file's columns."
+        default_factory=dict,
+        description="Types of fields; of others each JSON value's own, the Parquet column's, and one for a CSV column as a whole.",
     )
 
     # A table comes last.
