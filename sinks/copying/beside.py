@@ -78,7 +78,7 @@ class SinksBeside:
         """Publish the progress of the sinks; return the state of each. Raises TidegateError: a sink cannot go on."""
         for name, job in self._jobs.items():
             job.poll()
-            metrics.set_sink(name, job.counts(), job.lags)
+            metrics.set_sink(name, job.stores())
         return {f"sink {name}": job.state for name, job in self._jobs.items()}
 
     def finish(self, each_turn: Callable[[], object], is_asked_to_stop: Callable[[], bool]) -> None:

@@ -4,6 +4,9 @@ Copies some partitions of a result topic into one store, in a thread of its own.
 Law: a copier goes by the store's progress, never by its own memory. When it begins, and whenever store or broker did not answer, it asks
 the store for its progress and reads from there. So it may be killed at any moment, and several copiers may copy the same partitions. A
 result that the store refuses is in the dead-letter topic before the progress passes it.
+
+A copier that could not write waits until a write succeeds, or nothing is left to write: that the store answers, or that the topic can be
+read, does not end the wait. Its beginning, the number of tries and the growing pause between them belong to the whole wait.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from confluent_kafka import KafkaException
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
 from sinks.copying.feed import PartitionFeed
-from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, Store, Stream, TryLater
+from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, Store, StoreError, Stream, TryLater
 from tidegate.checkpoint.binding import check_same_topics
 from tidegate.dead_letter_reasons import StoreReason
 from tidegate.fault_points import pause_at
@@ -35,6 +38,7 @@ _BATCH_BYTES = 32 * 2**20
 # The store's message in a dead letter is cut to this length.
 _REASON_LENGTH_MAX = 500
 
+_REASONS = {"TG-STORE-LOCKED": "locked", "TG-STORE-FULL": "full", "TG-KAFKA-UNREACHABLE": "kafka"}
 _TAKE = "let the store take such results: its words say what is in the way"
 # The way out that needs no change of the store. Another query would not help: the result stands in the topic.
 _PASS_OVER = 'set on_error = "dead_letter": they then go to {}.dead, and the others are written. Then start again: it goes on from here'
@@ -75,6 +79,28 @@ class CopyPlan:
         return [(self.stream.name, partition) for partition in partitions]
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """
+    The wait of a copier: the last error, how many tries have failed since it began, and when that was, as text and in seconds of a clock
+    that never goes back.
+    """
+
+    error: UnreachableError
+    failures: int
+    since: str
+    since_s: float
+
+    @property
+    def reason(self) -> str:
+        """What is in the way: ``locked``, ``full``, ``unreachable`` or ``kafka``."""
+        return _REASONS.get(self.error.code, "unreachable")
+
+    def describe(self) -> str:
+        fix = f"; {self.error.fix}" if self.error.fix else ""
+        return f"{self.error.what} ({self.error.where}){fix}"
+
+
 @dataclass(slots=True)
 class _Pending:
     """The results of one partition that are read and not yet written: at most a batch and a piece."""
@@ -111,7 +137,8 @@ class _Pending:
 class Copier(threading.Thread):
     """
     Copies *partitions* into *store*; :meth:`ask_to_stop` ends it after the batch under way. Other threads read ``positions`` (next log
-    offset by partition), ``counts``, ``waits_for`` (the error that it waits to pass; empty if it works), ``waits_since`` and ``failure``.
+    offset by partition), ``counts``, ``wait`` (None if it works) and ``failure``. ``rows`` of the counts are the results that the store has
+    got since the copier began, those of a commit whose answer was lost among them.
     """
 
     def __init__(self, plan: CopyPlan, store: Store, partitions: Sequence[int]) -> None:
@@ -125,7 +152,12 @@ class Copier(threading.Thread):
         self._stopping = threading.Event()
         self.positions: Mapping[int, int] = dict.fromkeys(partitions, 0)
         self.counts = {"rows": 0, "batches": 0, "refused": 0, "retries": 0}
-        self.waits_for = self.waits_since = ""
+        # By partition: the last progress that the store has told, and the results at or above it that it has refused.
+        self._known: dict[int, int] = {}
+        self._refused: dict[int, set[int]] = {partition: set() for partition in partitions}
+        self.wait: Wait | None = None
+        # Whether the last call of the store's write failed: then only another one shows that it takes results again.
+        self._write_failed = False
         self.failure: TidegateError | None = None
         self.is_done = False
 
@@ -151,23 +183,23 @@ class Copier(threading.Thread):
             self._close()
 
     def _run(self) -> None:
-        knows_progress, failures = False, 0
+        knows_progress = False
         while not self._stopping.is_set():
             try:
                 if not knows_progress:
                     self._seek()
                 knows_progress = True
                 is_idle = self._copy()
-                failures, self.waits_for = 0, ""
+                if not self._write_failed or (is_idle and not any(pending.parts for pending in self._pending.values())):
+                    self._end_wait()
                 if self._is_finished():
                     return
                 if is_idle:
                     self._stopping.wait(_IDLE_S)
             except (UnreachableError, KafkaException) as error:
                 # Leaders move, brokers and stores restart: the copier reads again from the store's progress.
-                failures += 1
                 knows_progress = False
-                self._wait(error, failures)
+                self._wait(error)
         if knows_progress:
             self._write_rest()
 
@@ -195,6 +227,7 @@ class Copier(threading.Thread):
         name, fix = self._plan.stream.name, "name another table; or delete what this one has of the old topic, and its progress"
         check_same_topics({name: progress.stream_id}, {name: self._plan.stream.id}, self._store.name, fix)
         self._pending[partition] = _Pending()
+        self._note_progress(partition, progress)
         self._exact_ends.pop(partition, None)
         if progress.end is not None:
             self._exact_ends[partition] = progress.end
@@ -235,7 +268,8 @@ class Copier(threading.Thread):
                 count = min(waiting, settings.batch_rows)
                 is_old = time.monotonic() - pending.since_s >= settings.flush_interval_us / 1e6
                 is_last = self._plan.until is not None and feed.offset >= self._plan.until[partition]
-                is_last = is_last or feed.is_finished or self._stopping.is_set()
+                # After a failed write the next one is tried at once: it shows whether the store takes results again.
+                is_last = is_last or feed.is_finished or self._stopping.is_set() or self._write_failed
                 is_due = count == settings.batch_rows or pending.nbytes >= _BATCH_BYTES or is_old or is_last
             if not is_due:
                 return True
@@ -247,11 +281,13 @@ class Copier(threading.Thread):
         start, end = int(rows.position[0]), int(rows.position[-1]) + 1
         batch = Batch(self._plan.stream.id, partition, start, end, int(rows.offset[-1]) + 1, rows)
         pause_at("batch cut")
-        progress, written = self._write_accepted(batch)
+        self._write_failed = True
+        progress = self._write_accepted(batch)
+        self._end_wait()
         pause_at("batch written")
         self._exact_ends.pop(partition, None)
         if progress.position == end:
-            self.counts["rows"] += written
+            self._note_progress(partition, progress)
             self.counts["batches"] += 1
             self._note_position(partition)
             return True
@@ -259,11 +295,16 @@ class Copier(threading.Thread):
         self._follow(partition, progress)
         return False
 
-    def _write_accepted(self, batch: Batch) -> tuple[Progress, int]:
-        """Write the rows that the store takes; return its progress and their number. Other rows become dead letters, or stop the job."""
+    def _write_accepted(self, batch: Batch) -> Progress:
+        """Write the rows that the store takes; return its progress. Other rows become dead letters, or stop the job."""
         while True:
             try:
-                return self._store.write(batch), len(batch.rows)
+                return self._store.write(batch)
+            except StoreError:
+                # The store was changed while the job ran: its check says what has changed, and which statement mends it.
+                self._store.close()
+                self._store.check()
+                raise
             except RowsRefused as refused:
                 self._refuse(batch, refused.refusals, refused.fix)
                 batch = batch.without({refusal.position for refusal in refused.refusals})
@@ -288,10 +329,21 @@ class Copier(threading.Thread):
             origin = f"{name}@{batch.rows.offset[row]}"
             self._letters.send(DeadLetter(reason, origin, batch.rows.key[row].as_py(), batch.rows.value[row].as_py()))
         self._letters.flush()
-        self.counts["refused"] += len(refusals)
+        positions = {refusal.position for refusal in refusals}
+        # If the write fails after this, they are refused again.
+        self.counts["refused"] += len(positions - self._refused[batch.partition])
+        self._refused[batch.partition] |= positions
         _log.warning(
             "the store does not take results: they are dead letters", store=self._store.name, rows=len(refusals), first=first.reason
         )
+
+    def _note_progress(self, partition: int, progress: Progress) -> None:
+        """Count what the store has got since its last known progress, whether or not the answer to the write of it came."""
+        before, refused = self._known.get(partition, progress.position), self._refused[partition]
+        passed = {position for position in refused if position < progress.position}
+        self.counts["rows"] += max(progress.position - before - len(passed), 0)
+        self._known[partition] = progress.position
+        refused -= passed
 
     def _note_position(self, partition: int) -> None:
         pending, feed = self._pending[partition], self._feeds[partition]
@@ -304,17 +356,21 @@ class Copier(threading.Thread):
         until = self._plan.until
         return all(feed.is_finished or (until is not None and feed.offset >= until[feed.partition]) for feed in self._feeds.values())
 
-    def _wait(self, error: UnreachableError | KafkaException, failures: int) -> None:
-        """Disconnect and wait, longer the more *failures* were in a row. Raises UnreachableError: they are more than ``max_retries``."""
+    def _end_wait(self) -> None:
+        self.wait, self._write_failed = None, False
+
+    def _wait(self, error: UnreachableError | KafkaException) -> None:
+        """Disconnect and wait, longer the more tries have failed in a row. Raises UnreachableError: they are more than ``max_retries``."""
         limit = self._plan.settings.max_retries
         if not isinstance(error, UnreachableError):
             error = UnreachableError(f"Kafka does not answer: {error}", code="TG-KAFKA-UNREACHABLE", where=self._plan.stream.name)
+        failures = 1 if self.wait is None else self.wait.failures + 1
         if limit is not None and failures > limit:
             raise error
         self.counts["retries"] += 1
-        if failures == 1:
-            self.waits_since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self.waits_for = f"{error.what} ({error.where})"
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if self.wait is None else self.wait.since
+        since_s = time.monotonic() if self.wait is None else self.wait.since_s
+        self.wait = Wait(error, failures, since, since_s)
         self._store.close()
         for feed in self._feeds.values():
             feed.close()

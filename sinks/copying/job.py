@@ -9,6 +9,7 @@ The job that copies the result topic of an output into its stores; ``tidegate si
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 
 from ordering.errors import RefusedError, UnreachableError
 from sinks.copying.copier import Copier, CopyPlan
+from sinks.copying.unstored import UnstoredAge
 from sinks.parquet_columns import Column
 from sinks.stores.base import StoreContext, Stream
 from sinks.stores.registry import make_store
@@ -25,6 +27,7 @@ from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.kafka.admin import ANSWER_S, Admin
 from tidegate.kafka.dead_letters import DeadLetterWriter, ensure_dead_letter_topic
 from tidegate.observe.logs import get_logger
+from tidegate.observe.metrics import StoreState
 from tidegate.observe.progress_store import ProgressPublisher, sink_key
 from tidegate.observe.recovery_report import Positions, Recovery, RecoveryKind
 from tidegate.observe.recovery_watch import RecoveryWatch
@@ -111,9 +114,10 @@ class SinkJob:
         self._copiers = {kind: list(_make_copiers(kind, copy, plan.context)) for kind, copy in plan.copies.items()}
         self._log = get_logger("sink", output=plan.output)
         self._admin = Admin(plan.kafka, ANSWER_S)
+        self._ages = UnstoredAge()
         topics = KnownTopics({stream.name: stream.id}, plan.output, "start the sink again: it says what can be done")
         self._publisher = ProgressPublisher(
-            plan.redis, sink_key(plan.output), output=plan.output, reads=stream.name, stores=sorted(plan.copies)
+            plan.redis, sink_key(plan.output), is_one_of_several=True, output=plan.output, reads=stream.name, stores=sorted(plan.copies)
         )
         self._watch = RecoveryWatch(
             plan.recovery, partial(topics.find_ends, self._admin), self._publisher, self._log, {"its stores": self._waits_for}
@@ -151,10 +155,17 @@ class SinkJob:
         """The state of the job, and a text that says what it waits for."""
         return self._watch.state, self._watch.waits_for
 
-    @property
-    def lags(self) -> Positions:
-        """How many records of each partition the slowest store lacks."""
-        return self._watch.catch_up.lags
+    def stores(self) -> dict[str, StoreState]:
+        """Return the state of each store."""
+        ends, states = self._watch.catch_up.ends, {}
+        for kind, counts in self.counts().items():
+            stored = self._stored(kind)
+            lags = {place: max(end - stored.get(place, 0), 0) for place, end in ends.items()}
+            waits = [wait for copier in self._copiers[kind] if (wait := copier.wait) is not None]
+            longest = min(waits, key=lambda wait: wait.since_s, default=None)
+            waiting_s = 0.0 if longest is None else time.monotonic() - longest.since_s
+            states[kind] = StoreState(counts, lags, self._ages.age_s(stored), longest.reason if longest else "", waiting_s)
+        return states
 
     def end_at_present(self) -> None:
         """End once the stores have the results that are in the topic now. Raises UnreachableError: the brokers do not answer."""
@@ -169,6 +180,7 @@ class SinkJob:
                 raise copier.failure
         self._watch.advance(self._positions())
         behind = self._watch.poll()
+        self._ages.record(self._watch.catch_up.ends, {kind: self._stored(kind) for kind in self._copiers})
         counts = self.counts()
         rows = sum(count["rows"] for count in counts.values())
         refused = sum(count["refused"] for count in counts.values())
@@ -180,26 +192,26 @@ class SinkJob:
 
     def summary(self) -> dict[str, Any]:
         """Return the state of the job for programs."""
-        stores = {
-            kind: {name: counts[name] for name in ("rows", "batches", "refused", "retries")} for kind, counts in self.counts().items()
-        }
+        stores = {kind: state.as_dict() for kind, state in self.stores().items()}
         waits = {"waits_for": self._watch.waits_for} if self._watch.waits_for else {}
         return {"output": self._plan.output, "stores": stores, **waits, "recovery": self._watch.catch_up.as_dict()}
 
     def _positions(self) -> Positions:
-        name = self._plan.context.stream.name
-        known = self._plan.recovery.starts
-        positions: dict[tuple[str, int], int] = {}
-        for copiers in self._copiers.values():
-            for partition, offset in (item for copier in copiers for item in copier.positions.items()):
-                positions[name, partition] = min(positions.get((name, partition), offset), offset)
-        # A copier whose store has not answered yet has the position 0: it counts from where the job began.
-        return {place: max(offset, known[place]) for place, offset in positions.items()}
+        stored = [self._stored(kind) for kind in self._copiers]
+        return {place: min(positions[place] for positions in stored) for place in self._plan.recovery.starts}
+
+    def _stored(self, kind: str) -> Positions:
+        """Return the next log offset of each partition that a store lacks."""
+        name, offsets = self._plan.context.stream.name, {**self._plan.recovery.starts}
+        for partition, offset in (item for copier in self._copiers[kind] for item in copier.positions.items()):
+            # A copier whose store has not answered yet has the position 0: it counts from where the job began.
+            offsets[name, partition] = max(offset, offsets[name, partition])
+        return offsets
 
     def _waits_for(self) -> str:
         # If several copiers wait for the same store, the longest wait counts.
         since_by_reason: dict[str, str] = {}
-        for since, reason in sorted((copier.waits_since, copier.waits_for) for copier in self._all if copier.waits_for):
+        for since, reason in sorted((wait.since, wait.describe()) for copier in self._all if (wait := copier.wait) is not None):
             since_by_reason.setdefault(reason, since)
         return "; ".join(f"waiting since {since}: {reason}" for reason, since in since_by_reason.items())
 

@@ -161,6 +161,18 @@ class StoreError(TidegateError):
     default_code = "TG-STORE"
 
 
+class StoreLocked(UnreachableError):
+    """A store answers, and something else keeps it from writing. It is told by ``fix`` how to find that."""
+
+    default_code = "TG-STORE-LOCKED"
+
+
+class StoreFull(UnreachableError):
+    """A store answers, and has no room: on its disk, in its memory, in its quota."""
+
+    default_code = "TG-STORE-FULL"
+
+
 class TryLater(UnreachableError):
     """A store asks to be tried again after *wait_s* seconds."""
 
@@ -219,11 +231,18 @@ class InstalledStore(StoreSettings):
         """Return the store, not connected yet. Import its client here: many commands read settings and need no store."""
 
 
+# What servers, operating systems and object stores say if there is no room.
+_FULL_WORDS = ("no space left", "disk quota exceeded", "not enough space", "insufficient storage", "used memory > 'maxmemory'")
 USERS_FIX = "give the user what it lacks, or correct the settings of this output"
 
 
-def store_error(party: str, message: str, where: str, *, is_users: bool) -> StoreError | UnreachableError:
-    """Return the error of the store *where* for a message of its server or client *party*; *is_users*: only the user can mend it."""
+def store_error(party: str, message: str, where: str, *, is_users: bool, is_full: bool = False) -> StoreError | UnreachableError:
+    """
+    Return the error of the store *where* for a message of its server or client *party*; *is_users*: only the user can mend it; *is_full*:
+    it has no room, and the job goes on once it has.
+    """
+    if is_full or any(word in message.lower() for word in _FULL_WORDS):
+        return StoreFull(f"{party} has no room: {message}", where=where, fix="make room there; the job goes on by itself")
     if is_users:
         return StoreError(f"{party} refuses: {message}", code="TG-STORE-REFUSED", where=where, fix=USERS_FIX)
     return UnreachableError(f"{party} does not answer as it should: {message}", code="TG-STORE-UNREACHABLE", where=where)

@@ -27,7 +27,6 @@ _USER_WORDS = (
     "invalidaccesskeyid",
     "invalid table location",
     "invariant",
-    "no space left",
     "nosuchbucket",
     "password authentication failed",
     "permission denied",

@@ -8,6 +8,7 @@ Law: it may be stopped, killed and started at any moment, and run twice: each re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,10 @@ from tidegate.observe.console import Format, end_line, live_line, print_json
 from tidegate.observe.terminal import standard_error
 
 if TYPE_CHECKING:
+    from sinks.copying.job import SinkPlan
     from sinks.parquet_columns import Column
+    from tidegate.observe.metrics import Metrics
+    from tidegate.observe.stopping import Stop
     from tidegate.settings.load import Settings
 
 _TURN_S = 0.25
@@ -36,7 +40,7 @@ def sink(
     """Copy the results of an output from its topic into its stores, each once."""
     import time
 
-    from sinks.copying.job import SinkJob, prepare
+    from sinks.copying.job import SinkJob
     from tidegate.observe import logs
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.stopping import stop_on_signal
@@ -45,16 +49,21 @@ def sink(
 
     settings = load_assigned(config, assign)
     logs.configure(settings.logging.format, settings.logging.level)
-    job = SinkJob(prepare(settings, name, columns_of(settings, name, query), until_end=until_end))
+    columns = columns_of(settings, name, query)
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     terminal = standard_error()
+    with stop_on_signal() as stop:
+        plan = _prepare_once_made(settings, name, columns, metrics, stop, query, until_end=until_end)
+    if plan is None:
+        return
+    job = SinkJob(plan)
     with stop_on_signal() as stop, live_line(terminal, f"sink {name}") as show, job:
         turn = 0
 
         def on_turn() -> None:
             show(job.poll())
             metrics.set_jobs({f"sink {name}": job.state})
-            metrics.set_sink(name, job.counts(), job.lags)
+            metrics.set_sink(name, job.stores())
             if format is Format.JSON and turn % 4 == 0:
                 print_json({"event": "progress", **job.summary()})
 
@@ -68,6 +77,37 @@ def sink(
         print_json({"event": "end", **job.summary()})
     else:
         end_line(terminal, f"sink {name}", line)
+
+
+def _prepare_once_made(
+    settings: Settings, name: str, columns: Sequence[Column], metrics: Metrics, stop: Stop, script: Path | None, *, until_end: bool
+) -> SinkPlan | None:
+    """Prepare the job once the query has made its topic, so that both may be started in any order; return None if asked to stop before."""
+    import time
+
+    from ordering.errors import RefusedError
+    from sinks.copying.job import prepare
+    from tidegate.observe.logs import get_logger
+    from tidegate.observe.progress_store import ProgressPublisher, sink_key
+
+    with ExitStack() as waiting:
+        publisher: ProgressPublisher | None = None
+        while not stop.is_asked:
+            try:
+                return prepare(settings, name, columns, until_end=until_end)
+            except RefusedError as error:
+                # A run to the present end would wait for what it must not copy.
+                if error.code != "TG-TOPIC-MISSING" or until_end:
+                    raise
+                named = script or settings.output(name).query or "FILE.sql"
+                text = f"waiting for topic {error.where}, which is not there: start tidegate query {named}, which makes it"
+            if publisher is None:
+                get_logger("sink", output=name).warning(text)
+                publisher = ProgressPublisher(settings.redis, sink_key(name), is_one_of_several=True, output=name, waits_for=text)
+                waiting.enter_context(publisher)
+            metrics.set_jobs({f"sink {name}": ("waiting", text)})
+            time.sleep(_TURN_S * 4)
+    return None
 
 
 def columns_of(settings: Settings, output: str, script: Path | None) -> Sequence[Column]:

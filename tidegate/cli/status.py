@@ -22,7 +22,7 @@ from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_ti
 from tidegate.cli.stack import Directory, Output, print_services
 from tidegate.observe.console import Format
 from tidegate.observe.event_fates import count_dead_letters, count_dropped, describe_fates, fates_as_dict
-from tidegate.observe.progress_store import JobProgress, ProgressStore, sink_key
+from tidegate.observe.progress_store import JobProgress, ProgressStore
 from tidegate.observe.recovery_report import duration_in_words
 from tidegate.observe.terminal import Column, Styled, TextTable, print_text, standard_output
 from tidegate.settings.load import Settings, load_assigned
@@ -217,8 +217,8 @@ def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[Job
     """
     inputs = {name: ("ingest", table.ordered_topic) for name, table in settings.inputs.items()}
     outputs = {name: ("query", table.topic or name) for name, table in settings.outputs.items()}
-    sinks = {name: ("sink", sink_key(name)) for name, table in settings.outputs.items() if table.stores}
-    chosen_jobs = [(name, *job) for tables in (inputs, outputs, sinks) for name, job in tables.items() if not names or name in names]
+    sinks = [name for name, table in settings.outputs.items() if table.stores and (not names or name in names)]
+    chosen_jobs = [(name, *job) for tables in (inputs, outputs) for name, job in tables.items() if not names or name in names]
     unknown = sorted(set(names) - inputs.keys() - outputs.keys())
     if unknown:
         fix = f"name one of: {', '.join(sorted({*inputs, *outputs})) or '(none is configured)'}"
@@ -226,19 +226,21 @@ def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[Job
     with ProgressStore(settings.redis) as store:
         progress_by_topic = {
             topic: store.read(topic)
-            for tables in (inputs, outputs, sinks)
+            for tables in (inputs, outputs)
             for name, (_, topic) in tables.items()
             if not names or name in {*names, *outputs}
         }
+        progress_by_sink: dict[str, Sequence[JobProgress | None]] = {name: store.read_sinks(name, now_ms) or [None] for name in sinks}
     all_progress = [progress for progress in progress_by_topic.values() if progress is not None]
-    return [
-        JobStatus.of(
-            f"{kind} {name}",
-            settings.outputs[name].topic or name if kind == "sink" else topic,
-            progress_by_topic[topic] if kind == "sink" else _newest_progress(name, progress_by_topic[topic], all_progress),
-            now_ms,
-        )
+    jobs = [
+        JobStatus.of(f"{kind} {name}", topic, _newest_progress(name, progress_by_topic[topic], all_progress), now_ms)
         for name, kind, topic in chosen_jobs
+    ]
+    # Several sinks may copy one output, each with a line of its own.
+    return jobs + [
+        JobStatus.of(f"sink {name}", settings.outputs[name].topic or name, progress, now_ms)
+        for name in sinks
+        for progress in progress_by_sink[name]
     ]
 
 

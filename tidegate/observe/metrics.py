@@ -103,11 +103,39 @@ class _Query:
     lags: Mapping[Partition, int] = field(default_factory=dict)
 
 
+# What a sink may wait for; each is published with 0 too, so that Prometheus sees it begin.
+WAIT_REASONS = ("locked", "full", "unreachable", "kafka")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """
+    The state of one store of an output.
+
+    Args:
+        counts: Since the process began: ``rows`` that the store has got, ``batches``, ``refused`` results, ``retries``.
+        lags: How many records of each partition of the result topic the store lacks.
+        oldest_waiting_s: For how long the oldest result that it lacks has been seen in the topic, seconds.
+        waits_for: One of :data:`WAIT_REASONS`; empty if the store takes results.
+        waiting_s: How long that wait has lasted, seconds.
+    """
+
+    counts: Mapping[str, int]
+    lags: Mapping[Partition, int]
+    oldest_waiting_s: float = 0.0
+    waits_for: str = ""
+    waiting_s: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        wait = {"waits_for": self.waits_for, "waiting_s": round(self.waiting_s, 1)} if self.waits_for else {}
+        counts = {name: self.counts.get(name, 0) for name in ("rows", "batches", "refused", "retries")}
+        return {**counts, "oldest_waiting_s": round(self.oldest_waiting_s, 1), **wait}
+
+
 @dataclass(slots=True)
 class _Sink:
     name: str
-    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    lags: Mapping[Partition, int] = field(default_factory=dict)
+    stores: Mapping[str, StoreState] = field(default_factory=dict)
 
 
 class Metrics(Collector):
@@ -159,9 +187,9 @@ class Metrics(Collector):
         """Set how many records of each partition a query has not read yet."""
         self._queries.setdefault(name, _Query(visible(name))).lags = dict(lags)
 
-    def set_sink(self, output: str, counts: Mapping[str, Mapping[str, int]], lags: Mapping[Partition, int]) -> None:
-        """Set the counts of each store of an output since the process began, and how many records of each partition the stores lack."""
-        self._sinks[output] = _Sink(visible(output), counts, lags)
+    def set_sink(self, output: str, stores: Mapping[str, StoreState]) -> None:
+        """Set the state of each store of an output."""
+        self._sinks[output] = _Sink(visible(output), stores)
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics that have a value, those of ingest, a query or a sink; called when Prometheus fetches them."""
@@ -256,16 +284,27 @@ class Metrics(Collector):
     def _sink_metrics(self) -> Iterator[Metric]:
         for name, text, count in _SINK_COUNTERS:
             family = CounterMetricFamily(f"tidegate_{name}", f"{text} Counted since the process began.", labels=("output", "store"))
-            for sink in list(self._sinks.values()):
-                for store, counts in sorted(sink.counts.items()):
-                    family.add_metric([sink.name, store], counts[count])
+            for labels, state in self._stores():
+                family.add_metric(labels, state.counts[count])
             yield family
-        text = "Offsets of the result topic that the slowest store still lacks."
-        lag = GaugeMetricFamily("tidegate_sink_consumer_lag", text, labels=("output", *_LABELS[1:]))
+        text = "Offsets of the result topic that the store still lacks."
+        lag = GaugeMetricFamily("tidegate_sink_consumer_lag", text, labels=("output", "store", *_LABELS[1:]))
+        text = "For how long the oldest result that the store lacks has been seen in the topic."
+        oldest = GaugeMetricFamily("tidegate_sink_oldest_waiting_seconds", text, labels=("output", "store"))
+        text = "How long the store has taken no result, by reason: locked, full, unreachable, kafka; 0 if it takes them."
+        waiting = GaugeMetricFamily("tidegate_sink_waiting_seconds", text, labels=("output", "store", "reason"))
+        for labels, state in self._stores():
+            for (topic, partition), behind in sorted(state.lags.items()):
+                lag.add_metric([*labels, topic, str(partition)], behind)
+            oldest.add_metric(labels, state.oldest_waiting_s)
+            for reason in WAIT_REASONS:
+                waiting.add_metric([*labels, reason], state.waiting_s if reason == state.waits_for else 0)
+        yield from (lag, oldest, waiting)
+
+    def _stores(self) -> Iterator[tuple[list[str], StoreState]]:
         for sink in list(self._sinks.values()):
-            for (topic, partition), behind in sorted(sink.lags.items()):
-                lag.add_metric([sink.name, topic, str(partition)], behind)
-        yield lag
+            for store, state in sorted(sink.stores.items()):
+                yield [sink.name, store], state
 
     def _partition_reports(self) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
         for input_ in list(self._inputs.values()):

@@ -2,7 +2,8 @@
 Progress of a running job, kept in Redis for ``tidegate status``, ``tidegate watermarks`` and planners.
 
 Each ordered topic has one hash, ``tidegate:{ORDERED_TOPIC}:progress``. Its fields, all JSON: ``topic/partition`` for each input
-partition, with the last report of its stage; ``job`` about the whole job; ``replay``, how fast this run or an earlier one caught up.
+partition, with the last report of its stage; ``job`` about the whole job; ``replay``, how fast this run or an earlier one caught up. Sinks
+of one output publish under its name, each in a field ``job ID`` of its own.
 
 Law: a job never waits for Redis here and never fails because of it. The newest value of each field is kept in memory, and a thread writes
 it at most once a second. Values that Redis did not accept are written when it answers again. So a value may be old (``at_ms`` of the job
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +27,7 @@ import redis
 from ordering.errors import TidegateError
 from tidegate.observe.detail_requests import QUESTION_VALID_S, leave_question
 from tidegate.observe.logs import get_logger
+from tidegate.observe.process_identity import has_ended, own_identity
 from tidegate.observe.recovery_report import Replay
 from tidegate.redis_client import connect, translate_errors
 from tidegate.secret_masking import scrub_error
@@ -36,6 +39,8 @@ SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or ca
 
 _SINK = "sink:"
 _JOB, _REPLAY = "job", "replay"
+# The beginning of the field about a job that is one of several.
+_INSTANCE = "job "
 _CLOSE_WAIT_S = 2.0
 _log = get_logger("progress")
 
@@ -72,8 +77,9 @@ class JobProgress:
     replay: Replay | None = None
 
     def is_alive(self, now_ms: int) -> bool:
-        """Return whether the job seems to run, at the wall clock *now_ms*, milliseconds."""
-        return self.job.get("state") != "stopped" and now_ms - int(self.job.get("at_ms", 0)) < SILENT_AFTER_S * 1000
+        """Return whether the job seems to run, at the wall clock *now_ms*, milliseconds. A process of this machine is looked for."""
+        is_silent = now_ms - int(self.job.get("at_ms", 0)) >= SILENT_AFTER_S * 1000
+        return self.job.get("state") != "stopped" and not is_silent and not has_ended(self.job.get("process"))
 
     def last_arrival_us(self, topic: str, partition: int, next_offset: int) -> int | None:
         """Return the arrival frontier, microseconds, of an input partition if its report was made exactly at *next_offset*, else None."""
@@ -96,6 +102,20 @@ class ProgressStore:
         with translate_errors(self._settings.address):
             fields: Any = self._connection().hgetall(progress_key(ordered_topic))
         return _parse_progress(ordered_topic, fields) if fields else None
+
+    def read_sinks(self, output: str, now_ms: int) -> list[JobProgress]:
+        """
+        Return the progress of each sink of an output, that of the newest last: there may be several at a time. One that no longer runs at
+        *now_ms* is left out once another was started after its last sign of life.
+        """
+        key = sink_key(output)
+        with translate_errors(self._settings.address):
+            fields: Any = self._connection().hgetall(progress_key(key))
+        jobs = {name: text for name, text in fields.items() if name == _JOB or name.startswith(_INSTANCE)}
+        sinks = [_parse_progress(key, {_JOB: text}) for text in jobs.values()]
+        sinks.sort(key=lambda sink: int(sink.job.get("started_ms", 0)))
+        last_start_ms = max((int(sink.job.get("started_ms", 0)) for sink in sinks), default=0)
+        return [sink for sink in sinks if sink.is_alive(now_ms) or int(sink.job.get("at_ms", 0)) >= last_start_ms]
 
     def ask_details(self, ordered_topic: str, substreams: int) -> None:
         """Ask the job for details of each partition and of this many *substreams*; the question is valid for some seconds."""
@@ -153,6 +173,7 @@ class ProgressPublisher:
 
     Args:
         ordered_topic: The topic that the job writes, or the name of an output that is no topic.
+        is_one_of_several: Whether other jobs may publish under this name at the same time.
         folder: The job's checkpoint folder, where questions to its stages are left; None: questions are not read.
         every_s: Minimum time between two writes, seconds.
         wall_ms: The wall clock, milliseconds.
@@ -164,6 +185,7 @@ class ProgressPublisher:
         settings: RedisSettings,
         ordered_topic: str,
         *,
+        is_one_of_several: bool = False,
         folder: Path | None = None,
         every_s: float = WRITE_EVERY_S,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -171,13 +193,15 @@ class ProgressPublisher:
     ) -> None:
         self._settings, self._topic, self._every_s, self._wall_ms = settings, ordered_topic, every_s, wall_ms
         self._folder = folder
+        self._field = f"{_INSTANCE}{uuid.uuid4().hex[:12]}" if is_one_of_several else _JOB
+        self._has_forgotten = not is_one_of_several
         self._pending = _Pending()
         self._changed = threading.Condition()
         self._is_ending = False
         self._client: redis.Redis | None = None
         self._is_lost = False
         self._thread = threading.Thread(target=self._write_loop, name="progress", daemon=True)
-        self.update_job(state="starting", started_ms=wall_ms(), **job)
+        self.update_job(state="starting", started_ms=wall_ms(), process=own_identity(), **job)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -220,7 +244,7 @@ class ProgressPublisher:
                 ending, reports, self._pending.reports = self._is_ending, self._pending.reports, {}
                 self._pending.is_job_changed = False
                 fields = {name: _json(report) for name, report in reports.items()}
-                fields[_JOB] = _json({**self._pending.job, "at_ms": self._wall_ms()})
+                fields[self._field] = _json({**self._pending.job, "at_ms": self._wall_ms()})
                 if self._pending.replay is not None:
                     fields[_REPLAY] = _json(asdict(self._pending.replay))
             if not self._write(fields):
@@ -233,11 +257,23 @@ class ProgressPublisher:
                 # New reports do not end this wait: it bounds how often Redis is written.
                 self._changed.wait_for(lambda: self._is_ending, self._every_s)
 
+    def _forget_ended(self, client: redis.Redis) -> None:
+        """Delete what jobs of this name have left that no longer run."""
+        key, now_ms = progress_key(self._topic), self._wall_ms()
+        found: Any = client.hgetall(key)
+        jobs = {name: text for name, text in found.items() if name == _JOB or name.startswith(_INSTANCE)}
+        ended = [name for name, text in jobs.items() if not _parse_progress(self._topic, {_JOB: text}).is_alive(now_ms)]
+        if ended:
+            client.hdel(key, *ended)
+
     def _write(self, fields: dict[Any, Any]) -> bool:
         try:
             if self._client is None:
                 self._client = connect(self._settings)
             with translate_errors(self._settings.address):
+                if not self._has_forgotten:
+                    self._forget_ended(self._client)
+                    self._has_forgotten = True
                 # One round trip for writing and for reading the question.
                 exchange = self._client.pipeline(transaction=False)
                 exchange.hset(progress_key(self._topic), mapping=fields)

@@ -28,6 +28,8 @@ from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
 _ROW_CODES = {6, 27, 38, 41, 69, 70, 72, 117, 131, 321, 349, 376, 395, 407, 469, 691}
 # Errors about tables, columns, functions, types, settings, users, rights and features: missing, not allowed or not understood.
 _USER_CODES = {16, 36, 44, 46, 47, 48, 50, 56, 60, 62, 80, 81, 115, 164, 192, 193, 194, 344, 392, 452, 497, 516}
+# Memory, disk.
+_FULL_CODES = {241, 243}
 _CODE = re.compile(r"Code: (\d+)\. (?:DB::Exception: )?")
 _VERSION = re.compile(r" \(version [^)]*\)$")
 # Settings that a user's profile may change: with others, results could be cut off or old, and sums over no rows be NULL or missing.
@@ -121,7 +123,7 @@ class ClickHouseClient:
             # The answer is not ClickHouse's: a proxy before it has answered.
             self._connection.judge(answer, time.time())
             raise self.error(answer.message, "set url to the HTTP interface of a ClickHouse server")
-        raise store_error("ClickHouse", message, self.name, is_users=False)
+        raise store_error("ClickHouse", message, self.name, is_users=False, is_full=code in _FULL_CODES)
 
     @contextlib.contextmanager
     def _without_rows(self) -> Iterator[None]:

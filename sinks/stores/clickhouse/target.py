@@ -198,7 +198,10 @@ class _Finder:
         if name in _PLACE:
             suitable, made, reason = plain_type(_PLACE[name]), _PLACE[name], "it says which result a row is"
         if not re.fullmatch(suitable, plain_type(existing)):
-            raise self._error(f"has column {name} of type {existing}, and {reason}", f"make the column {made}, or CAST in the query")
+            # The place is part of the table's order, whose types cannot be changed.
+            statement = f"ALTER TABLE {self._table} MODIFY COLUMN {quote(name)} {made}; or CAST in the query"
+            fix = f"make a table whose column is {made}" if name in _PLACE else statement
+            raise self._error(f"has column {name} of type {existing}, and {reason}", fix)
 
     @property
     def _where(self) -> str:

@@ -83,11 +83,6 @@ class PostgresStore:
                 pause_at("progress sent")
         except psycopg.Error as error:
             raise self._refusals(batch.rows, message_of(error)) from None
-        except StoreError:
-            # The table was changed while the job ran: a check says what has changed, and which statement mends it.
-            self.close()
-            self.check()
-            raise
         return batch.progress
 
     def null_refusals(self) -> Mapping[str, str]:

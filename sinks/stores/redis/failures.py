@@ -20,6 +20,8 @@ from tidegate.secret_masking import scrub
 _USER_CODES = ("TG-REDIS-AUTH", "TG-REDIS-TLS")
 _USER_ERRORS = (redis.AuthenticationError, redis.exceptions.MovedError, redis.exceptions.ClusterCrossSlotError)
 _USER_WORDS = ("WRONGTYPE", "unknown command")
+# maxmemory is reached; the disk of the append-only file or of the snapshots takes nothing.
+_FULL_WORDS = ("OOM ", "MISCONF ")
 
 
 @contextmanager
@@ -36,4 +38,6 @@ def translate_errors(where: str) -> Iterator[None]:
     except (redis.RedisError, OSError) as error:
         message = scrub(" ".join(str(error).rpartition("of pipeline caused error: ")[2].split()))
         is_users = isinstance(error, _USER_ERRORS) or (isinstance(error, redis.RedisError) and is_denial(error))
-        raise store_error("Redis", message, where, is_users=is_users or any(word in message for word in _USER_WORDS)) from None
+        is_full = isinstance(error, redis.exceptions.OutOfMemoryError) or any(word in message for word in _FULL_WORDS)
+        is_users = is_users or any(word in message for word in _USER_WORDS)
+        raise store_error("Redis", message, where, is_users=is_users, is_full=is_full) from None

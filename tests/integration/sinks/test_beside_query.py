@@ -130,6 +130,22 @@ def test_a_table_alone_equals_its_topic_whatever_dies(
     assert error_code(space.start("query", "doubled.sql")) == "TG-TOPIC-ENDED", "without the topic too"
 
 
+def test_a_sink_may_be_started_before_its_query(postgres: PostgresServer, stack: SharedStack, space: Workspace) -> None:
+    """It waits for the topic that the query makes, and says which command that is; without a topic there is no end to copy up to."""
+    sink = space.start("sink", "doubled", "--set", "outputs.doubled.sink_in_job=false")
+    sink.until(lambda: "start tidegate query doubled.sql" in sink.errors, "it says what it waits for")
+    shown = space.start("status", "doubled")
+    assert shown.wait() == 1
+    (told,) = [told for told in shown.last["jobs"] if told["job"] == "sink doubled"]
+    assert (told["state"], "doubled.sql" in told["waits_for"]) == ("waiting", True)
+    assert error_code(space.start("sink", "doubled", "--until-end")) == "TG-TOPIC-MISSING"
+    space.start("query", "doubled.sql", "--set", "outputs.doubled.sink_in_job=false").finish()
+    sink.finish()
+    with psycopg.connect(postgres.url()) as connection:
+        schema = space.schema  # type: ignore[attr-defined]
+        assert connection.execute(f"SELECT COUNT(*) FROM {schema}.doubled".encode()).fetchone() == (200,)
+
+
 def test_a_script_that_does_not_fit_may_be_changed(postgres: PostgresServer, table_alone: tuple[Workspace, ResultTopic, str]) -> None:
     """The query is refused before it is bound to its checkpoint: without names of columns, or with others than the table's."""
     space, source, output = table_alone

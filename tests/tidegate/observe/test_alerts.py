@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from support.promql import Labels, Scrape, firing, read_rules
 from support.repository import ROOT
 
 from ordering.ticks import NEVER, SECOND_US
-from tidegate.observe.metrics import Metrics
+from tidegate.observe.metrics import Metrics, StoreState
 
 RULES_FILE = ROOT / "deploy" / "alerts.yml"
 RULES = read_rules(RULES_FILE.read_text("utf-8"))
@@ -52,6 +53,10 @@ class World:
     is_silent: bool = False
     has_estimates: bool = False
     is_stuck: bool = False
+    stored: int = -1
+    unstored: int = 0
+    oldest_s: float = 1
+    refused: int = 0
 
 
 def scrapes_of(story: Callable[[World], None], first_trouble: int = TROUBLE) -> list[Scrape]:
@@ -88,6 +93,9 @@ def scrapes_of(story: Callable[[World], None], first_trouble: int = TROUBLE) -> 
             metrics.fail_input("weather")
         totals = {"events": 100 * step, "results": step, "bad_rows": world.bad_rows}
         metrics.accept_query_reports("counts", [{"bucket": 0, "c": now_us - round(world.query_behind_s * SECOND_US), "totals": totals}])
+        counts = Counter(rows=world.stored if world.stored >= 0 else 10 * step, refused=world.refused)
+        healthy = StoreState(Counter(rows=10 * step), {("counts", 0): 0}, 1)
+        metrics.set_sink("counts", {"redis": healthy, "postgres": StoreState(counts, {("counts", 0): world.unstored}, world.oldest_s)})
         found.append(scrape(registry, world.is_gone))
     return found
 
@@ -155,6 +163,10 @@ STORIES: dict[str, tuple[Callable[[World], None], int, dict[str, float]]] = {
     "events that are late are adjusted": (rising("late_adjusted"), TROUBLE, {}),
     "records are unreadable": (rising("dead_letter_malformed"), TROUBLE, {"EventsUnreadable": 0}),
     "a query fails on events": (lambda world: setting(bad_rows=world.step)(world), TROUBLE, {"QueryFailsOnEvents": 0}),
+    "a store takes nothing": (setting(stored=10 * TROUBLE, unstored=7), TROUBLE, {"SinkStandsStill": 10}),
+    "a store has all": (setting(stored=10 * TROUBLE), TROUBLE, {}),
+    "a store is slow": (setting(unstored=7, oldest_s=301), TROUBLE, {"SinkBehind": 1}),
+    "a store refuses results": (lambda world: setting(refused=world.step)(world), TROUBLE, {"SinkRefuses": 0}),
     "a record moves time far": (rising("time_jumps_event_time"), TROUBLE, {"TimeJumped": 0}),
     "very much is held": (setting(held=10_000_001), TROUBLE, {"MuchIsHeld": 0}),
 }

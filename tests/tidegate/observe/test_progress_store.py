@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from support.valkey_server import Server
 
 from ordering.errors import RefusedError, UnreachableError
-from tidegate.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore
+from tidegate.observe import process_identity
+from tidegate.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore, sink_key
 from tidegate.observe.recovery_report import Replay
 
 TOPIC = "flights.ordered"
@@ -102,6 +104,45 @@ def test_a_job_that_is_silent_for_long_is_not_alive() -> None:
     progress = JobProgress(TOPIC, {"state": "live", "at_ms": 1_000}, {})
     assert progress.is_alive(1_000 + int(SILENT_AFTER_S * 1000) - 1)
     assert not progress.is_alive(1_000 + int(SILENT_AFTER_S * 1000))
+
+
+def test_a_killed_process_of_this_machine_is_not_alive() -> None:
+    """It need not be waited for; one of another machine, or of another boot, is."""
+    child = subprocess.Popen(["sleep", "60"])
+    identity = process_identity.own_identity().rpartition("/")[0].rpartition("/")[0]
+    started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2].split()[19]
+    fields = {"state": "live", "at_ms": 1_000, "process": f"{identity}/{child.pid}/{started}"}
+    assert JobProgress(TOPIC, fields, {}).is_alive(1_001)
+    assert not JobProgress(TOPIC, {**fields, "process": f"{identity}/{child.pid}/{int(started) + 1}"}, {}).is_alive(1_001), "another one"
+    child.kill()
+    until(lambda: not JobProgress(TOPIC, fields, {}).is_alive(1_001))
+    child.wait()
+    assert not JobProgress(TOPIC, fields, {}).is_alive(1_001)
+    elsewhere = {**fields, "process": f"another boot/{identity.rpartition('/')[2]}/{child.pid}/{started}"}
+    assert JobProgress(TOPIC, elsewhere, {}).is_alive(1_001)
+    for garbage in (None, 7, "", "/", "a/b/c/d", f"{identity}/{child.pid}/", f"{identity}/../1/2", f"{identity}/²/²"):
+        assert JobProgress(TOPIC, {**fields, "process": garbage}, {}).is_alive(1_001), garbage
+
+
+def test_several_sinks_of_one_output_publish_side_by_side(server: Server) -> None:
+    """One that has ended is shown until another is started after it; whatever no longer runs is forgotten then."""
+    store, key = ProgressStore(server.settings()), sink_key("rides")
+
+    def sink(number: int, wall_ms: int) -> ProgressPublisher:
+        return ProgressPublisher(server.settings(), key, is_one_of_several=True, every_s=0.01, wall_ms=lambda: wall_ms, number=number)
+
+    def shown(now_ms: int = 1_500) -> list[int]:
+        return [int(found.job["number"]) for found in store.read_sinks("rides", now_ms)]
+
+    with sink(1, 1_000):
+        with sink(2, 1_100):
+            until(lambda: shown() == [1, 2])
+        assert [found.job["state"] for found in store.read_sinks("rides", 1_500)] == ["starting", "stopped"]
+        with sink(3, 1_200):
+            until(lambda: shown() == [1, 3])
+    assert shown() == [3]
+    assert len(store.read_sinks("rides", 10**9)) == 1
+    assert TOPIC not in store.ordered_topics() or key not in store.ordered_topics()
 
 
 def test_nobody_has_published_about_an_unknown_topic(server: Server) -> None:

@@ -500,6 +500,24 @@ def test_an_output_with_a_store_has_a_topic() -> None:
     assert shown["outputs.rides.sink_in_job"] == ("true", "default")
 
 
+@pytest.mark.parametrize(
+    ("given", "span_us"),
+    [
+        ({"files": "out"}, MINUTE_US),
+        ({"files": "out", "file_format": "parquet"}, HOUR_US),
+        ({"files": "out", "file_format": "parquet_json"}, HOUR_US),
+        ({"files": "out", "file_format": "parquet", "file_span": "1m"}, MINUTE_US),
+        ({"files": "out", "file_format": "parquet", "plain_topic": "plain"}, MINUTE_US),
+        ({"topic": "x", "plain_topic": "plain"}, MINUTE_US),
+    ],
+)
+def test_parquet_files_are_of_an_hour_unless_somebody_waits_for_each_minute(given: dict[str, str], span_us: int) -> None:
+    """A day of minutes is over a thousand files; whoever reads a plain topic would get a transaction each hour."""
+    settings = load(None, {f"outputs.x.{name}": value for name, value in given.items()}, env={})
+    assert settings.output("x").file_span_us == span_us
+    assert pickle.loads(pickle.dumps(settings)).output("x").file_span_us == span_us
+
+
 def test_what_a_store_lacks_or_has_elsewhere_is_named() -> None:
     """A required setting is missing; a store's setting stands in the output's table, or beside a store without the output's name."""
     (problem,) = refusals("[outputs.rides.postgres]\n")

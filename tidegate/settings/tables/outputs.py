@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, PlainValidator, model_validator
 
 from ordering.errors import TidegateError
 from ordering.protocol.frontier import Pace
-from ordering.ticks import MILLISECOND_US, MINUTE_US
+from ordering.ticks import HOUR_US, MILLISECOND_US, MINUTE_US
 from tidegate.settings.kinds import Duration, DurationOrForever, FilesPlace, Kind, Topic
 from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Count, FieldType, LetterSize, Table
 from tidegate.settings.tables.stores.base import StoreSettings
@@ -63,7 +63,7 @@ class OutputSettings(Table):
     file_folders: Literal["none", "date"] = Field(
         default="none", description="date: the files of each day (UTC) in a folder of their own, date=2001-01-01; none: all in one."
     )
-    file_span_us: Duration = Field(
+    file_span_us: Annotated[Duration, Kind("duration; 1h for Parquet files alone")] = Field(
         default=MINUTE_US,
         description="System.Timestamp span one file, or one transaction of plain_topic, covers; it appears once it is final.",
     )
@@ -112,6 +112,15 @@ class OutputSettings(Table):
             # Resolved here, so that such an output does not differ from one that names its topic.
             found = {"sink_in_job": True, **found, "topic": found.get("__name__", "results")}
         return found
+
+    @model_validator(mode="after")
+    def _choose_span(self) -> Self:
+        is_parquet = self.files is not None and self.file_format != "ndjson" and self.plain_topic is None and self.sink is None
+        if is_parquet and "file_span_us" not in self.model_fields_set:
+            # A file has its columns' description and statistics: a day of minutes is several times as large as a day of hours, and is read
+            # dozens of times as slowly.
+            object.__setattr__(self, "file_span_us", HOUR_US)
+        return self
 
     @classmethod
     def _own_stores(cls) -> set[str]:

@@ -21,7 +21,7 @@ def _check_folder(text: str) -> str:
 class SparkSettings(Table):
     """[spark]: where and how the jobs run."""
 
-    master: str = Field(default="local[*]", description="Spark master: local[N], spark://host:port, yarn or k8s://...")
+    master: str = Field(default="local[*]", description="Spark master: local[N], spark://host:port or yarn.")
     app_name: str = Field(default="tidegate", description="Name of the application in Spark's own tools.")
     shuffle_partitions: Annotated[
         Count, Kind("count; default: what the checkpoint has, else the cores of the process, for an exchange half of them")

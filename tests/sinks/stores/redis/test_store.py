@@ -147,6 +147,19 @@ def test_what_cannot_work_is_said_before_anything_is_written(
     assert client.keys() == []
 
 
+def test_the_ways_out_of_a_server_without_a_file_are_ways_out(server: Server, client: redis.Redis) -> None:
+    """Each that the error names: memory is enough, or the file is switched on."""
+    with pytest.raises(StoreError, match="append-only") as refused:
+        store_of(server, **BY_CAR, durability="disk").check()
+    assert 'switch it on (appendonly yes), or set durability = "memory"' in refused.value.fix
+    store_of(server, **BY_CAR, durability="memory").check()
+    client.config_set("appendonly", "yes")
+    try:
+        store_of(server, **BY_CAR, durability="disk").check()
+    finally:
+        client.config_set("appendonly", "no")
+
+
 def test_a_server_that_drops_keys_is_refused(server: Server, client: redis.Redis) -> None:
     """Keys without ttl may go with allkeys policies, the progress among them."""
     client.config_set("maxmemory", "100mb")
