@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.fields.columns import Fields, FieldSource, assemble_fields, over_name
-from ingest.fields.json_paths import single_chunk
 from ingest.fields.json_source import JsonSource
 from ingest.fields.values import ReaderSource
 from ordering.policies import Shape
@@ -64,6 +63,12 @@ def as_binary(payloads: object) -> pa.Array:
     return pa.array(np.asarray(payloads, dtype=object), type=pa.binary())
 
 
+def single_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column of a table in one piece."""
+    merged = column.combine_chunks()
+    return merged.chunk(0) if isinstance(merged, pa.ChunkedArray) else merged
+
+
 def _event_time_expr(text: str, types: Mapping[str, str]) -> Expr:
     path = plain_path(text)
     if path is not None:
@@ -81,5 +86,4 @@ def _event_time_expr(text: str, types: Mapping[str, str]) -> Expr:
 def _choose_source(exprs: Mapping[str, Expr], payloads: PayloadFormat) -> FieldSource:
     if payloads.name != "json":
         return ReaderSource(reader_of(payloads), exprs)
-    paths = {name: expr.path for name, expr in exprs.items() if isinstance(expr, Field)}
-    return JsonSource(paths, {name: expr for name, expr in exprs.items() if name not in paths})
+    return JsonSource(exprs)

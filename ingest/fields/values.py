@@ -5,9 +5,9 @@ Fields as typed values: from readers of CSV and Avro, and from expressions over 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ingest.fields.columns import Column, ExtractedFields, Ticks
 from ordering.arrays import Mask
 from ordering.columns.timestamps import to_ticks
-from ordering.protocol.keys import key_bytes
+from ordering.protocol.keys import EMPTY_TEXT, key_bytes, number_key
 from ordering.ticks import TICK_MAX, TICK_MIN
 from tidegate.dead_letter_reasons import IngestReason
 from tidegate.expressions.duckdb_pool import run
@@ -60,7 +60,7 @@ class Values:
         return self.variant.valid_mask()
 
 
-def _distinct(write: Callable[[object], bytes]) -> Callable[[pa.Array], pa.Array]:
+def _distinct(write: Callable[[Any], bytes]) -> Callable[[pa.Array], pa.Array]:
     def keys(part: pa.Array) -> pa.Array:
         encoded = part.dictionary_encode()
         return pa.array(map(write, encoded.dictionary.to_pylist()), pa.binary()).take(encoded.indices)
@@ -77,11 +77,17 @@ def _iso8601(part: pa.Array) -> pa.Array:
     return run("SELECT iso8601(v) AS v FROM input", input=pa.table({"v": part}))["v"].combine_chunks().cast(pa.binary())
 
 
+def _text_keys(part: pa.Array) -> pa.Array:
+    keys = part.cast(pa.binary())
+    is_empty = pc.equal(pc.binary_length(keys), 0)
+    return pc.if_else(is_empty, EMPTY_TEXT, keys) if pc.any(is_empty).as_py() else keys
+
+
 _KEYS: dict[Kind, Callable[[pa.Array], pa.Array]] = {
-    Kind.NVARCHAR: lambda part: part.cast(pa.binary()),
+    Kind.NVARCHAR: _text_keys,
     Kind.BIGINT: _digits,
     Kind.BIT: lambda part: part.cast(pa.string()).cast(pa.binary()),
-    Kind.FLOAT: _distinct(lambda value: key_bytes(json.dumps(value))),
+    Kind.FLOAT: _distinct(number_key),
     Kind.DATETIME: _iso8601,
     Kind.RECORD: _distinct(lambda value: key_bytes(str(value))),
     Kind.ARRAY: _distinct(lambda value: key_bytes(str(value))),

@@ -1,9 +1,9 @@
 """
 Substream key bytes: the bytes of a JSON value as a key (spec section 1).
 
-Text becomes its UTF-8 bytes, an integer its digits (any number), true and false their names, null zero bytes, and any other value canonical
-JSON: a float is the shortest text that reads back as the same float, and object members are sorted. Within objects and arrays numbers that
-are equal are written alike, 1.0 as 1.
+Text becomes its UTF-8 bytes, the empty text two quotes, null zero bytes, true and false their names, and any other value canonical JSON.
+Numbers that are equal are one key: a whole number that 64 bits hold is written in digits (1.0 is 1, -0.0 is 0), any other as the shortest
+text that reads back as the same float. So are numbers in objects and arrays, whose members are sorted.
 
 Law: the bytes depend on the JSON text alone, and no text that DuckDB's parser returns raises, even where DuckDB is more lenient than JSON.
 Ingest and queries both write keys with this module, so they agree.
@@ -18,10 +18,12 @@ from typing import Any
 
 # Most bytes of a substream's key, if no setting says otherwise: every key is kept as long as its substream is.
 KEY_BYTES_MAX = 4096
+# The key of the empty text. It is also that of a text of two quotes, as a number's key is also that of the text that spells it.
+EMPTY_TEXT = b'""'
+# Integers of 64 bits lie in [-2**63, 2**63) and have at most so many characters. Python refuses to read an integer of thousands of digits.
+_INTEGER_MIN, _INTEGER_CHARACTERS = -(2**63), 20
 # The most objects and arrays in a value that is made canonical: Python's parser recurses, and its depth limit is not fixed.
 _BRACKETS_MAX = 200
-# Integers of 64 bits lie in [-2**63, 2**63).
-_INTEGER_MIN = -(2**63)
 _STRING_OR_NON_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?(?:nan|inf(?:inity)?)', re.IGNORECASE)
 
 
@@ -29,13 +31,30 @@ def key_bytes(text: str) -> bytes:
     """Return the key bytes of one JSON value, given as compact JSON text; NaN and infinities (no JSON) become null."""
     first = text[0]
     if first == '"':
-        return (json.loads(text) if "\\" in text else text[1:-1]).encode()
+        return text_key(json.loads(text) if "\\" in text else text[1:-1])
     if first in "{[":
         return canonical(text).encode()
-    if text in ("true", "false") or text.lstrip("-").isdigit():
+    if text in ("true", "false"):
         return text.encode()
-    number = math.nan if text == "null" else float(text)
-    return repr(number).encode() if math.isfinite(number) else b""
+    if text.lstrip("-").isdigit() and len(text) <= _INTEGER_CHARACTERS:
+        return number_key(int(text))
+    return b"" if text == "null" else number_key(float(text))
+
+
+def text_key(text: str) -> bytes:
+    """Return the key bytes of a text; those of the empty text are not those of null."""
+    return text.encode() or EMPTY_TEXT
+
+
+def number_key(number: float) -> bytes:
+    """Return the key bytes of a number; NaN and infinities become null. An integer beyond 64 bits counts as the float nearest to it."""
+    if isinstance(number, int) and _INTEGER_MIN <= number < -_INTEGER_MIN:
+        return b"%d" % number
+    try:
+        nearest = float(number)
+    except OverflowError:
+        return b""
+    return number_text(nearest).encode() if math.isfinite(nearest) else b""
 
 
 def list_part(key: bytes) -> bytes:

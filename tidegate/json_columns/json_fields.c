@@ -146,7 +146,7 @@ static inline int name_matches(const node *wanted, const uint8_t *name, int64_t 
 /* Read the value at *at* if it counts for the node. Return its end, *at* if it does not count, NULL if it cannot be read. */
 static inline const uint8_t *take_if_it_counts(reader *r, const uint8_t *at, const node *wanted, int match) {
     uint8_t *found = r->found + (wanted - r->nodes);
-    r->is_repeated |= *found == BY_NAME && match == BY_NAME;
+    r->is_repeated |= *found == match;
     if (*found >= match)
         return at;
     if (*found)

@@ -22,7 +22,8 @@ from ordering.arrays import Ints
 from tidegate import native_parts
 
 # The status of a payload is OTHER (C has not read it), MISSING (null), or READ. READ may have further bits: NESTED (an object or array is
-# inside), REPEATED (a wanted member occurs twice under its exact name), UNASKED (an object with wanted members has another member).
+# inside), REPEATED (a wanted member occurs twice, both under its exact name or both in other letters), UNASKED (an object with wanted
+# members has another member).
 OTHER, READ, MISSING, NESTED, REPEATED, UNASKED = 0, 1, 2, 4, 8, 16
 # Kinds of values; 0 is a missing or null value.
 BIGINT, FLOAT, FALSE, TRUE, NUMERAL, TEXT, RECORD, ARRAY = range(1, 9)

@@ -12,7 +12,7 @@ Law: which events leave, and in which order, depends on the file and the setting
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
@@ -52,7 +52,6 @@ PARTITION = "PartitionId"
 PARTITION_MAX = 2**31 - 1
 # Stands for the partitions that standard input may still bring. It never gets a CTI, so no time passes before the end.
 _UNKNOWN = -1
-_WELL_KNOWN = ("arrival", "partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ class FileInput:
         self.has_arrival = find_well_known(names, [ARRIVAL]) is not None
         self.has_partition = find_well_known(names, [PARTITION]) is not None
         self.changed_us = self._file_change_us()
-        self.reader = _reader(self._needed_exprs())
+        self.reader = JsonSource(self._needed_exprs())
         self._policies = self._effective_policies()
         self._partitions: dict[int, _Partition] = {}
         partitions = self._find_partitions(block_bytes)
@@ -303,12 +302,6 @@ def _without_type(expr: Expr | None) -> Expr | None:
 def _variant(column: Column) -> Variant:
     assert isinstance(column, Values), "a computed column has values"
     return column.variant
-
-
-def _reader(exprs: Mapping[str, Expr]) -> JsonSource:
-    """Return a reader that reads times and keys as ingest does; arrival and partition are matched ignoring case."""
-    exact = {name: expr.path for name, expr in exprs.items() if isinstance(expr, Field) and name not in _WELL_KNOWN}
-    return JsonSource(exact, {name: expr for name, expr in exprs.items() if name not in exact})
 
 
 def _read_first_names(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:

@@ -8,7 +8,7 @@ JSON array elements. A record that cannot be read has a *fault*; reading goes on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -138,6 +138,14 @@ class Records(Protocol):
 def as_json_text(raw: bytes) -> bytes:
     """Return bytes that cannot be parsed as a JSON string, for error messages."""
     return orjson.dumps(raw.decode(errors="replace"))
+
+
+def spelled_in(names: Collection[str], name: str) -> str | None:
+    """Return how *names* spell a field: exactly so if one does, else the first that differs in case only; None if none does."""
+    if name in names:
+        return name
+    folded = name.lower()
+    return next((other for other in names if other.lower() == folded), None)
 
 
 def check_names(columns: list[str], where: str) -> None:

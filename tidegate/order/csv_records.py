@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from tidegate.order import blocks
-from tidegate.order.blocks import Block, Fault, OrderFileError, check_names
+from tidegate.order.blocks import Block, Fault, OrderFileError, check_names, spelled_in
 
 # The most lines that one record may have.
 RECORD_LINES_MAX = 100
@@ -103,7 +103,7 @@ class CsvRecords:
         self.columns: list[str] | None = self._read_header(path)
 
     def has_field(self, path: Sequence[str]) -> bool:
-        return len(path) == 1 and path[0] in (self.columns or [])
+        return len(path) == 1 and spelled_in(self.columns or [], path[0]) is not None
 
     def _read_header(self, path: str) -> list[str]:
         header: list[str] = []

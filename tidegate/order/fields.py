@@ -1,8 +1,9 @@
 """
 The fields that ``tidegate order`` reads: event time, end, arrival, partition, substream and record key.
 
-Law: a field's value depends on the record and the field names alone. Names given by flags are case-sensitive. The well-known names of
-arrival and partition are matched ignoring case, once per file, in its header or its first object.
+Law: a field's value depends on the record and the field names alone. A member of exactly a given name counts, else the first whose name
+matches ignoring case, record by record. The well-known names of arrival and partition are looked for once per file, ignoring case, in its
+header or its first object.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import pyarrow as pa
 from ordering.arrays import Ints, Mask
 from ordering.columns.timestamps import to_ticks
 from ordering.errors import SettingError
-from ordering.protocol.keys import canonical, key_bytes
+from ordering.protocol.keys import EMPTY_TEXT, canonical, number_key
+from tidegate.order.blocks import spelled_in
 
 FieldPath = tuple[str, ...]
 Ticks = tuple[Ints, Mask]
@@ -71,15 +73,14 @@ def find_well_known(names: Iterable[str], candidates: Sequence[str]) -> FieldPat
 
 def path_getter(path: FieldPath) -> Callable[[dict[str, Any]], Any]:
     """Return a function that returns a record's value at *path*, or ``MISSING``."""
-    if len(path) == 1:
-        return lambda record, name=path[0]: record.get(name, MISSING)  # type: ignore[misc]
 
     def look_up(record: dict[str, Any]) -> Any:
         value: Any = record
         for name in path:
-            if not isinstance(value, dict) or name not in value:
+            spelled = spelled_in(value, name) if isinstance(value, dict) else None
+            if spelled is None:
                 return MISSING
-            value = value[name]
+            value = value[spelled]
         return value
 
     return look_up
@@ -123,15 +124,15 @@ def key_of(value: Any) -> bytes:
     """Return the key bytes of a value (spec section 1)."""
     kind = type(value)
     if kind is str:
-        return str(value).encode(errors="surrogatepass")
-    if kind is int:
-        return b"%d" % value
+        return str(value).encode(errors="surrogatepass") or EMPTY_TEXT
+    if kind is int or kind is float:
+        return number_key(value)
+    if kind is Decimal:
+        return number_key(int(value) if value == value.to_integral_value() else float(value))
     if value is None or value is MISSING:
         return b""
     if kind is bool:
         return b"true" if value else b"false"
-    if kind is float:
-        return key_bytes(repr(value))
     if kind in (dict, list):
         try:
             text = orjson.dumps(value, default=str).decode()

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.order.blocks import Block, Fault, OrderFileError, check_names
+from tidegate.order.blocks import Block, Fault, OrderFileError, check_names, spelled_in
 from tidegate.payloads.arrow_values import JSON_OPTIONS, converter_of
 
 
@@ -29,9 +29,10 @@ class ParquetRecords:
     def has_field(self, path: Sequence[str]) -> bool:
         fields = {column.name: column.type for column in self._file.schema_arrow}
         for name in path:
-            if name not in fields:
+            spelled = spelled_in(fields, name)
+            if spelled is None:
                 return False
-            kind = _plain_type(fields[name])
+            kind = _plain_type(fields[spelled])
             if pa.types.is_map(kind):
                 # Its names are not known before it is read.
                 return True

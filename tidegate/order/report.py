@@ -130,7 +130,7 @@ def _missing_field_error(path: str, names: FieldNames) -> OrderFieldError:
     more = ", ..." if len(names.available) > _NAMES_SHOWN else ""
     there = f"there are: {shown}{more}" if names.available else "the first record has no field"
     what = f"no record has the field {', '.join(map(format_path, missing))}"
-    return OrderFieldError(what, where=f"{path}:1", fix=f"{hints}{there}; case matters")
+    return OrderFieldError(what, where=f"{path}:1", fix=f"{hints}{there}")
 
 
 def _suggest(path: FieldPath, seen: list[str]) -> str:
@@ -142,9 +142,9 @@ def _suggest(path: FieldPath, seen: list[str]) -> str:
         return "an array cannot be indexed; "
     if inner and top in seen:
         return f"{format_path((top,))} is there, but never with {format_path(tuple(inner))} in it; "
-    folded = [name for name in seen if name.lower() == top.lower()]
-    near = [(name, *inner) for name in folded or get_close_matches(top, seen, 1)]
-    near = near or [(name,) for name in get_close_matches(dotted, seen, 1)]
+    spelled = {name.lower(): name for name in seen}
+    near = [(spelled[name], *inner) for name in get_close_matches(top.lower(), spelled, 1)]
+    near = near or [(spelled[name],) for name in get_close_matches(dotted.lower(), spelled, 1)]
     return f"did you mean {format_path(near[0])}? " if near else ""
 
 

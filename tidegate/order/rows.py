@@ -187,13 +187,12 @@ class Rows(RecordColumns):
     def _parse_keys(self, path: FieldPath | None) -> pa.Array | None:
         if path is None:
             return None
-        keys = [key_of(self._exact_value(row, value, path)) for row, value in enumerate(self._column(path))]
+        keys = [key_of(self._with_first_members(row, value, path)) for row, value in enumerate(self._column(path))]
         return pa.array(keys, type=pa.binary())
 
-    def _exact_value(self, row: int, value: Any, path: FieldPath) -> Any:
-        # orjson makes floats of integers beyond 64 bits, also inside objects and arrays; these are parsed again with all digits.
-        is_nested = type(value) in (dict, list) and self.block.may_repeat_names
-        if is_nested or (type(value) is float and abs(value) >= 2**63):
+    def _with_first_members(self, row: int, value: Any, path: FieldPath) -> Any:
+        # orjson takes the last of equal names, also inside objects and arrays.
+        if type(value) in (dict, list) and self.block.may_repeat_names:
             from tidegate.order.json_values import read_value
 
             return path_getter(path)(read_value(self.block.text[row]))

@@ -60,7 +60,7 @@ def read(rows_in: list[bytes | None], by: str | None = "at", over: str | None = 
 def test_csv_values_are_times_and_keys_as_they_stand() -> None:
     """Text is text: 007 is no 7; an empty value is no key."""
     payloads = [b"2001-01-01T00:00:00Z,007,", b'978307200,"",', b"978307200.5,,", b"soon,x,", b"1,2", None]
-    expected = [(START_US, True, b"007"), (START_US, True, b""), (START_US + 500_000, True, b""), (None, True, b"x"), (None, False, b"")]
+    expected = [(START_US, True, b"007"), (START_US, True, b'""'), (START_US + 500_000, True, b""), (None, True, b"x"), (None, False, b"")]
     assert read(payloads, payloads=CSV) == [*expected, (None, False, b"")]
 
 
@@ -225,3 +225,54 @@ def test_several_keys_of_a_record_of_texts_are_an_array_of_them() -> None:
     keys = reader.read([b'x,2001-01-01,"1 ""\xc3\xa9"""', b",2001-01-01,"]).substream
     assert keys is not None
     assert keys.to_pylist() == [b'["1 \\"\xc3\xa9\\"","x"]', b'["",""]']
+
+
+SPELLED = [
+    ({"at": START, "k": "x"}, b"x"),
+    ({"AT": START, "K": "x"}, b"x"),
+    ({"At": "soon", "at": START, "K": "y", "k": "x"}, b"x"),
+    ({"aT": START, "At": "soon", "kK": "z", "K": "x"}, b"x"),
+]
+
+
+@pytest.mark.parametrize("native", ["auto", "off"])
+@pytest.mark.parametrize(("by", "over"), [("at", "k"), ("p.at", "p.k"), ("COALESCE(p.at, at)", "p.k")])
+def test_names_in_json_are_exact_first_and_else_ignore_case(by: str, over: str, native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record by record, also along a path, in event time, key and end alike; with and without the compiled part."""
+    monkeypatch.setenv("TIDEGATE_KAFKA__NATIVE", native)
+    documents = [record for record, _ in SPELLED]
+    if "." in over:
+        documents = [{("P" if number % 2 else "p"): record} for number, record in enumerate(documents)]
+    payloads = [json.dumps(document).encode() for document in documents]
+    expected = [(START_US, True, key) for _, key in SPELLED]
+    assert read([*payloads, b'{"x":1}'], by, over) == [*expected, (None, True, b"")]
+    for payload, row in zip(payloads, expected, strict=True):
+        assert read([payload], by, over) == [row]
+
+
+@pytest.mark.parametrize("native", ["auto", "off"])
+def test_ends_are_found_like_every_name(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly spelled first, else ignoring case."""
+    monkeypatch.setenv("TIDEGATE_KAFKA__NATIVE", native)
+    payloads = [b'{"t":2000,"End":3000}', b'{"T":2000,"END":5,"end":3000}', b'{"T":2000}']
+    fields = FieldReader("t", "us", None, Shape.INTERVAL, "end").read(pa.array(payloads, pa.binary()))
+    assert fields.readable.tolist() == [True, True, False]
+    assert fields.end_us is not None
+    assert fields.end_us[:2].tolist() == [3000, 3000]
+
+
+def test_names_of_columns_and_avro_fields_follow_the_rule_too() -> None:
+    """CSV by the configured columns, Avro by the schema's fields."""
+    assert read([b"2001-01-01,x,"], "AT", "K", payloads=CSV) == [(START_US, True, b"x")]
+    both = PayloadFormat("csv", ("AT", "at", "K", "k"))
+    assert read([b"soon,2001-01-01,y,x"], "at", "k", payloads=both) == [(START_US, True, b"x")]
+    assert read([avro(978307200000, "x")], "AT", "K", payloads=AVRO) == [(START_US, True, b"x")]
+
+
+def test_equal_numbers_are_one_key_in_every_format() -> None:
+    """A number is not text in JSON and Avro, and CSV has text alone; the empty text is not NULL."""
+    values = [b"5", b"5.0", b"5e0", b"0.5e1", b"-0.0", b"0", b"1e2", b"100", b'""', b"null"]
+    told = [key for _, _, key in read([b'{"at":1,"k":%b}' % value for value in values])]
+    assert told == [*[b"5"] * 4, *[b"0"] * 2, *[b"100"] * 2, b'""', b""]
+    told = [key for _, _, key in read([avro(1000, value) for value in (5, 5.0, -0.0, 100.0, "", None)], payloads=AVRO)]
+    assert told == [b"5", b"5", b"0", b"100", b'""', b""]

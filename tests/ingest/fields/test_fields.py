@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.same_value import form
 
 from ingest.fields import FieldReader
 from ordering.columns.timestamps import to_ticks
@@ -110,8 +111,8 @@ def key_of(value: Any) -> bytes:
     if value is None:
         return b""
     if isinstance(value, str):
-        return value.encode()
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        return value.encode() or b'""'
+    return json.dumps(form(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def member(document: Any, path: str) -> Any:
@@ -151,30 +152,30 @@ def test_what_python_refuses_is_refused_but_for_two_leniencies(payload: bytes) -
     ("payload", "key"),
     [
         (b'{"k":"ATL"}', b"ATL"),
-        (b'{"k":""}', b""),
+        (b'{"k":""}', b'""'),
         (b'{"k":"\\u00e9\\n"}', "é\n".encode()),
         (b'{"k":17}', b"17"),
         (b'{"k":-0}', b"0"),
-        (b'{"k":123456789012345678901234567890}', b"123456789012345678901234567890"),
-        (b'{"k":' + b"7" * 5_000 + b"}", b"7" * 5_000),
+        (b'{"k":123456789012345678901234567890}', b"1.2345678901234568e+29"),
+        (b'{"k":' + b"7" * 5_000 + b"}", b""),
         (b'{"k":true}', b"true"),
         (b'{"k":false}', b"false"),
         (b'{"k":1.50}', b"1.5"),
-        (b'{"k":1e3}', b"1000.0"),
+        (b'{"k":1e3}', b"1000"),
         (b'{"k":1e400}', b""),
         (b'{"k":-inf}', b""),
         (b'{"k":nan}', b""),
         (b'{"k":null}', b""),
         (b"{}", b""),
         (b"[1]", b""),
-        (b'{"k":{"b":[1, 2.0],"a":"\\u00e9"}}', '{"a":"é","b":[1,2.0]}'.encode()),
+        (b'{"k":{"b":[1, 2.0],"a":"\\u00e9"}}', '{"a":"é","b":[1,2]}'.encode()),
         (b'{"k":{"b":1,"a":nan}}', b'{"a":null,"b":1}'),
         (b'{"k":' + b"[" * 499 + b"]" * 499 + b"}", b"[" * 499 + b"]" * 499),
         (b'{"k":"first","k":"second"}', b"first"),
     ],
 )
 def test_key_bytes(payload: bytes, key: bytes) -> None:
-    """Text as UTF-8, integers in digits, true and false, other values as canonical JSON, null as zero bytes; nothing stops the job."""
+    """Text as UTF-8, equal numbers alike, true and false, other values as canonical JSON, null as zero bytes; nothing stops the job."""
     assert read([payload], None) == [(0, True, key)]
 
 
@@ -278,5 +279,5 @@ def test_several_keys_are_one_array_of_the_key_of_each(rows: list[tuple[Any, Any
     alone = [[(key or b"").decode() for _, _, key in read(payloads, None, path)] for path in ("k", "a.b")]
     expected = [json.dumps(pair, separators=(",", ":"), ensure_ascii=False).encode() for pair in zip(*alone, strict=True)]
     assert [key for _, _, key in read([*payloads, b"{}"], None, "k, a.b")] == [*expected, b'["",""]']
-    columns = [Variant.of(len(rows), {Kind.NVARCHAR: pa.array(texts, pa.string())}) for texts in alone]
+    columns = [Variant.of(len(rows), {Kind.NVARCHAR: pa.array([text or None for text in texts], pa.string())}) for texts in alone]
     assert encode_over_keys(columns, len(rows)).to_pylist() == expected

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -401,19 +402,22 @@ def test_without_an_arrival_each_substream_is_put_in_order_by_itself(tmp_path: P
 
 
 def test_a_substream_is_told_by_the_value_of_its_field(tmp_path: Path) -> None:
-    """As ingest tells it: text and number of the same spelling are one; missing, null and empty are one."""
-    assert [key_of(value) for value in ("1", 1, True, None, "", 1.5, {"b": 1, "a": "ü"})] == [
-        b"1",
-        b"1",
+    """As ingest tells it: equal numbers are one, so are a number and its text; missing and null are one, and another than empty text."""
+    values = ("1", 1, 1.0, Decimal("1.00"), True, None, "", 1.5, -0.0, 2**63, 10**400, {"b": 1, "a": "ü"})
+    assert [key_of(value) for value in values] == [
+        *[b"1"] * 4,
         b"true",
         b"",
-        b"",
+        b'""',
         b"1.5",
+        b"0",
+        b"9.223372036854776e+18",
+        b"",
         '{"a":"ü","b":1}'.encode(),
     ]
-    big = "123456789012345678901234567890"
-    rows = f'{{"at": 100, "k": {big}}}\n{{"at": 50, "k": {big[:-1]}1}}\n'
-    assert [line["policies"] for line in run(written(tmp_path, rows), "--timestamp-by", "at", "--over", "k").lines] == [[], []]
+    rows = '{"at": 100, "k": 9007199254740993}\n{"at": 50, "k": 9007199254740992}\n{"at": 40, "K": 9007199254740993.0}\n'
+    lines = run(written(tmp_path, rows), "--timestamp-by", "at", "--over", "k").lines
+    assert [(line["event"]["at"], line["policies"]) for line in lines] == [(50, []), (40, ["out_of_order"]), (100, [])]
 
 
 @pytest.mark.parametrize(
@@ -700,7 +704,7 @@ WRONG: list[tuple[str, str, list[str], str | bytes, int, str]] = [
     ("TG-ORDER-FIELD", "log.csv", [], "att,x\n100,1\n", 2, "did you mean att? there are: att, x"),
     ("TG-ORDER-FIELD", "log.csv", ["--over", "reading.at"], "reading.at,at,a b\n1,100,1\n", 2, "did you mean [reading.at]? there are: "),
     ("TG-ORDER-FIELD", "log.csv", ["--over", "x"], 'at,"a, b",a.b\n100,1,1\n', 2, "there are: at, [a, b], [a.b]"),
-    ("TG-ORDER-FIELD", "log.csv", ["--over", "AT"], "at\n100\n", 2, "did you mean at?"),
+    ("TG-ORDER-FIELD", "log.csv", ["--over", "att"], "AT\n100\n", 2, "did you mean AT?"),
     ("TG-ORDER-FIELD", "log.ndjson", ["--over", "arr[0].t"], '{"at": 100, "arr": [{"t": 1}]}\n', 2, "an array cannot be indexed"),
     ("TG-ORDER-FIELD", "log.ndjson", ["--over", "a.tt"], '{"at": 100, "a": {"t": 1}}\n', 2, "a is there, but never with tt in it"),
     ("TG-ORDER-HEADER", "log.csv", [], 'at,"x\n100,1\n', 2, "a quote in the header is never closed"),

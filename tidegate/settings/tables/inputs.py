@@ -59,6 +59,8 @@ def _default_dead_letter_topic(data: dict[str, Any]) -> str:
     return f"{data['ordered_topic']}.dead"
 
 
+# The version of the rules by which ingest reads fields: 2 finds names ignoring case, and writes equal numbers as one key.
+FIELD_RULES = "2"
 _EVENT_TIME_SETTINGS = (
     "early",
     "early_action",
@@ -135,7 +137,9 @@ class InputSettings(Table):
         description="Field with the end of the span, written like timestamp_by (its start); an edge without it is a start edge.",
     )
     over: FieldPaths | None = Field(
-        default=None, description="Field, or fields, whose values are substreams with a watermark each; absent: one timeline per partition."
+        default=None,
+        description="Field, or fields, whose values are substreams with a watermark each; absent: one timeline per partition. "
+        "Equal numbers are one (5 and 5.0), NULL is not ''; a number and the text that spells it (5 and '5', true and 'true') are one too.",
     )
     early_us: DurationOrOff = Field(default=5 * MINUTE_US, description="An event whose time is further ahead of its arrival is early.")
     early_action: Literal["adjust", "drop"] = Field(
@@ -396,6 +400,8 @@ class InputSettings(Table):
             "late_action": policies.late_action.value,
             "reorder": format_duration(policies.reorder_us),
             "out_of_order_action": policies.out_of_order_action.value,
+            # How names find fields and what bytes keys have: an ordered topic of other rules is not continued.
+            **({"field_rules": FIELD_RULES} if self.timestamp_by is not None or self.over is not None else {}),
             **shape_part,
             **cti_part,
             **({"headers": json.dumps(self.headers)} if self.headers else {}),
