@@ -33,6 +33,12 @@ class Skip:
     is_undone: bool = False
 
     @property
+    def is_valid(self) -> bool:
+        """Whether the members are of their kinds, as they are unless others have written the notes."""
+        offsets, texts = (self.partition, self.start, self.end), (self.topic, self.why, self.by, self.at)
+        return all(type(each) is int and each >= 0 for each in offsets) and all(isinstance(each, str) for each in texts)
+
+    @property
     def input_partition(self) -> tuple[str, int]:
         return self.topic, self.partition
 

@@ -29,7 +29,7 @@ NEVER = -(2**62)
 DURATION_US_MAX = 3_652_059 * DAY_US
 
 _UNITS_US = {"us": 1, "ms": MILLISECOND_US, "s": SECOND_US, "m": MINUTE_US, "h": HOUR_US, "d": DAY_US}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)", re.ASCII)
+_DURATION = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)(us|ms|s|m|h|d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

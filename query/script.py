@@ -7,6 +7,7 @@ from pathlib import Path
 from ordering.errors import QueryError
 from query import extensions
 from query.api import Query
+from tidegate.bounded_files import read_file_text
 from tidegate.expressions.syntax.parse import Script, parse_script
 
 
@@ -26,7 +27,7 @@ def _read_text(script: Path) -> str:
         query = extensions.find_query(str(script))
         return query.sql if isinstance(query, Query) else str(query)
     try:
-        return script.read_text(encoding="utf-8-sig")
+        return read_file_text(script)
     except (OSError, UnicodeDecodeError) as error:
         message, fix = f"the script cannot be read: {error}", "give the path of a text file in UTF-8"
         raise QueryError(message, code="TG-QUERY-FILE", where=str(script), fix=fix) from None

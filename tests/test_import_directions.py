@@ -32,7 +32,7 @@ ordering.conformance
 tidegate
 tidegate.visible_text
 tidegate.own_packages
-tidegate.fault_points  tidegate.native_parts  tidegate.secret_masking  tidegate.provenance  tidegate.access_rights
+tidegate.bounded_files  tidegate.fault_points  tidegate.native_parts  tidegate.secret_masking  tidegate.provenance  tidegate.access_rights
 tidegate.dead_letter_reasons  tidegate.safe_path  tidegate.package_offers
 tidegate.json_columns  tidegate.stack
 tidegate.expressions

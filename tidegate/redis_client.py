@@ -163,6 +163,20 @@ def denial_error(address: str, error: redis.RedisError) -> RefusedError:
     return RefusedError(what, code="TG-REDIS-DENIED", where="redis.url", fix=fix, example=redis_acl())
 
 
+class ForeignValueError(RefusedError):
+    """*key* in Redis (empty: not known which) at *address* holds what Tidegate has not written; *why*: a few words after "it"."""
+
+    def __init__(self, address: str, key: str, why: str) -> None:
+        self.why = why
+        super().__init__(
+            f"{key or 'a key'} in Redis at {address} is not as Tidegate writes it: it {why}",
+            code="TG-REDIS-CONTENT",
+            where=key or "redis.url",
+            fix="see who else writes into this Redis, and give Tidegate a server or a database of its own",
+            example='[redis]\nurl = "redis://localhost:6379/1"',
+        )
+
+
 @contextmanager
 def translate_errors(address: str) -> Iterator[None]:
     """
@@ -171,9 +185,12 @@ def translate_errors(address: str) -> Iterator[None]:
     Raises:
         UnreachableError: The server does not answer (TG-REDIS-UNREACHABLE), or cannot execute the command now (TG-REDIS-FAILED).
         RefusedError: This user may not use the command (TG-REDIS-DENIED).
+        ForeignValueError: A key holds what Tidegate has not written (TG-REDIS-CONTENT).
     """
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise ForeignValueError(address, "", "holds bytes that are no text") from error
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
         what = f"Redis at {address} stopped answering: {scrub(str(error))}"
         fix = "bring it back; the job goes on by itself without using what is not journaled"
@@ -181,6 +198,8 @@ def translate_errors(address: str) -> Iterator[None]:
     except redis.RedisError as error:
         if is_denial(error):
             raise denial_error(address, error) from error
+        if "WRONGTYPE" in str(error):
+            raise ForeignValueError(address, "", "holds another kind of value") from error
         what = f"Redis at {address} cannot do what is needed: {scrub(str(error))}"
         fix = "look at the server's memory, disk and role (it must be a primary that can write)"
         raise UnreachableError(what, code="TG-REDIS-FAILED", where="redis.url", fix=fix) from error

@@ -168,11 +168,11 @@ class RedisJournal(Journal):
     def read_notes(self, topic: str, topic_id: str) -> str:
         """Return the text kept about the facts of an ordered topic; empty if there is none."""
         with translate_errors(self._address):
-            return str(self._client.hget(_notes_key(topic, topic_id), "notes") or "")
+            return str(self._client.hget(notes_key(topic, topic_id), "notes") or "")
 
     def replace_notes(self, topic: str, topic_id: str, known: str, notes: str) -> bool:
         """Replace the text if it still is the *known* one; return whether it was replaced."""
-        return bool(self._run_script(_NOTES_SCRIPT, [_notes_key(topic, topic_id)], [known, notes]))
+        return bool(self._run_script(_NOTES_SCRIPT, [notes_key(topic, topic_id)], [known, notes]))
 
     def close_connection(self) -> None:
         self._client.close()
@@ -219,7 +219,8 @@ def _redis_key(key: JournalKey) -> str:
     return f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
 
 
-def _notes_key(topic: str, topic_id: str) -> str:
+def notes_key(topic: str, topic_id: str) -> str:
+    """Return the key of the text about the facts of an ordered topic."""
     return f"tidegate:{{{topic}}}:notes:{topic_id}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from ingest.config import IngestPlan, Partition
-from ingest.journal.redis_journal import RedisJournal
+from ingest.journal.redis_journal import RedisJournal, notes_key
 from ingest.skips import Skip
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
@@ -47,7 +47,7 @@ class SkipBook:
         return cls(journal, plan.settings.ordered_topic, plan.ordered_topic_id, keys)
 
     def read(self) -> KnownSkips:
-        notes = _parse(self._journal.read_notes(*self._topic))
+        notes = self._parse(self._journal.read_notes(*self._topic))
         facts = [
             Skip(*partition, fact.position, fact.value)
             for partition, key in self._keys.items()
@@ -63,11 +63,24 @@ class SkipBook:
             tuple(note for note in others if note.is_undone),
         )
 
+    def _parse(self, text: str) -> dict[str, Skip]:
+        """Return notes by place. Raises RefusedError: others have written there, so that it is not known what was asked for."""
+        try:
+            notes = [Skip(**fields) for fields in json.loads(text or "[]")]
+        except (ValueError, TypeError, RecursionError):
+            notes = None
+        if notes is None or not all(note.is_valid for note in notes):
+            key = notes_key(*self._topic)
+            what = f"the notes of skips in Redis, field notes of {key}, are not as Tidegate writes them"
+            fix = "see who else writes into this Redis; delete the field, and ask again for the skips that were not in force yet"
+            raise RefusedError(what, code="TG-REDIS-CONTENT", where=key, fix=fix, example=f"redis-cli HDEL '{key}' notes")
+        return {note.place: note for note in notes}
+
     def write(self, skip: Skip) -> None:
         """Write the note of a request, or of its undoing; it replaces an earlier note at the same place."""
         while True:
             known = self._journal.read_notes(*self._topic)
-            notes = {**_parse(known), skip.place: skip}
+            notes = {**self._parse(known), skip.place: skip}
             if self._journal.replace_notes(*self._topic, known, json.dumps([asdict(note) for _, note in sorted(notes.items())])):
                 return
 
@@ -101,8 +114,3 @@ def passed_error(skip: Skip, passed: int, name: str) -> RefusedError:
         fix=f"skip from offset {passed} on, or leave it as it is: tidegate explain tells what became of the record",
         example=f'tidegate skip {name} {skip.topic}-{skip.partition}@{passed} --why "..."',
     )
-
-
-def _parse(text: str) -> dict[str, Skip]:
-    notes = [Skip(**fields) for fields in json.loads(text or "[]")]
-    return {note.place: note for note in notes}

@@ -28,6 +28,7 @@ from query.reference.csv_types import FoundColumn, find_type, type_warnings, wri
 from query.reference.objects import ReferenceFile, object_at, objects_of_pattern
 from query.reference.tables import ReferenceTable, Version
 from sinks.file_places import is_url
+from tidegate.bounded_files import TABLE_BYTES_MAX, FileTooLarge, check_regular
 from tidegate.expressions.binding.input_schema import ANY, InputSchema
 from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.evaluation.evaluate import evaluate
@@ -162,6 +163,14 @@ def _bad_record(reason: str, where: str) -> RefusedError:
     return RefusedError(reason, code="TG-REFERENCE-RECORD", where=where, fix="correct the record, or the settings")
 
 
+def _bytes_of(path: ReferenceFile) -> bytes:
+    if isinstance(path, Path):
+        check_regular(path, TABLE_BYTES_MAX)
+    elif path.read_stamp()[0] > TABLE_BYTES_MAX:
+        raise FileTooLarge(str(path), TABLE_BYTES_MAX)
+    return path.read_bytes()
+
+
 # CSV
 
 
@@ -169,7 +178,7 @@ def _read_csv(path: ReferenceFile, settings: ReferenceSettings) -> _Read:
     rows: list[list[str]] = []
     lines: list[int] = []
     declared = {name.lower() for name in settings.fields}
-    with io.TextIOWrapper(io.BytesIO(path.read_bytes()), encoding="utf-8-sig", newline="") as file:
+    with io.TextIOWrapper(io.BytesIO(_bytes_of(path)), encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=settings.csv_delimiter, strict=True)
         try:
             columns = next(reader, [])
@@ -196,7 +205,7 @@ def _read_csv(path: ReferenceFile, settings: ReferenceSettings) -> _Read:
 
 
 def _read_json(path: ReferenceFile) -> _Read:
-    text = path.read_bytes().decode("utf-8-sig")
+    text = _bytes_of(path).decode("utf-8-sig")
     is_array = text.lstrip().startswith("[")
     texts, lines = [], []
     for number, record in _elements(text, path) if is_array else enumerate(io.StringIO(text, newline=None), start=1):
@@ -234,7 +243,9 @@ def _elements(text: str, path: ReferenceFile) -> Iterator[tuple[int, str]]:
 
 
 def _read_parquet(path: ReferenceFile) -> _Read:
-    table = pq.read_table(path if isinstance(path, Path) else pa.BufferReader(path.read_bytes()))
+    if isinstance(path, Path):
+        check_regular(path, TABLE_BYTES_MAX)
+    table = pq.read_table(path if isinstance(path, Path) else pa.BufferReader(_bytes_of(path)))
     columns = [_from_arrow(table[name].combine_chunks(), f"{path}: column {name}") for name in table.column_names]
     texts = encode_objects(table.column_names, [column for _, column in columns], table.num_rows).cast(pa.string())
     kinds = {name: kind.asa_name if kind else ANY for name, (kind, _) in zip(table.column_names, columns, strict=True)}

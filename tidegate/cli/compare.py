@@ -121,7 +121,11 @@ def differing_settings(redis: RedisSettings, topics: Sequence[Topic]) -> list[st
     from tidegate.redis_client import connect, translate_errors
 
     glance = redis.model_copy(update={"connect_timeout_us": min(redis.connect_timeout_us, _JOURNAL_WAIT_US)})
-    with suppress(TidegateError), translate_errors(redis.address), connect(glance) as client:
+    with (
+        suppress(TidegateError, ValueError, KeyError, TypeError, RecursionError),
+        translate_errors(redis.address),
+        connect(glance) as client,
+    ):
         known = [client.hget(f"tidegate:{{{topic.name}}}:fingerprint:{topic.topic_id}", "settings") for topic in topics]
         if None not in known:
             before, after = (json.loads(str(fields))["settings"] for fields in known)

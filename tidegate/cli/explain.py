@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ordering.protocol.facts import Fact
     from tidegate.kafka.admin import Admin
 
-_PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)@(?P<offset>\d+)")
+_PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,9})@(?P<offset>\d{1,18})")
 
 
 def explain(

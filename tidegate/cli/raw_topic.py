@@ -24,15 +24,19 @@ import typer
 
 from ordering.errors import RefusedError, SettingError, TidegateError
 from ordering.ticks import MILLISECOND_US, parse_duration
+from tidegate.bounded_files import read_lines
 from tidegate.cli.sample import Line, sample_history, sample_live
 from tidegate.observe.console import Format, print_json
 from tidegate.observe.terminal import print_lines, standard_error
+from tidegate.settings.tables.base import COPIES_MAX, PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from tidegate.kafka.admin import Topic
     from tidegate.settings.load import Settings
 
 _LINES_AT_ONCE = 10_000
+# As long as the longest record of a file in tidegate order.
+_LINE_BYTES_MAX = 64 * 2**20
 _FLUSH_S = 1.0
 
 
@@ -63,13 +67,15 @@ _MEANINGS = {
 def topic(
     action: Annotated[Action, typer.Argument(help="create")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The topic.")],
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions: as many as ingest shall read side by side.")] = 1,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=PARTITIONS_MAX, help="How many partitions: as many as ingest shall read side by side.")
+    ] = 1,
     timestamp_type: Annotated[
         TimestampType | None,
         typer.Option(help="Who stamps the records: append, the broker (live events; default), or create, the producer (history)."),
     ] = None,
     log_append_time: Annotated[bool, typer.Option("--log-append-time", hidden=True)] = False,
-    replication_factor: Annotated[int, typer.Option(min=1, help="Copies of each partition.")] = 1,
+    replication_factor: Annotated[int, typer.Option(min=1, max=COPIES_MAX, help="Copies of each partition.")] = 1,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
@@ -189,6 +195,13 @@ class _LineReader:
             yield Line(value, key or None, self._last_ms)
 
 
+def _bounded_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
+    try:
+        yield from read_lines(file, path, _LINE_BYTES_MAX)
+    except OSError as error:
+        raise SettingError(f"{path} cannot be read: {error.strerror}", code="TG-SETTING-FLAG", where="FILE") from None
+
+
 def _open(path: str) -> BinaryIO:
     try:
         return open(0 if path == "-" else path, "rb", closefd=path != "-")
@@ -201,13 +214,14 @@ def _lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
     from tidegate.order.json_arrays import BOM, JsonForm, detect_form, is_json
 
     form, peeked = detect_form(file)
-    first_lines = (peeked + file.readline()).removeprefix(BOM)
+    lines = _bounded_lines(file, path)
+    first_lines = (peeked + next(lines, b"")).removeprefix(BOM)
     # A line may be an array: the input then explodes it.
     if form is not JsonForm.LINES and not is_json(first_lines.lstrip().partition(b"\n")[0]):
         what = f"{path} holds {form.value}: each of its lines would become a record, and none would be JSON"
         fix, example = "write one record a line", f"jq -c '{'.[]' if form is JsonForm.ARRAY else '.'}' {path} | tidegate produce - TOPIC"
         raise SettingError(what, code="TG-PRODUCE-FORM", where=path, fix=fix, example=example)
-    return chain(io.BytesIO(first_lines), file)
+    return chain(io.BytesIO(first_lines), lines)
 
 
 def _refuse_own_topic(settings: Settings, name: str) -> None:

@@ -33,7 +33,9 @@ def skip(
     name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
     place: Annotated[str | None, typer.Argument(metavar="[PLACE]", help="The offset: topic-partition@offset. Default: list all.")] = None,
     why: Annotated[str | None, typer.Option("--why", help="The reason; it is kept and told.")] = None,
-    until: Annotated[int | None, typer.Option("--until", help="First offset read again; default: the one after PLACE.")] = None,
+    until: Annotated[
+        int | None, typer.Option("--until", min=0, max=2**63 - 1, help="First offset read again; default: the one after PLACE.")
+    ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the skip that begins at PLACE, if the job has not passed it.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,

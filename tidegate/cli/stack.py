@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,11 +32,19 @@ class Address(StrEnum):
     REDIS = "redis"
 
 
+def _check_heap(heap: str) -> str:
+    if not re.fullmatch(r"\d{1,9}[kKmMgG]?", heap):
+        raise typer.BadParameter("write a number and k, m or g, such as 512m")
+    return heap
+
+
 def up(
     directory: Directory = DEFAULT_DIRECTORY,
     kafka_port: Port = None,
     redis_port: Port = None,
-    heap: Annotated[str, typer.Option(envvar="TIDEGATE_STACK_HEAP", help="Largest heap of Kafka, as Java writes it.")] = "1g",
+    heap: Annotated[
+        str, typer.Option(envvar="TIDEGATE_STACK_HEAP", callback=_check_heap, help="Largest heap of Kafka, as Java writes it.")
+    ] = "1g",
     address: Annotated[Address | None, typer.Option("--print", help="Print this address and nothing else, for other programs.")] = None,
     output: Output = Format.TEXT,
 ) -> None:

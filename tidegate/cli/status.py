@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +23,7 @@ from tidegate.cli.stack import Directory, Output, print_services
 from tidegate.observe.console import Format
 from tidegate.observe.event_fates import count_dead_letters, count_dropped, describe_fates, fates_as_dict
 from tidegate.observe.progress_store import JobProgress, ProgressStore
+from tidegate.observe.published_fields import Unreadable
 from tidegate.observe.recovery_report import duration_in_words
 from tidegate.observe.terminal import Column, Styled, TextTable, print_text, standard_output
 from tidegate.settings.load import Settings, load_assigned
@@ -31,7 +32,12 @@ from tidegate.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
 RUNNING = ("starting", "replaying", "live")
 _ALIVE = (*RUNNING, "waiting")
 _HEALTHY_STATES = (*RUNNING, "stopped", "never started")
-_COLOUR_BY_STATE = {"starting": "cyan", "replaying": "yellow", "live": "green", **dict.fromkeys(("waiting", "failed", "gone"), "red")}
+_COLOUR_BY_STATE = {
+    "starting": "cyan",
+    "replaying": "yellow",
+    "live": "green",
+    **dict.fromkeys(("waiting", "failed", "gone", "unreadable"), "red"),
+}
 
 
 # What moves the watermark of a partition next, by the cause that its job reports.
@@ -61,13 +67,15 @@ class JobStatus:
     Args:
         name: ``ingest NAME``, ``query NAME`` or ``sink NAME``.
         topic: The topic it writes, or the output's name; of a sink the topic that it copies.
-        state: starting, replaying, live, waiting (for what does not come), stopped, failed, gone (it no longer publishes), never started.
+        state: starting, replaying, live, waiting (for what does not come), stopped, failed, gone (it no longer publishes), never started,
+            unreadable.
         published: The fields that it has published about itself.
         watermark_us: The smallest watermark of its partitions, microseconds; None if it has published none.
         held: How many events wait in ingest for a watermark.
         slowest: The partition with that smallest watermark, and the cause of it; empty if not known.
         dead_letters: How many dead letters a query has written, by the counter (``_DEAD_LETTERS``), without those that are 0.
         totals: What the partitions of an input have counted, together.
+        unreadable: The fields in Redis that are not as jobs publish them.
     """
 
     name: str
@@ -79,12 +87,15 @@ class JobStatus:
     slowest: tuple[str, str] = ("", "")
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
+    unreadable: tuple[Unreadable, ...] = ()
 
     @classmethod
     def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int) -> JobStatus:
         """Return the state of a job from the progress that it has published."""
-        if progress is None or not progress.job:
+        if progress is None:
             return cls(name, topic, "never started", {}, None)
+        if not progress.job:
+            return cls(name, topic, "unreadable" if progress.unreadable else "never started", {}, None, unreadable=progress.unreadable)
         published_state = str(progress.job.get("state", "stopped"))
         state = "failed" if published_state == "stopped" and "failure" in progress.job else published_state
         # A job that was killed cannot publish its end: silence shows it.
@@ -112,6 +123,7 @@ class JobStatus:
             slowest,
             {name: count for name, count in counts.items() if count},
             totals,
+            progress.unreadable,
         )
 
     @property
@@ -140,6 +152,8 @@ class JobStatus:
         if fates := fates_as_dict(self.totals):
             unreadable = sum(count_dead_letters(self.totals).values())
             fields |= {"fates": fates, **({"unreadable": unreadable} if unreadable else {})}
+        if self.unreadable:
+            fields["unreadable_fields"] = [asdict(each) for each in self.unreadable]
         at_ms = {name: self.published[f"{key}_ms"] for name, key in _TIMES if f"{key}_ms" in self.published}
         times = {f"{name}_at": format_tick(time_ms * MILLISECOND_US) for name, time_ms in at_ms.items()}
         return fields | times | {key: self.published[key] for key in _FIELDS if self.published.get(key) not in (None, "")}
@@ -181,13 +195,15 @@ def status(
             _print_notes(job)
     # Servers elsewhere are checked by their jobs. Servers of this folder count if one runs, or if there is no job to ask for.
     silent = stack is not None and not stack.healthy and (has_server or not asks_redis)
-    if silent or not all(job.state in (RUNNING if names else _HEALTHY_STATES) for job in jobs):
+    if silent or not all(job.state in (RUNNING if names else _HEALTHY_STATES) and not job.unreadable for job in jobs):
         raise typer.Exit(1)
 
 
 def _print_notes(job: JobStatus) -> None:
     """Print the facts about a job that its line in the table does not have: a line for each."""
     terminal = standard_output()
+    for each in job.unreadable:
+        terminal.line(Styled(job.name, "red"), f": {each.in_words}")
     if job.waiting:
         terminal.line(f"{job.name}: {job.waiting}")
     if fates := describe_fates(job.totals):

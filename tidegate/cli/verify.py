@@ -40,7 +40,7 @@ def verify(
     since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only results from this time on.")] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only results before this time.")] = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="Only so many short spans, one drawn in each of equal parts of the history.")
+        int | None, typer.Option(min=1, max=1_000_000, help="Only so many short spans, one drawn in each of equal parts of the history.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="With --sample: draws the same spans again; default: another each time.")] = None,
     start: Annotated[str | None, typer.Option(help="The --start of the query's job, if its checkpoint is not here.")] = None,
@@ -143,13 +143,14 @@ def _verify_sample(request: Request, name: str, count: int, seed: int, format: F
 
 def _check(file: Path, public_key: Path | None, queries: list[str], config: Path | None, assign: list[str] | None, format: Format) -> None:
     """Check an attestation's signature, and that the published results still have its digests; exit with 1 if not."""
+    from tidegate.bounded_files import RESULTS_BYTES_MAX, read_file_text
     from tidegate.kafka.admin import Admin
     from tidegate.settings.load import load_assigned
     from tidegate.verify.attestation import check_signature
     from tidegate.verify.standing import find_changes
 
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_file_text(file, RESULTS_BYTES_MAX)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"the attestation cannot be read: {error}", code="TG-VERIFY-KEY", where=str(file)) from None
     attestation = check_signature(text, str(file), public_key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,20 +51,24 @@ def watermarks(
     terminal = standard_output()
     is_plain = not terminal.is_terminal
 
-    def show(rows: list[Row]) -> None:
+    def show(reports: list[JobProgress]) -> None:
+        rows = _rows(reports)
+        unreadable = [each for progress in reports for each in progress.unreadable]
         if format is Format.JSON:
-            print_json(_as_dict(rows))
+            print_json(_as_dict(rows) | ({"unreadable_fields": [asdict(each) for each in unreadable]} if unreadable else {}))
             return
         terminal.table(_table(rows, is_plain=is_plain))
         for line in dict.fromkeys(f"{row.job}: {row.stands_still}" for row in rows if row.stands_still):
             terminal.line(line)
+        for each in unreadable:
+            terminal.line(each.in_words)
 
     if once or (is_plain and not follow):
-        show(_rows(_await_answers(store, topics, substream_count)))
+        show(_await_answers(store, topics, substream_count))
     elif is_plain or format is Format.JSON:
         with stop_on_signal() as stop:
             while not stop.is_asked:
-                show(_rows(_ask(store, topics, substream_count)))
+                show(_ask(store, topics, substream_count))
                 time.sleep(_INTERVAL_S)
     else:
         with stop_on_signal() as stop, terminal.live_table() as show_live:
@@ -167,7 +171,7 @@ def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[Row]:
         state = "silent"
     name = str(progress.job.get("input") or progress.job.get("query") or progress.ordered_topic)
     for (topic, partition), report in progress.partitions.items():
-        partition_report: Mapping[str, Any] = {"watermark_us": report["c"], "cause": "input", **report}
+        partition_report: Mapping[str, Any] = {"watermark_us": report.get("c", NEVER), "cause": "input", **report}
         at_us = int(report["at_ms"]) * MILLISECOND_US
         row = _row((name, progress.ordered_topic), f"{topic}-{partition}", False, state, partition_report, now_us, at_us)
         yield replace(row, stands_still=str(progress.job.get("stands_still", "")) if row.held else "")

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from ordering.errors import TidegateError
 from ordering.policies import Action
+from tidegate.bounded_files import RESULTS_BYTES_MAX, TEXT_BYTES_MAX, read_file_bytes, read_file_text
 from tidegate.local.files import LocalFile
 from tidegate.local.output import DEAD
 from tidegate.local.run_setup import PolicyFlags
@@ -85,11 +86,11 @@ def read_case(folder: Path, root: Path) -> Case:
         if match := _INPUT.fullmatch(path.name):
             files[match[1].lower()].append(_case_file(path, match[1].lower(), match[2], FORMAT_BY_SUFFIX[match[3].lower()]))
         elif match := _EXPECTED.fullmatch(path.name):
-            expected[match[1]] = tuple(path.read_bytes().splitlines())
+            expected[match[1]] = tuple(_read(path, RESULTS_BYTES_MAX).splitlines())
         elif path.name not in (SCRIPT, ERROR, SETTINGS, CONFIG) and path.suffix not in _DOCUMENTATION_SUFFIXES:
             fix = f"a case has {SCRIPT}, input.NAME.ndjson, expected.OUTPUT.ndjson, {ERROR}, {SETTINGS}, {CONFIG}"
             raise CaseError(f"{path.name} is no file of a case", where=str(path), fix=fix)
-    error = (folder / ERROR).read_text("utf-8").rstrip("\n") if (folder / ERROR).exists() else None
+    error = _read(folder / ERROR, TEXT_BYTES_MAX).decode("utf-8", "replace").rstrip("\n") if (folder / ERROR).exists() else None
     # A case without any expectation would always pass, so it must expect results or an error, and not both.
     if (error is None) == (not expected):
         fix = f"write expected.OUTPUT.ndjson, or {ERROR}" if error is None else "keep one of the two"
@@ -106,6 +107,13 @@ def read_case(folder: Path, root: Path) -> Case:
     return Case(name, folder, description, flags, tuple(files["input"]), references, expected, dead, error, config)
 
 
+def _read(path: Path, bytes_max: int) -> bytes:
+    try:
+        return read_file_bytes(path, bytes_max)
+    except OSError as error:
+        raise CaseError(f"the file cannot be read: {error.strerror}", where=str(path), fix="give a readable file") from None
+
+
 def _case_file(path: Path, role: str, name: str, format: Format) -> LocalFile:
     # The versions of a reference table are one file, with the day left open in its name.
     version = _VERSION.fullmatch(name) if role == "reference" else None
@@ -118,8 +126,8 @@ def _read_settings(path: Path) -> tuple[str, PolicyFlags]:
     if not path.exists():
         return "", PolicyFlags()
     try:
-        table = tomllib.loads(path.read_text("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = tomllib.loads(read_file_text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise CaseError(f"the file is no TOML: {error}", where=str(path), fix='write late = "5m"') from None
     known = {policy.name for policy in fields(PolicyFlags)}
     values: dict[str, str] = {}

@@ -14,11 +14,18 @@ from pathlib import Path
 
 QUESTION_FILE = "asked.json"
 QUESTION_VALID_S = 10  # how long a question is valid
+SUBSTREAMS_MAX = 1_000  # of how many substreams a question may ask for details
 
 
 def leave_question(folder: Path, text: str) -> None:
-    """Write the question *text*, as Redis has it, for the stages of a job."""
-    question = {**json.loads(text), "until_ms": time.time_ns() // 1_000_000 + QUESTION_VALID_S * 1_000}
+    """Write the question *text*, as Redis has it, for the stages of a job; what is no question is passed over."""
+    try:
+        substreams = json.loads(text)["substreams"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return
+    if type(substreams) is not int or not 0 <= substreams <= SUBSTREAMS_MAX:
+        return
+    question = {"substreams": substreams, "until_ms": time.time_ns() // 1_000_000 + QUESTION_VALID_S * 1_000}
     # Written to another file and renamed, so that a stage never reads half a question.
     draft = folder / f"{QUESTION_FILE}.new"
     draft.write_text(json.dumps(question))

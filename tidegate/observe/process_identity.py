@@ -7,12 +7,14 @@ Law: only a process that would be seen here, by the boot of the machine and the 
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
 # Where the start of a process stands in /proc/PID/stat, counted after its name, which may hold blanks; and its state.
 _STARTED, _STATE = 19, 0
 _ENDED = ("Z", "X")
+_PROCESS_ID = re.compile(r"\d{1,10}", re.ASCII)
 
 
 def own_identity() -> str:
@@ -28,7 +30,7 @@ def has_ended(identity: object) -> bool:
         return False
     view, _, place = identity.rpartition("/")[0].rpartition("/")
     started = identity.rpartition("/")[2]
-    if not place.isascii() or not place.isdigit() or not started.isdigit():
+    if not _PROCESS_ID.fullmatch(place) or not started.isdigit():
         return False
     with suppress(OSError, IndexError):
         if view != _view():

@@ -13,6 +13,7 @@ says when it was written), and no result may depend on it.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 import uuid
@@ -28,8 +29,9 @@ from ordering.errors import TidegateError
 from tidegate.observe.detail_requests import QUESTION_VALID_S, leave_question
 from tidegate.observe.logs import get_logger
 from tidegate.observe.process_identity import has_ended, own_identity
+from tidegate.observe.published_fields import FieldError, JobFields, ReplayFields, ReportFields, Unreadable, parse_field
 from tidegate.observe.recovery_report import Replay
-from tidegate.redis_client import connect, translate_errors
+from tidegate.redis_client import ForeignValueError, connect, translate_errors
 from tidegate.secret_masking import scrub_error
 from tidegate.settings.tables.redis import RedisSettings
 
@@ -42,6 +44,7 @@ _JOB, _REPLAY = "job", "replay"
 # The beginning of the field about a job that is one of several.
 _INSTANCE = "job "
 _CLOSE_WAIT_S = 2.0
+_PARTITION = re.compile(r"\d{1,10}", re.ASCII)
 _log = get_logger("progress")
 
 
@@ -69,12 +72,14 @@ class JobProgress:
         job: About the job: ``input``, ``state`` (starting, replaying, live, stopped), ``started_ms``, ``at_ms``, and more.
         partitions: The last report of each input partition, by (topic, partition); for a query by ("bucket", number).
         replay: How fast this run or an earlier one caught up; None if none read enough records.
+        unreadable: The fields that are not as jobs publish them.
     """
 
     ordered_topic: str
     job: Mapping[str, Any]
     partitions: Mapping[tuple[str, int], Mapping[str, Any]]
     replay: Replay | None = None
+    unreadable: tuple[Unreadable, ...] = ()
 
     def is_alive(self, now_ms: int) -> bool:
         """Return whether the job seems to run, at the wall clock *now_ms*, milliseconds. A process of this machine is looked for."""
@@ -84,7 +89,7 @@ class JobProgress:
     def last_arrival_us(self, topic: str, partition: int, next_offset: int) -> int | None:
         """Return the arrival frontier, microseconds, of an input partition if its report was made exactly at *next_offset*, else None."""
         report = self.partitions.get((topic, partition), {})
-        return int(report["arrival_us"]) if report.get("next_offset") == next_offset else None
+        return report.get("arrival_us") if report.get("next_offset") == next_offset else None
 
 
 class ProgressStore:
@@ -98,9 +103,12 @@ class ProgressStore:
         self._client: redis.Redis | None = None
 
     def read(self, ordered_topic: str) -> JobProgress | None:
-        """Return the progress of the job that writes *ordered_topic*, or None if it has never published."""
-        with translate_errors(self._settings.address):
-            fields: Any = self._connection().hgetall(progress_key(ordered_topic))
+        """Return the progress of the job that writes *ordered_topic*, with what is unreadable of it; None if it has never published."""
+        try:
+            with translate_errors(self._settings.address):
+                fields: Any = self._connection().hgetall(progress_key(ordered_topic))
+        except ForeignValueError as error:
+            return _unreadable_key(ordered_topic, error)
         return _parse_progress(ordered_topic, fields) if fields else None
 
     def read_sinks(self, output: str, now_ms: int) -> list[JobProgress]:
@@ -109,13 +117,15 @@ class ProgressStore:
         *now_ms* is left out once another was started after its last sign of life.
         """
         key = sink_key(output)
-        with translate_errors(self._settings.address):
-            fields: Any = self._connection().hgetall(progress_key(key))
-        jobs = {name: text for name, text in fields.items() if name == _JOB or name.startswith(_INSTANCE)}
-        sinks = [_parse_progress(key, {_JOB: text}) for text in jobs.values()]
+        try:
+            with translate_errors(self._settings.address):
+                fields: Any = self._connection().hgetall(progress_key(key))
+        except ForeignValueError as error:
+            return [_unreadable_key(key, error)]
+        sinks = [_parse_progress(key, {name: text}) for name, text in fields.items() if name == _JOB or name.startswith(_INSTANCE)]
         sinks.sort(key=lambda sink: int(sink.job.get("started_ms", 0)))
         last_start_ms = max((int(sink.job.get("started_ms", 0)) for sink in sinks), default=0)
-        return [sink for sink in sinks if sink.is_alive(now_ms) or int(sink.job.get("at_ms", 0)) >= last_start_ms]
+        return [sink for sink in sinks if sink.is_alive(now_ms) or int(sink.job.get("at_ms", 0)) >= last_start_ms or sink.unreadable]
 
     def ask_details(self, ordered_topic: str, substreams: int) -> None:
         """Ask the job for details of each partition and of this many *substreams*; the question is valid for some seconds."""
@@ -143,18 +153,33 @@ class ProgressStore:
 
     def _connection(self) -> redis.Redis:
         if self._client is None:
-            self._client = connect(self._settings)
+            # Bytes that are no text make their field unreadable, not all of them.
+            self._client = connect(self._settings, encoding_errors="backslashreplace")
         return self._client
 
 
+def _unreadable_key(ordered_topic: str, error: ForeignValueError) -> JobProgress:
+    return JobProgress(ordered_topic, {}, {}, unreadable=(Unreadable(progress_key(ordered_topic), "", error.why),))
+
+
 def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgress:
-    partitions = {}
+    job: Mapping[str, Any] = {}
+    partitions: dict[tuple[str, int], Mapping[str, Any]] = {}
+    replay, unreadable = None, list[Unreadable]()
     for name, text in fields.items():
         topic, slash, partition = name.rpartition("/")
-        if slash:
-            partitions[topic, int(partition)] = json.loads(text)
-    replay = Replay(**json.loads(fields[_REPLAY])) if _REPLAY in fields else None
-    return JobProgress(ordered_topic, json.loads(fields.get(_JOB, "{}")), dict(sorted(partitions.items())), replay)
+        try:
+            if name == _JOB or name.startswith(_INSTANCE):
+                job = parse_field(JobFields, text)
+            elif name == _REPLAY:
+                replay = Replay(**parse_field(ReplayFields, text))
+            elif slash and not _PARTITION.fullmatch(partition):
+                raise FieldError("its name is that of no partition")
+            elif slash:
+                partitions[topic, int(partition)] = parse_field(ReportFields, text)
+        except FieldError as error:
+            unreadable.append(Unreadable(progress_key(ordered_topic), name, str(error)))
+    return JobProgress(ordered_topic, job, dict(sorted(partitions.items())), replay, tuple(unreadable))
 
 
 @dataclass(slots=True)
@@ -262,14 +287,14 @@ class ProgressPublisher:
         key, now_ms = progress_key(self._topic), self._wall_ms()
         found: Any = client.hgetall(key)
         jobs = {name: text for name, text in found.items() if name == _JOB or name.startswith(_INSTANCE)}
-        ended = [name for name, text in jobs.items() if not _parse_progress(self._topic, {_JOB: text}).is_alive(now_ms)]
+        ended = [name for name, text in jobs.items() if not _parse_progress(self._topic, {name: text}).is_alive(now_ms)]
         if ended:
             client.hdel(key, *ended)
 
     def _write(self, fields: dict[Any, Any]) -> bool:
         try:
             if self._client is None:
-                self._client = connect(self._settings)
+                self._client = connect(self._settings, encoding_errors="backslashreplace")
             with translate_errors(self._settings.address):
                 if not self._has_forgotten:
                     self._forget_ended(self._client)

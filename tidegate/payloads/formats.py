@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ordering.columns.framed_payloads import payloads_of
 from ordering.errors import SettingError
+from tidegate.bounded_files import read_file_text
 from tidegate.settings.tables.schema_registry import SchemaRegistrySettings
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _read_schema(settings: InputSettings) -> str:
     path = Path(settings.avro_schema or "")
     where = f"inputs.{settings.name}.avro_schema"
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_file_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(
             f"the Avro schema cannot be read: {error}", code="TG-AVRO-SCHEMA", where=where, fix="give the path of an .avsc file in UTF-8"

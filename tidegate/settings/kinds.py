@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr
 
@@ -20,12 +21,14 @@ from ordering.errors import TickRangeError
 from ordering.ticks import format_duration, parse_duration
 from tidegate.secret_masking import MASK, mask_address, mask_setting, remember
 
-_SIZE = re.compile(r"(\d+)\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)?")
+_SIZE = re.compile(r"(\d{1,18})\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)?")
 _SIZE_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+SIZE_BYTES_MAX = 2**60
+_PORT_MAX = 65_535
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _OBJECT_STORES = ("s3", "gs", "abfs", "abfss")
 HDFS_SCHEMES = ("webhdfs", "swebhdfs")
-_ADDRESS = re.compile(r"[^\s,:/@]+(:\d{1,5})?|\[[0-9a-fA-F:]+\](:\d{1,5})?")
+_ADDRESS = re.compile(r"(?:[^\s,:/@]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?")
 _HEADER_NAME_MAX, _HEADERS_MAX = 255, 64
 
 
@@ -55,9 +58,10 @@ class NotAllowed(ValueError):
 def parse_size(value: object) -> int:
     """Return a size such as ``256MiB``, ``1GB`` or a number, in bytes; raise NotAllowed if it is no size."""
     match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, str | int) and not isinstance(value, bool) else None
-    if match is None:
-        raise NotAllowed("a size: a whole number and B, kB, MB, GB, KiB, MiB or GiB, such as 256MiB")
-    return int(match[1]) * _SIZE_UNITS[match[2] or "B"]
+    size_bytes = int(match[1]) * _SIZE_UNITS[match[2] or "B"] if match else SIZE_BYTES_MAX + 1
+    if size_bytes > SIZE_BYTES_MAX:
+        raise NotAllowed("a size: a whole number and B, kB, MB, GB, KiB, MiB or GiB, such as 256MiB; at most 1073741824GiB")
+    return size_bytes
 
 
 def format_size(size_bytes: int) -> str:
@@ -134,8 +138,9 @@ def _write_topics(topics: tuple[str, ...]) -> str | list[str]:
 
 def _parse_bootstrap(value: object) -> str:
     addresses = value.split(",") if isinstance(value, str) else []
-    if not addresses or not all(_ADDRESS.fullmatch(address.strip()) for address in addresses):
-        raise NotAllowed("host:port, several separated by commas")
+    found = [_ADDRESS.fullmatch(address.strip()) for address in addresses]
+    if not found or not all(match and int(match[1] or 0) <= _PORT_MAX for match in found):
+        raise NotAllowed(f"host:port, several separated by commas; a port is at most {_PORT_MAX}")
     return ",".join(address.strip() for address in addresses)
 
 
@@ -145,9 +150,17 @@ def _hide(secret: SecretStr | None) -> SecretStr | None:
 
 def _parse_url(value: object, pattern: str, form: str) -> SecretStr:
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
-    if not isinstance(text, str) or not re.match(pattern, text):
+    if not isinstance(text, str) or not re.match(pattern, text) or not _has_valid_port(text):
         raise NotAllowed(form)
     return HiddenSecret(text)
+
+
+def _has_valid_port(url: str) -> bool:
+    try:
+        # libpq takes several hosts, each with its port.
+        return "," in url or (urlsplit(url).port or 0) <= _PORT_MAX
+    except ValueError:
+        return False
 
 
 def url_parser(pattern: str, form: str) -> BeforeValidator:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ordering.errors import SettingError
+from tidegate.bounded_files import SECRET_BYTES_MAX, read_file_text
 from tidegate.secret_masking import remember, secrets_in
 from tidegate.settings.problems import choice_fix, exposed_secret, unknown_setting, wrong_value
 from tidegate.settings.secret_settings import SECRET_URLS, Key, free_depth, is_address, is_property, is_refused, is_secret, may_name_secret
@@ -80,8 +81,7 @@ def read_file(path: Path) -> Layer:
     """Read a TOML file; origins are ``PATH:LINE``. Raises SettingError: there is none, or (with line and column) it is not TOML."""
     name = str(path)
     try:
-        # Editors of Windows begin a file with a byte order mark.
-        text = path.read_text("utf-8-sig")
+        text = read_file_text(path)
         document = tomllib.loads(text)
     except FileNotFoundError:
         fix = "check --config and TIDEGATE_CONFIG"
@@ -91,6 +91,8 @@ def read_file(path: Path) -> Layer:
         raise SettingError(f"{name} cannot be read: {error}", code="TG-SETTING-FILE", where=name, fix=fix) from None
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(str(error), text, name) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, tables in tables without end
+        raise _syntax_error(str(error), "", name) from None
     # tomllib gives no positions of keys, so a second pass finds them.
     lines = locate_keys(text)
     layer = Layer()
@@ -304,7 +306,7 @@ def _resolve(entry: Entry, env: Mapping[str, str], schemes: Collection[str]) -> 
             raise _NotFound(f"set the environment variable {target}")
         return Entry(env[target], f"{entry.origin}, from {entry.value}")
     try:
-        return Entry(Path(target).read_text("utf-8-sig").rstrip("\r\n"), f"{entry.origin}, from {entry.value}")
+        return Entry(read_file_text(Path(target), SECRET_BYTES_MAX).rstrip("\r\n"), f"{entry.origin}, from {entry.value}")
     except (OSError, UnicodeDecodeError) as error:
         raise _NotFound(f"make {target} a readable text file ({type(error).__name__})") from None
 

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ordering.errors import SettingError
-from tidegate.secret_masking import MASK, is_secret_key
+from tidegate.secret_masking import MASK
 from tidegate.settings.kinds import NotAllowed, plain_text
 from tidegate.settings.manual import field_at, keys_below, unit_of
 from tidegate.settings.problems import choice_fix, conflicting_settings, unknown_setting, unknown_store, wrong_name, wrong_value
-from tidegate.settings.secret_settings import Key
+from tidegate.settings.secret_settings import Key, is_secret
 from tidegate.settings.sources import Entry, dotted_name
 from tidegate.settings.tables.base import Contradiction
 
@@ -118,7 +118,7 @@ def _type_fix(word: str) -> str:
 
 
 def _value_text(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -> str:
-    if is_secret_key(dotted_name(key)):
+    if is_secret(key):
         return MASK
     value = entries[key].value if key in entries else details["input"]
     if isinstance(value, dict):

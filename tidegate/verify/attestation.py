@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key, load_pem_public_key
 
 from ordering.errors import RefusedError, SettingError
+from tidegate.bounded_files import SECRET_BYTES_MAX, read_file_bytes
 
 FORMAT = "tidegate-attestation/1"
 _MAKE_KEY = "openssl genpkey -algorithm ed25519 -out key.pem"
@@ -86,7 +87,7 @@ def check_signature(text: str, where: str, public_key_file: Path | None = None) 
 def read_private_key(path: Path) -> Ed25519PrivateKey:
     """Return the private key in a PEM file."""
     try:
-        key = load_pem_private_key(path.read_bytes(), None)
+        key = load_pem_private_key(read_file_bytes(path, SECRET_BYTES_MAX), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise _key_error(path, "private", error) from None
     if not isinstance(key, Ed25519PrivateKey):
@@ -97,7 +98,7 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
 def read_public_key(path: Path) -> bytes:
     """Return the 32 bytes of the public key in a PEM file."""
     try:
-        key = load_pem_public_key(path.read_bytes())
+        key = load_pem_public_key(read_file_bytes(path, SECRET_BYTES_MAX))
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
         raise _key_error(path, "public", error) from None
     if not isinstance(key, Ed25519PublicKey):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import redis
 
 from sinks.stores.base import Progress, Stream
-from tidegate.redis_client import connect, translate_errors
+from tidegate.redis_client import ForeignValueError, connect, translate_errors
 from tidegate.settings.tables.redis import RedisSettings
 
 # Replaces field ARGV[1] by ARGV[3] if its value is ARGV[2] (empty: no field); returns the value after that.
@@ -43,6 +43,13 @@ class Standing(NamedTuple):
     is_split: bool = False
 
     @property
+    def is_valid(self) -> bool:
+        """Whether the members are of their kinds, as they are unless others have written them."""
+        members: tuple[Any, ...] = tuple(self)
+        are_offsets = all(type(each) is int and 0 <= each < 2**63 for each in (*members[1:3], members[3] or 0))
+        return type(members[0]) is str and are_offsets and type(members[4]) is bool
+
+    @property
     def progress(self) -> Progress:
         return Progress(self.stream_id, self.position, self.offset, self.end)
 
@@ -68,7 +75,7 @@ class Standings:
         client = self.connect()
         with translate_errors(self._settings.address):
             texts: Any = client.hmget(self.key, [str(partition) for partition in partitions])
-        return {partition: _parse(text) for partition, text in zip(partitions, texts, strict=True) if text}
+        return {partition: self._parse(partition, text) for partition, text in zip(partitions, texts, strict=True) if text}
 
     def swap(self, partition: int, old: Standing | None, new: Standing) -> Standing:
         """Replace *old* (None: none yet) by *new*; return the standing after that: *new*, or that of another writer."""
@@ -76,7 +83,7 @@ class Standings:
         texts = ["" if old is None else json.dumps(old), json.dumps(new)]
         with translate_errors(self._settings.address):
             stored: Any = client.eval(_SWAP, 1, self.key, str(partition), *texts)
-        return _parse(stored)
+        return self._parse(partition, stored)
 
     def close(self) -> None:
         """Disconnect; the next call connects again."""
@@ -84,6 +91,12 @@ class Standings:
             self._client.close()
             self._client = None
 
-
-def _parse(text: str) -> Standing:
-    return Standing(*json.loads(text))
+    def _parse(self, partition: int, text: str) -> Standing:
+        """Return the standing that Redis holds. Raises ForeignValueError: it is none, so that it is not known what has been sent."""
+        try:
+            standing = Standing(*json.loads(text))
+        except (ValueError, TypeError, RecursionError):
+            standing = None
+        if standing is None or not standing.is_valid:
+            raise ForeignValueError(self._settings.address, f"field {partition} of {self.key}", "is no progress of a receiver")
+        return standing

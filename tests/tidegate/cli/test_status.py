@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from support.stack.warm_jobs import HOST
 from support.valkey_server import Server
 
@@ -65,10 +67,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def status(server: Server, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder with the tables."""
+    return command(server, folder, "status", *arguments)
+
+
+def command(server: Server, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run any command there."""
     (folder / "tidegate.toml").write_text(TABLES)
-    command = [HOST.program(), "status", *arguments]
     environment = os.environ | {"TIDEGATE_REDIS__URL": f"redis://127.0.0.1:{server.port}/0", "COLUMNS": "200"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [HOST.program(), *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 def test_each_job_is_shown_with_its_state_also_when_it_is_gone(server: Server, tmp_path: Path) -> None:
@@ -176,3 +184,77 @@ def test_a_job_that_waits_for_what_does_not_come_is_waiting() -> None:
     assert (shown.state, shown.as_dict()["waits_for"]) == ("waiting", job["waits_for"])
     assert JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job | {"waits_for": ""}, {}), 1).state == "live"
     assert JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, {}), 10**6).state == "gone"
+
+
+GARBAGE = {
+    "job of no JSON": ("job", b"\x00{["),
+    "job of another kind": ("job", b"[1, 2]"),
+    "job with a time that is none": ("job", b'{"at_ms": "tomorrow", "state": "live"}'),
+    "job with a time beyond all times": ("job", b'{"at_ms": 99999999999999999999, "state": "live"}'),
+    "job with half a failure": ("job", b'{"at_ms": 1, "state": "stopped", "failure": {"code": "X"}}'),
+    "job nested without end": ("job", b"[" * 100_000),
+    "job of NaN": ("job", b'{"at_ms": NaN}'),
+    "job that is no text": ("job", b"\xff\xfe\xfa"),
+    "a watermark that is none": ("a/0", b'{"at_ms": 1, "c": "soon"}'),
+    "totals that are none": ("a/0", b'{"at_ms": 1, "c": 5, "totals": {"held": "many"}}'),
+    "a partition that is none": ("a/zero", b"{}"),
+    "a replay of nothing": ("replay", b'{"records": -1}'),
+    "a field of megabytes": ("a/1", b'"' + b"x" * 2**21 + b'"'),
+    "a key of another kind": ("", b"no hash"),
+}
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Redis in which somebody has written over what jobs publish."""
+    made = Server(tmp_path_factory.mktemp("strange"))
+    yield made
+    made.kill()
+
+
+@pytest.mark.parametrize("why", GARBAGE)
+def test_garbage_in_one_field_hides_no_job_and_is_named(why: str, strange: Server, tmp_path: Path) -> None:
+    """Status and watermarks show the other jobs; the command that they print for the field makes all well."""
+    field, text = GARBAGE[why]
+    key = "tidegate:{stopped.ordered}:progress"
+    raw = redis.Redis(port=strange.port)
+    raw.flushall()
+    for name in ("stopped", "lives"):
+        with ProgressPublisher(strange.settings(), f"{name}.ordered", input=name) as published:
+            published.publish([{"topic": "a", "partition": 7, "c": 10**15, "next_offset": 10}])
+    if field:
+        raw.hset(key, field, text)
+    else:
+        raw.set(key, text)
+    tables = "[inputs.lives]\n[inputs.stopped]\n"
+    (tmp_path / "both.toml").write_text(tables)
+    shown = status(strange, tmp_path, "--config", "both.toml")
+    assert "Traceback" not in shown.stderr
+    assert shown.returncode == 1
+    assert "ingest lives" in shown.stdout
+    (line,) = [line for line in shown.stdout.splitlines() if "is not as jobs write it" in line]
+    assert key in line
+    told = json.loads(status(strange, tmp_path, "--config", "both.toml", "--format", "json").stdout)["jobs"]
+    assert [job["job"] for job in told if "unreadable_fields" in job] == ["ingest stopped"]
+    watched = command(strange, tmp_path, "watermarks", "--once", "--config", "both.toml")
+    assert watched.returncode == 0, watched.stderr
+    assert key in watched.stdout
+    typed = shlex.split(line.rpartition("redis-cli ")[2])
+    raw.execute_command(*typed)
+    assert status(strange, tmp_path, "--config", "both.toml").returncode == 0
+
+
+def test_a_question_that_is_none_does_not_end_the_publishing(strange: Server, tmp_path: Path) -> None:
+    """The driver reads questions from Redis too: it passes over what is no question."""
+    raw = redis.Redis(port=strange.port)
+    with ProgressPublisher(strange.settings(), "asked.ordered", folder=tmp_path, every_s=0.01, input="asked") as published:
+        for number, question in enumerate((b"[", b"5", b'{"substreams": "all"}', b'{"substreams": 99999999}', b"\xff")):
+            raw.set("tidegate:{asked.ordered}:asked", question)
+            published.update_job(lag=number)
+            for _ in range(200):
+                if f'"lag": {number}'.encode() in (raw.hget("tidegate:{asked.ordered}:progress", "job") or b"").replace(b":", b": "):
+                    break
+                time.sleep(0.02)
+            else:
+                raise AssertionError(f"nothing was published after the question {question!r}")
+    assert not (tmp_path / "asked.json").exists()

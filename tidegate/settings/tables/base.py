@@ -15,7 +15,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from tidegate.settings.kinds import Kind, NotAllowed, Size
 
 FieldType = Literal["bigint", "float", "nvarchar(max)", "datetime", "bit", "record", "array"]
-Count = Annotated[int, Field(ge=1), Kind("count")]
+Count = Annotated[int, Field(ge=1, le=10**12), Kind("count")]
+# Kafka's clients take no more partitions of a topic, and nobody has so many brokers, connections or tasks.
+PARTITIONS_MAX, COPIES_MAX = 100_000, 1_000
+Partitions = Annotated[int, Field(ge=1, le=PARTITIONS_MAX), Kind("count")]
+Copies = Annotated[int, Field(ge=1, le=COPIES_MAX), Kind("count")]
+Connections = Annotated[int, Field(ge=1, le=1_000), Kind("count")]
+Tasks = Annotated[int, Field(ge=1, le=10_000), Kind("count")]
 # Largest dead letter: brokers and consumers take requests and answers of 100 MB by default.
 LETTER_BYTES_MAX = 64 * 2**20
 LetterSize = Annotated[Size, Field(ge=1024, le=LETTER_BYTES_MAX)]

@@ -31,7 +31,7 @@ from tidegate.settings.kinds import (
     TopicPattern,
     Topics,
 )
-from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Count, FieldType, LetterSize, Name, Table
+from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Copies, Count, FieldType, LetterSize, Name, Partitions, Table
 from tidegate.settings.tables.payload_formats import (
     FORMATS_OF,
     Columns,
@@ -92,10 +92,10 @@ class InputSettings(Table):
         validate_default=True,
         description="Kafka topic that ingest writes in order; made when missing.",
     )
-    output_partitions: Annotated[Count | None, Kind("count; default: as many as the input has")] = Field(
+    output_partitions: Annotated[Partitions | None, Kind("count; default: as many as the input has")] = Field(
         default=None, description="Partitions of the ordered topic; fixed once it is made."
     )
-    replication_factor: Count = Field(default=1, description="Copies of each partition of topics that are made.")
+    replication_factor: Copies = Field(default=1, description="Copies of each partition of topics that are made.")
     retention_us: DurationOrForever = Field(
         default=None, description="How long the ordered topic keeps events, measured by their system timestamp."
     )

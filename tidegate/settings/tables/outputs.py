@@ -11,7 +11,7 @@ from ordering.errors import TidegateError
 from ordering.protocol.frontier import Pace
 from ordering.ticks import HOUR_US, MILLISECOND_US, MINUTE_US
 from tidegate.settings.kinds import Duration, DurationOrForever, FilesPlace, Kind, Topic
-from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Count, FieldType, LetterSize, Table
+from tidegate.settings.tables.base import LETTER_BYTES_MAX, Conflict, Copies, Count, FieldType, LetterSize, Partitions, Table
 from tidegate.settings.tables.stores.base import StoreSettings
 from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
 from tidegate.settings.tables.stores.delta import DeltaSettings
@@ -37,10 +37,10 @@ class OutputSettings(Table):
     topic: Annotated[Topic | None, Kind("topic name; default: the output's name if it has a store, else none")] = Field(
         default=None, description="Ordered result topic, by way of which stores get the results too; made when missing."
     )
-    partitions: Annotated[Count | None, Kind("count; default: as many as the ordered topic read")] = Field(
+    partitions: Annotated[Partitions | None, Kind("count; default: as many as the ordered topic read")] = Field(
         default=None, description="Partitions of the result topic; fixed once it is made."
     )
-    replication_factor: Count = Field(default=1, description="Copies of each partition of topics that are made.")
+    replication_factor: Copies = Field(default=1, description="Copies of each partition of topics that are made.")
     retention_us: DurationOrForever = Field(
         default=None, description="How long the result topic keeps results, measured by System.Timestamp."
     )

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from tidegate.secret_masking import Secrets
 from tidegate.settings.available_cores import available_cores
 from tidegate.settings.kinds import Duration, Kind, NotAllowed, Properties, reveal_properties
-from tidegate.settings.tables.base import Count, Table
+from tidegate.settings.tables.base import Table, Tasks
 
 
 def _check_folder(text: str) -> str:
@@ -24,12 +24,12 @@ class SparkSettings(Table):
     master: str = Field(default="local[*]", description="Spark master: local[N], spark://host:port or yarn.")
     app_name: str = Field(default="tidegate", description="Name of the application in Spark's own tools.")
     shuffle_partitions: Annotated[
-        Count, Kind("count; default: what the checkpoint has, else the cores of the process, for an exchange half of them")
+        Tasks, Kind("count; default: what the checkpoint has, else the cores of the process, for an exchange half of them")
     ] = Field(default_factory=available_cores, description="Tasks a stateful stage runs in; fixed in a checkpoint at its first start.")
     trigger_us: Duration = Field(
         default=0, description="Least time between the starts of two batches; 0s: as soon as there is something to do."
     )
-    driver_memory: Annotated[str, Field(pattern=r"^\d+[kmgt]$"), Kind("JVM size, such as 512m or 1g")] = Field(
+    driver_memory: Annotated[str, Field(pattern=r"^\d{1,6}[kmgt]$"), Kind("JVM size, such as 512m or 1g")] = Field(
         default="1g", description="Heap of the driver's JVM."
     )
     allocator: Literal["auto", "off"] = Field(

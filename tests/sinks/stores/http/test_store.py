@@ -20,7 +20,7 @@ from support.stores.webhook_receiver import is_signed
 from support.tls_proxy import TlsFront
 from support.valkey_server import Server
 
-from ordering.errors import UnreachableError
+from ordering.errors import RefusedError, UnreachableError
 from sinks.stores.base import RowsRefused, Store, StoreContext, StoreError, TryLater
 from sinks.stores.http.request import sign
 from sinks.stores.http_connection import pause_s
@@ -291,3 +291,17 @@ def test_the_configuration_shows_no_secret() -> None:
     assert "hooks.example/hook" in shown
     with pytest.raises(ValueError, match="means nothing without TLS"):
         HttpSettings.model_validate({"url": "http://hooks.example/", "secret": SECRET, "ca_file": "ca.pem"})
+
+
+@pytest.mark.parametrize("text", ["[", "7", '["id"]', '["id", "0", 0]', '["id", -1, 0]', '["id", 0, 0, null, 1]', "{}"])
+def test_a_progress_that_others_have_written_is_refused_by_name(text: str, redis: Server, receiver: ScriptedReceiver) -> None:
+    """Nobody knows then what the receiver has: nothing is sent."""
+    store = store_at(redis, f"http://127.0.0.1:{receiver.port}/x")
+    store.prepare()
+    store._standings.connect().hset(store._standings.key, "0", text)  # type: ignore[attr-defined]
+    with pytest.raises(RefusedError) as refusal:
+        store.progress([0])
+    assert refusal.value.code == "TG-REDIS-CONTENT"
+    assert store._standings.key in refusal.value.what  # type: ignore[attr-defined]
+    assert receiver.requests == []
+    store.close()

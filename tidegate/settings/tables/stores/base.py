@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ordering.ticks import SECOND_US
 from tidegate.settings.kinds import Duration, Kind
-from tidegate.settings.tables.base import Count, Table
+from tidegate.settings.tables.base import Connections, Count, Table
 
 
 class StoreSettings(Table):
@@ -21,7 +21,9 @@ class StoreSettings(Table):
     flush_interval_us: Duration = Field(
         default=SECOND_US, description="A batch with fewer results is written after this time, and when the job is asked to stop."
     )
-    connections: Count = Field(default=2, description="How many partitions are written at the same time, each over its own connection.")
+    connections: Connections = Field(
+        default=2, description="How many partitions are written at the same time, each over its own connection."
+    )
     max_retries: Annotated[Count | None, Kind("count; default: without limit")] = Field(
         default=None, description="How often in a row a store that does not answer is tried again before the job stops."
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tidegate.settings.kinds import Kind, Properties
-from tidegate.settings.tables.base import Count
+from tidegate.settings.tables.base import Connections
 from tidegate.settings.tables.stores.base import LakeSettings
 
 
@@ -15,7 +15,9 @@ class IcebergSettings(LakeSettings):
     """[outputs.NAME.iceberg]: results as rows of an Iceberg table."""
 
     # Commits of one table exclude each other: more connections would only repeat each other's work.
-    connections: Count = Field(default=1, description="How many partitions are written at the same time, each over its own connection.")
+    connections: Connections = Field(
+        default=1, description="How many partitions are written at the same time, each over its own connection."
+    )
     table: Annotated[str, Kind("namespace.table")] = Field(
         pattern=r"^[^.\s]+(\.[^.\s]+)+$", description="The table that gets the results; made when missing, with its namespace."
     )
