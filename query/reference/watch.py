@@ -191,13 +191,19 @@ def _stamp_of(path: ReferenceFile) -> Stamp:
 class ReferenceWatch:
     """
     Looks for new versions while a job runs. It runs in the planner, which alone adds to the list then. Object stores are asked by a thread,
-    so one that does not answer delays nothing.
+    so one that does not answer delays nothing. *check* raises RefusedError if the query cannot look rows up in a version.
     """
 
-    def __init__(self, checkpoint: Path, settings: ReferenceTables, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        checkpoint: Path,
+        settings: ReferenceTables,
+        clock_s: Callable[[], float] = time.monotonic,
+        check: Callable[[ReferenceTable], None] | None = None,
+    ) -> None:
         versions = TakenVersions.read(checkpoint)
         assert versions is not None, "a run with reference data begins with some"
-        self._versions, self._settings, self._clock_s = versions, settings, clock_s
+        self._versions, self._settings, self._clock_s, self._check = versions, settings, clock_s, check
         self._next_s = clock_s()
         self._asks_stores = any(is_url(place) for table in settings.values() for place in table.places)
         self._looking: threading.Thread | None = None
@@ -259,7 +265,10 @@ class ReferenceWatch:
         # Read before it is in the list: a wrong record in it is reported now, and the job goes on without the file.
         known_files = [file for file in self._versions.kept_files(table) if file[0] < effective_us]
         files = [*known_files[-1:], (effective_us, versions.folder / versions.versions[-1].copy)]
-        _warn_of_types(load_reference(self._settings[table], files), versions, versions.versions[-1:])
+        read = load_reference(self._settings[table], files)
+        if self._check is not None:
+            self._check(read)
+        _warn_of_types(read, versions, versions.versions[-1:])
         versions.save()
         self._versions = versions
         _log.info("reference data taken up", table=table, file=str(path), valid_from=format_tick(effective_us))

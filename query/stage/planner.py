@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from ordering.errors import TidegateError
 from query.config import Partition, QueryPlan
+from query.operators.joins.reference_patterns import check_patterns
 from query.reference.polling import Polling
 from query.reference.watch import ReferenceWatch
 from query.stage.batch_cuts import BatchCutter, even_shares
@@ -61,7 +62,11 @@ class Planner(RangePlanner):
         for table in self._plan.reference_settings.values():
             if table.postgres is not None:
                 Polling(table).start()
-        return ReferenceWatch(Path(self._plan.checkpoint), self._plan.reference_settings)
+        return ReferenceWatch(
+            Path(self._plan.checkpoint),
+            self._plan.reference_settings,
+            check=lambda table: check_patterns(self._plan.plans, {table.schema.name: table}),
+        )
 
     def initialOffset(self) -> dict[str, Any]:
         return Offset(self._by_log(self._plan.starts)).to_json()

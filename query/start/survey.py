@@ -12,6 +12,7 @@ from typing import Literal
 
 from ordering.errors import QueryError
 from query.config import QueryPlan
+from query.operators.joins.reference_patterns import check_patterns
 from query.plan.columns_read import headers_read
 from query.plan.nodes import Plan, Project
 from query.reference.files import load_references
@@ -88,13 +89,15 @@ def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> To
     ordered = {name: admin.require(*_ordered_topic(settings, name)) for name in inputs}
     written = {topic for output in outputs for topic in (output.topic, output.plain_topic) if topic}
     results = {topic: admin.find(topic) for topic in sorted(written)}
+    references = load_references(settings.references, {name for plan in plans for name in plan.references})
+    check_patterns(plans, references)
     return TopicSurvey(
         folder=query_folder(settings, plans),
         outputs=outputs,
         ordered=ordered,
         payloads=payloads,
         results={name: topic for name, topic in results.items() if topic is not None},
-        references=load_references(settings.references, {name for plan in plans for name in plan.references}),
+        references=references,
     )
 
 

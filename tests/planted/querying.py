@@ -352,4 +352,22 @@ QUERYING = [
         "means[slow] = round_sums(_limbs(windows, value, slow), high[slow], low[slow])[0] / counts[slow]",
         "tests/query/operators/windows/test_exact_means.py::test_a_mean_is_rounded_once_in_every_window",
     ),
+    Bug(
+        "reference-column-typed-by-value",
+        "A column of a reference CSV has one type.",
+        5,
+        "query/reference/csv_types.py",
+        "    if not odd:\n",
+        "    if odd != distinct:\n",
+        "tests/query/reference/test_files.py::test_the_values_of_a_column_are_of_one_kind",
+    ),
+    Bug(
+        "bad-pattern-never-matches",
+        "A bad pattern in reference data is refused, not passed over.",
+        5,
+        "query/operators/joins/reference_patterns.py",
+        "        if uses:\n",
+        "        if not uses:\n",
+        "tests/query/operators/joins/test_reference_patterns.py::test_a_bad_pattern_is_refused_with_its_record",
+    ),
 ]

@@ -241,6 +241,9 @@ _SPELLINGS = {
     "not": "NOT ({0})",
     "in": "{0} IN ({rest})",
     "between": "{0} BETWEEN {1} AND {2}",
+    "like each": "{0} LIKE {1}",
+    "patindex each": "PATINDEX({0}, {1})",
+    "regexmatch each": "REGEXMATCH({0}, {1})",
 }
 
 

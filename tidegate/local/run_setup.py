@@ -22,6 +22,7 @@ from query.absent_columns import CODE, SAMPLE_RECORDS, absent_columns, other_spe
 from query.engine.program import Program
 from query.lint import Finding
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
+from query.operators.joins.reference_patterns import check_patterns
 from query.reference.tables import ReferenceTable
 from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -186,6 +187,7 @@ def _load_tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettin
 @contextmanager
 def open_run(script: BoundScript, setup: RunSetup, block_bytes: int) -> Iterator[LocalRun]:
     """Open the files that a script reads, in its order; raise OrderFileError if a file does not have the format of its ending."""
+    check_patterns(script.plans, setup.references)
     file_of = {file.name: file for file in setup.files}
     with ExitStack() as stack:
         inputs = []

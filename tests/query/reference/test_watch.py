@@ -14,6 +14,7 @@ from support.reference_job import ReferenceJob
 from ordering.errors import RefusedError
 from ordering.ticks import NEVER, parse_tick
 from query.reference.objects import StoredObject
+from query.reference.tables import ReferenceTable
 from query.reference.watch import LOOK_S, ReferenceWatch, TakenVersions, check_unchanged, take_up_versions
 from query.stage.offsets import Offset
 from sinks.file_places import ObjectStore
@@ -101,6 +102,20 @@ def test_a_type_that_changes_with_a_version_is_told_once(job: Job) -> None:
     assert [(each["where"], each["what"]) for each in logs if each["log_level"] == "warning"] == [
         (f"{second}:2", "column n of r is bigint in this version, nvarchar(max) in the one before"),
     ]
+
+
+def test_a_version_that_the_query_cannot_use_is_told_and_not_taken_up(job: Job) -> None:
+    """A bad pattern, say; the job goes on with the versions that it has."""
+
+    def check(table: ReferenceTable) -> None:
+        raise RefusedError("record 1 of r has no pattern", code="TG-REFERENCE-RECORD", fix="correct it")
+
+    take_up_versions(job.checkpoint, job.settings)
+    lookout = ReferenceWatch(job.checkpoint, job.settings, lambda: job.now_s, check)
+    file = job.write(2)
+    with capture_logs() as logs:
+        assert [job.look(lookout), job.look(lookout), job.look(lookout)] == [0, 0, 0]
+    assert [(each["code"], each["file"], each["fix"]) for each in logs] == [("TG-REFERENCE-RECORD", str(file), "correct it")]
 
 
 def test_the_run_goes_on_with_its_copies(job: Job) -> None:

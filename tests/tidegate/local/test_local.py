@@ -487,6 +487,19 @@ def test_a_column_of_reference_data_is_typed_as_a_whole(tmp_path: Path) -> None:
     assert whole.lines == [{"city": "Aue"}, {"city": "Bonn"}]
 
 
+def test_patterns_come_from_reference_data(tmp_path: Path) -> None:
+    """A bad one is refused with its record before anything is written."""
+    table = written(tmp_path, "rules.csv", "id,p\n1,^dis[ck]\n2,fan$\n")
+    file = written(tmp_path, "a.ndjson", '{"t":"Disk full"}\n{"t":"no fan"}\n{"t":"ok"}\n')
+    script = written(tmp_path, "q.sql", "SELECT a.t AS t, r.id AS id FROM a JOIN rules r ON REGEXMATCH(a.t, r.p) > 0")
+    given = (script, "--input", f"a={file}", "--reference", f"rules={table}")
+    assert run(*given).lines == [{"t": "Disk full", "id": 1}, {"t": "no fan", "id": 2}]
+    written(tmp_path, "rules.csv", "id,p\n1,^dis[ck\n2,fan$\n")
+    refused = run(*given)
+    assert (refused.code, refused.lines) == (3, [])
+    assert "record 1 of rules has no pattern for REGEXMATCH" in refused.errors
+
+
 def test_a_type_of_reference_data_must_be_one(tmp_path: Path) -> None:
     """And its column one of the file's."""
     table = written(tmp_path, "zips.csv", "code\n1\n")

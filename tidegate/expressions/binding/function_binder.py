@@ -14,7 +14,7 @@ from tidegate.expressions.binding.metadata import METADATA_FUNCTION, MetadataBin
 from tidegate.expressions.binding.names import Names
 from tidegate.expressions.evaluation.static_kinds import check_kinds, static_kind
 from tidegate.expressions.functions import column_functions, extension_aggregates
-from tidegate.expressions.functions.catalog import AGGREGATES, ANALYTICS, CALLABLE, FUNCTIONS, NOT_YET, REFUSED, WINDOWS
+from tidegate.expressions.functions.catalog import AGGREGATES, ANALYTICS, CALLABLE, FUNCTIONS, NOT_YET, PATTERN_CALLS, REFUSED, WINDOWS
 from tidegate.expressions.functions.dates import DATE_PART_FUNCTIONS, DATE_PARTS
 from tidegate.expressions.functions.definition import ARGUMENTS_MAX, Function
 from tidegate.expressions.functions.patterns import PATTERN_EXAMPLES, PATTERN_PLACES, pattern_problem
@@ -89,7 +89,7 @@ class FunctionBinder(ABC):
         if name in PATTERN_PLACES:
             pattern = self._pattern(name, args[PATTERN_PLACES[name]])
             value = self._bind(args[1 - PATTERN_PLACES[name]])
-            return self._check_kinds(Call(name, (value, pattern) if PATTERN_PLACES[name] else (pattern, value), offset=offset), node)
+            return self._match(name, value, pattern, node)
         return self._comparison(name, node, *args) if name == "nullif" else self._call(name, node, *args)
 
     def _refuse_count(self, function: Function | column_functions.ColumnFunction, node: exp.Expr) -> None:
@@ -153,14 +153,13 @@ class FunctionBinder(ABC):
         return (self.names.time_of_side(node.name, offset_of(node)) if is_name else None) or self._bind(node)
 
     def _pattern(self, name: str, node: exp.Expr) -> Expr:
-        """Bind the pattern of a function, which must be a valid constant."""
+        """Bind the pattern of a function; a constant must be valid."""
         pattern = self._bind(node)
         if not isinstance(pattern, Literal):
             if self.source.text[max(offset_of(node), 0)] == '"':
                 message, fix = f'"{node.name}" is a name, not a text', f"write '{node.name}'"
                 raise self.source.error("FIELD", pattern.offset, message, fix=fix, example=PATTERN_EXAMPLES[name])
-            fix, example = "find a text in another by CHARINDEX", "CHARINDEX(word, note) > 0"
-            raise self.source.not_yet(node, f"{name.upper()} with a pattern that is no constant is", fix=fix, example=example)
+            return pattern
         if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
             example = PATTERN_EXAMPLES[name]
             raise self.source.error("TYPE", pattern.offset, f"the pattern of {name.upper()} is text", fix="quote it", example=example)
@@ -168,6 +167,15 @@ class FunctionBinder(ABC):
             message = f"the pattern of {name.upper()} {problem}"
             raise self.source.error("TYPE", pattern.offset, message, fix="write another pattern", example=PATTERN_EXAMPLES[name])
         return pattern
+
+    def _match(self, name: str, value: Expr, pattern: Expr, node: exp.Expr) -> Expr:
+        """Return the call of a function of patterns."""
+        is_constant = isinstance(pattern.args[0] if isinstance(pattern, Call) and pattern.name == "fold" else pattern, Literal)
+        if not is_constant:
+            # A constant's value becomes text by itself.
+            name, value = PATTERN_CALLS[name], Cast(value, Kind.NVARCHAR, declared=True, offset=value.offset)
+        args = (pattern, value) if name.startswith("patindex") else (value, pattern)
+        return self._check_kinds(Call(name, args, offset=offset_of(node)), node)
 
     # Aggregates and functions that look back
 

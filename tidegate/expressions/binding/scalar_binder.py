@@ -222,8 +222,7 @@ class ScalarBinder(FunctionBinder):
 
     def _like(self, node: exp.Expr) -> Expr:
         pattern = self._pattern("like", node.expression)
-        values = self._fold_case(self._bind(node.this)), self._fold_case(pattern)
-        like = self._check_kinds(Call("like", values, offset=offset_of(node)), node)
+        like = self._match("like", self._fold_case(self._bind(node.this)), self._fold_case(pattern), node)
         return Call("not", (like,), offset=like.offset) if node.args.get("negate") else like
 
     def _escape(self, node: exp.Expr) -> Expr:

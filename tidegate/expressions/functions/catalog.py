@@ -19,6 +19,7 @@ the function says otherwise (COALESCE, ISNULL, CONCAT, IS NULL).
 
 from __future__ import annotations
 
+from tidegate.expressions.functions import column_patterns
 from tidegate.expressions.functions.conditional import CONDITIONAL_FUNCTIONS
 from tidegate.expressions.functions.dates import DATE_FUNCTIONS
 from tidegate.expressions.functions.definition import Function
@@ -32,6 +33,8 @@ _CALLABLE_TABLES = (NUMERIC_FUNCTIONS, TEXT_FUNCTIONS, CONDITIONAL_FUNCTIONS, DA
 
 # Every function and operator by its name in lower case, but for column functions.
 FUNCTIONS: dict[str, Function] = OPERATORS | {name: function for table in _CALLABLE_TABLES for name, function in table.items()}
+# The functions that are called if a pattern is no constant.
+PATTERN_CALLS = column_patterns.PATTERN_CALLS
 # What a script can call by name.
 CALLABLE = tuple(name for table in _CALLABLE_TABLES for name in table)
 AGGREGATES = (

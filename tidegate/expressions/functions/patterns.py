@@ -1,10 +1,10 @@
 """
 Patterns: LIKE, PATINDEX and REGEXMATCH.
 
-A pattern is a constant of the script and is checked before the job starts, so an event cannot supply one. RE2 matches in time linear in the
-text, so no pattern explodes. Positions count from 1; 0 means no match. As in Stream Analytics, REGEXMATCH ignores case and ``.`` matches
-line ends too. Look-ahead and back references are refused. RE2 unrolls counted repetitions before matching, and the time for each character
-grows with the number of parts; so that number is limited.
+A constant pattern is checked before the job starts; :mod:`~.column_patterns` has patterns that are columns. RE2 matches in time linear in
+the text, so no pattern explodes. Positions count from 1; 0 means no match. As in Stream Analytics, REGEXMATCH ignores case and ``.``
+matches line ends too. Look-ahead and back references are refused. RE2 unrolls counted repetitions before matching, and the time for each
+character grows with the number of parts; so that number is limited.
 """
 
 from __future__ import annotations
@@ -53,16 +53,23 @@ def regex_of(name: str, pattern: str) -> str:
 
 def pattern_problem(name: str, pattern: str) -> str:
     """Return what is wrong with the pattern of a function; empty if it is valid."""
-    if len(pattern) > PATTERN_CHARACTERS_MAX:
-        return f"has {len(pattern)} characters, more than {PATTERN_CHARACTERS_MAX}"
-    if name == "regexmatch" and (parts := _repeated_parts(pattern)) > PATTERN_PARTS_MAX:
-        return f"has repetitions that unroll to {parts} parts, more than {PATTERN_PARTS_MAX}"
+    if problem := size_problem(name, pattern):
+        return problem
     try:
         # The pattern alone first: an unbalanced bracket would go unnoticed inside the brackets that regex_of adds.
         for regex in (pattern if name == "regexmatch" else "", regex_of(name, pattern)):
             run(f"SELECT regexp_matches('', {quote(regex)}, 's')")
     except duckdb.Error as error:
         return f"is not understood: {str(error).split(': ', 1)[-1].splitlines()[0]}"
+    return ""
+
+
+def size_problem(name: str, pattern: str) -> str:
+    """Return why a pattern is too large; empty if it is not."""
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        return f"has {len(pattern)} characters, more than {PATTERN_CHARACTERS_MAX}"
+    if name == "regexmatch" and (parts := _repeated_parts(pattern)) > PATTERN_PARTS_MAX:
+        return f"has repetitions that unroll to {parts} parts, more than {PATTERN_PARTS_MAX}"
     return ""
 
 
