@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ingest.config import IngestPlan, Partition
 from ingest.replay.walk import ReplayingWalk
 from ingest.stage.processor import read_unskipped
+from ingest.unusable_place import UnusablePlace, find_unusable_place
 from ordering.model.step import Batch
 from ordering.proof.explain import Explainer, Explanation
 from ordering.protocol.facts import Fact
@@ -24,7 +25,7 @@ CHUNK_RECORDS = 2_000
 class ExplainingWalk(ReplayingWalk):
     """
     A replay that explains its decisions. *facts* are the journal's, imports included; *offsets* are the records to explain.
-    ``unusable_offsets`` has the reason for each of them that is no event.
+    ``unusable_offsets`` has the reason for each of them that is no event, and the place in its payload.
     """
 
     def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], offsets: frozenset[int]) -> None:
@@ -33,7 +34,7 @@ class ExplainingWalk(ReplayingWalk):
         model, name = self._model, f"{partition[0]}-{partition[1]}"
         self._explainer = Explainer(model.policies, model.over, partition=name, joined_us=model.joined_us, offsets=offsets)
         self._explanations: list[Explanation] = []
-        self.unusable_offsets: dict[int, str] = {}
+        self.unusable_offsets: dict[int, UnusablePlace] = {}
 
     def explanations(self, start: int, end: int, on_records: Callable[[int], None]) -> Iterator[Explanation]:
         """
@@ -65,4 +66,7 @@ class ExplainingWalk(ReplayingWalk):
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: IngestReason) -> None:
         if int(records.offset[row]) in self._offsets:
-            self.unusable_offsets[int(records.offset[row])] = reason
+            settings = self._plan.settings
+            path = (settings.end if reason == IngestReason.END else settings.timestamp_by) or ""
+            place = find_unusable_place(reason, records.payload(row), path.rpartition(".")[2], is_json=self._plan.payloads.name == "json")
+            self.unusable_offsets[int(records.offset[row])] = place

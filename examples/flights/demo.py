@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -210,8 +211,14 @@ def check_stores(jobs: list[Job], work: Path, postgres: str | None) -> bool:
         for place, count in counts.items():
             same &= count == job.last["results"]
             console.print(f"[{'green' if count == job.last['results'] else 'red'}]check {place}: {count:,} rows")
-    console.print("to open the lake: FROM read_parquet('out/lake/departures/*.parquet') in DuckDB", markup=False)
+    console.print(f"to look into the lake: {look_into(work / 'out/lake/departures')}", markup=False, soft_wrap=True)
     return same
+
+
+def look_into(table: Path) -> str:
+    """Return a command that shows rows of a table of the lake; it runs where it is printed, and needs no program but this one."""
+    rows = f"duckdb.read_parquet('{os.path.relpath(table)}/*.parquet').limit(5)"
+    return f'{shlex.quote(os.path.relpath(sys.executable))} -c "import duckdb; print({rows})"'
 
 
 def empty_schema(postgres: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,38 +15,58 @@ from tidegate.observe.terminal import print_lines, standard_error
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
+    from ingest.content_search import Wanted
     from ingest.journal.redis_journal import RedisJournal
     from ingest.skips import Skip
+    from ingest.unusable_place import UnusablePlace
     from ordering.proof.explain import Explanation
     from ordering.protocol.facts import Fact
+    from tidegate.expressions.tree import Expr
     from tidegate.kafka.admin import Admin
+    from tidegate.settings.load import Settings
 
+_LIMIT_MAX = 10_000
 _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,9})@(?P<offset>\d{1,18})")
 
 
 def explain(
     name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
-    places: Annotated[list[str], typer.Argument(metavar="PLACE...", help="Records of its raw topics: topic-partition@offset.")],
+    places: Annotated[
+        list[str] | None, typer.Argument(metavar="[PLACE...]", help="Records of its raw topics: topic-partition@offset.")
+    ] = None,
+    where: Annotated[str | None, typer.Option(help="Instead of places: records of which this is true, as in \"order_id = 'o-1'\".")] = None,
+    key: Annotated[str | None, typer.Option(help="Records with this key: with OVER of their substream, else of Kafka.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=_LIMIT_MAX, help="Most records that --where and --key explain.")] = 10,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show what each policy did with records, the watermark they met, and the record that had set it."""
+    from ingest.content_search import Wanted
     from ingest.journal.skip_book import SkipBook
     from tidegate.cli.journal import open_services, plan_for_journal
     from tidegate.payloads.formats import PayloadFormat
     from tidegate.settings.load import load_assigned
 
     # Errors that no server is needed to find come first, so that an unreachable server does not hide them.
-    parse_places(places)
+    is_search = where is not None or key is not None
+    if bool(places) == is_search:
+        what = "either places or --where and --key say which records" if places else "nothing says which records"
+        example = f"tidegate explain {name} --where \"order_id = 'o-1'\""
+        raise SettingError(what, code="TG-SETTING-FLAG", where="PLACE", fix="give topic-partition@offset, or --where", example=example)
+    parse_places(places or [])
     settings = load_assigned(config, assign)
-    settings.input(name)
+    condition = _bind_where(settings, name, where)
     admin, journal = open_services(settings)
     plan = plan_for_journal(settings, name, admin)
     skips = SkipBook.of(plan, journal).read().in_force
     plan = replace(plan, payloads=PayloadFormat.of(settings.input(name), settings.schema_registry), skips=skips)
     missing = False
-    for partition, offsets in parse_places(places, plan.partitions).items():
+    found = _search(plan, admin, Wanted(condition, None if key is None else key.encode()), limit) if is_search else {}
+    if is_search and not found:
+        print_lines([f"no record of {name} is like that"] if format is Format.TEXT else [])
+        raise typer.Exit(1)
+    for partition, offsets in (found or parse_places(places or [], plan.partitions)).items():
         explained = _print_skipped(skips, partition, offsets, format)
         if explained:
             explanations, unusable = _explain_records(plan, admin, journal, partition, explained)
@@ -57,9 +77,44 @@ def explain(
         raise typer.Exit(1)
 
 
+def _bind_where(settings: Settings, name: str, where: str | None) -> Expr | None:
+    """Return the condition of --where; raise QueryError if it is none, SettingError if there is no such input."""
+    table = settings.input(name)
+    if where is None:
+        return None
+    from tidegate.expressions.binding.setting_expressions import bind_condition
+
+    return bind_condition(where, "--where", table.schema_of_events(name), frozenset({name.lower(), name}))
+
+
+def _search(plan: IngestPlan, admin: Admin, wanted: Wanted, limit: int) -> dict[Partition, list[int]]:
+    """Return the offsets of the first records that are wanted, by partition; say how many were searched, and whether there may be more."""
+    from ingest.content_search import find_offsets
+
+    starts, ends = admin.starts(plan.partitions), admin.ends(plan.partitions)
+    found: dict[Partition, list[int]] = {}
+    searched = 0
+    with live_line(
+        standard_error(), f"searching {plan.settings.name}", sum(ends[place] - starts[place] for place in plan.partitions)
+    ) as show:
+
+        def on_records(count: int) -> None:
+            nonlocal searched
+            searched += count
+            show(f"{searched:,} records, {sum(map(len, found.values())):,} found", searched)
+
+        for partition in plan.partitions:
+            for offset in find_offsets(plan, partition, starts[partition], ends[partition], wanted, on_records):
+                if sum(map(len, found.values())) == limit:
+                    standard_error().line(f"more than {limit:,} records are like that; --limit {min(limit * 10, _LIMIT_MAX)} shows more")
+                    return found
+                found.setdefault(partition, []).append(offset)
+    return found
+
+
 def _explain_records(
     plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, offsets: list[int]
-) -> tuple[dict[int, Explanation], dict[int, str]]:
+) -> tuple[dict[int, Explanation], dict[int, UnusablePlace]]:
     """Return, by offset, the explanations of the records at *offsets*, and why others of them are no events; show the progress."""
     from ingest.explain import ExplainingWalk
 
@@ -77,10 +132,14 @@ def _explain_records(
     return explanations, walk.unusable_offsets
 
 
-def _print_record(partition: Partition, offset: int, explanation: Explanation | None, unusable: str | None, format: Format) -> None:
+def _print_record(
+    partition: Partition, offset: int, explanation: Explanation | None, unusable: UnusablePlace | None, format: Format
+) -> None:
     place = f"{partition[0]}-{partition[1]}@{offset}"
     if format is Format.JSON:
-        fields = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": unusable}
+        fields: dict[str, Any] = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": None}
+        if unusable is not None:
+            fields |= {"unusable": unusable.reason, "at_byte": unusable.at_byte, "around": unusable.around, "problem": unusable.problem}
         print_json({**(explanation.as_dict() if explanation is not None else {"verdict": None}), **fields})
     elif unusable is not None:
         print_lines([f"The record at {place} went to the dead-letter topic: {unusable}."])

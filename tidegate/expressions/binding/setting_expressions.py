@@ -42,6 +42,18 @@ def bind_event_time(text: str, where: str, schema: InputSchema) -> Expr:
     return bound
 
 
+def bind_condition(text: str, where: str, schema: InputSchema, aliases: frozenset[str] = frozenset()) -> Expr:
+    """Bind a condition on one event's payload, given in flag *where*. Raises QueryError: it reads more than the payload, or no field."""
+    # Without parentheses "a = 1" would be a column called a.
+    source, tree = parse_expression(f"({text})", where)
+    bound = ScalarBinder(source, InputNames(source, schema, aliases)).bind(tree, event_clause=where)
+    foreign = next((part for part in bound.walk() if isinstance(part, (Leaf, Aggregate)) and not isinstance(part, Field)), None)
+    if foreign is not None or not bound.leaves():
+        what = f"{foreign} is no part of the payload" if foreign is not None else f"{bound} names no field"
+        raise source.error("CONDITION", -1, what, fix="compare a field of the payload", example=f"{where} \"order_id = 'o-1'\"")
+    return bound
+
+
 def path_of(bound: Expr) -> tuple[str, ...] | None:
     """Return the path if the expression is just a field, else None."""
     inner = bound.arg if isinstance(bound, Cast) and bound.declared else bound

@@ -1,0 +1,69 @@
+"""
+Finds records of a raw topic by what is in them: a condition over the payload, in the language of queries, or a key.
+
+Law: a record is found if the condition is true of it, by the rules by which a query reads the payload; a record that cannot be read is not
+found. The key is that of the substream where the input has OVER, else the record's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.config import IngestPlan, Partition
+from ingest.fields import FieldReader
+from ingest.stage.processor import read_unskipped
+from ordering.arrays import Mask
+from tidegate.expressions.evaluation.evaluate import evaluate
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Expr, Field
+from tidegate.expressions.variant import Variant
+from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader
+from tidegate.kafka.records import Records
+from tidegate.payloads.formats import reader_of
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for: records of which *condition* is true (None: any), and that have the *key* (None: any)."""
+
+    condition: Expr | None = None
+    key: bytes | None = None
+
+
+def find_offsets(
+    plan: IngestPlan, partition: Partition, start: int, end: int, wanted: Wanted, on_records: Callable[[int], None]
+) -> Iterator[int]:
+    """Yield the offsets of the records of a range that are wanted; *on_records* is called with the number of records of each piece."""
+    fields = FieldReader.of(plan.settings, plan.payloads) if wanted.key is not None and plan.settings.over is not None else None
+    with RangeReader(plan.kafka, *partition) as reader:
+        for records in read_unskipped(reader, start, end, plan.skipped_spans(partition), CHUNK_EVENTS):
+            is_wanted = np.ones(len(records), dtype=np.bool_)
+            if wanted.key is not None:
+                is_wanted &= _has_key(records, fields, wanted.key)
+            if wanted.condition is not None and is_wanted.any():
+                is_wanted &= _is_true(wanted.condition, records.value, plan)
+            yield from records.offset[is_wanted].tolist()
+            on_records(len(records))
+
+
+def _has_key(records: Records, fields: FieldReader | None, key: bytes) -> Mask:
+    keys = records.key if fields is None else fields.read(records.value).substream
+    assert keys is not None, "an input with OVER has substreams"
+    keys = keys.dictionary_decode() if isinstance(keys, pa.DictionaryArray) else keys
+    found: Mask = pc.equal(keys.cast(pa.binary()), pa.scalar(key, pa.binary())).fill_null(False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _is_true(condition: Expr, payloads: pa.Array, plan: IngestPlan) -> Mask:
+    leaves = list(dict.fromkeys(leaf for leaf in condition.leaves() if isinstance(leaf, Field)))
+    read = reader_of(plan.payloads).extract(payloads, leaves)
+    columns: dict[Expr, Variant] = {leaf: read.columns[leaf] for leaf in leaves}
+    [found], _ = evaluate([condition], columns, len(payloads))
+    is_true = found.parts.get(Kind.BIT)
+    none: Mask = np.zeros(len(payloads), dtype=np.bool_)
+    return none if is_true is None else is_true.fill_null(False).to_numpy(zero_copy_only=False)
