@@ -35,7 +35,7 @@ def ingest(
     from contextlib import ExitStack
 
     from tidegate.checkpoint.binding import checkpoint_folder
-    from tidegate.checkpoint.claim import claim
+    from tidegate.checkpoint.claim import check_not_resetting, claim
     from tidegate.observe import logs
     from tidegate.settings.load import load_assigned
     from tidegate.spark.early_session import EarlySession, separate_stderr
@@ -52,6 +52,7 @@ def ingest(
     folders = [checkpoint_folder(settings, f"ingest-{settings.input(name).ordered_topic}") for name in names]
     for folder in folders:
         claim(folder)
+        check_not_resetting(folder)
     # All inputs share one Spark session: its log lies in the first input's checkpoint folder.
     worker_log = WorkerLog(folders[0])
     comes_back = any(checkpoint_state(folder) != "empty" for folder in folders)

@@ -40,7 +40,7 @@ def query(
     from sinks.copying.beside import SinksBeside, check_beside, copy_rest
     from tidegate.checkpoint.batch_cost import BatchCostWriter
     from tidegate.checkpoint.binding import replace_text
-    from tidegate.checkpoint.claim import claim
+    from tidegate.checkpoint.claim import check_not_resetting, claim
     from tidegate.checkpoint.ended_run import RunEnded
     from tidegate.checkpoint.output_start import parse_start, parse_time_flag
     from tidegate.observe import logs
@@ -62,6 +62,7 @@ def query(
     selected = {each.output: each.columns for each in plans}
     check_beside(settings, selected)
     claim(folder := query_folder(settings, plans))
+    check_not_resetting(folder)
     requested, until_us = parse_start(start, time.time_ns() // 1_000), parse_time_flag(until, "--until")
     try:
         plan = job.prepare(settings, plans, requested, until_us=INFINITY if until_us is None else until_us, until_end=until_end)

@@ -45,6 +45,9 @@ class FilePlace(Protocol):
     def names(self) -> Iterator[str]:
         """Yield the names of all finished files, in no order."""
 
+    def delete(self, name: str) -> None:
+        """Delete a file; one that is gone already is no error. Raises SinkError (TG-SINK-FILE): the place does not let it go."""
+
     def where(self, name: str) -> str:
         """Return the path or URL of a file."""
 
@@ -94,6 +97,12 @@ class Folder:
         paths = (path for path in self._root.rglob("*") if path.is_file() and not path.name.startswith("."))
         return (path.relative_to(self._root).as_posix() for path in paths)
 
+    def delete(self, name: str) -> None:
+        try:
+            (self._root / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise _undeletable(self.where(name), error) from error
+
     def where(self, name: str) -> str:
         return str(self._root / name)
 
@@ -124,6 +133,14 @@ class ObjectStore:
     def names(self) -> Iterator[str]:
         return (name for name, _ in self.stamps())
 
+    def delete(self, name: str) -> None:
+        try:
+            self._files.delete_file(f"{self._prefix}/{name}")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _undeletable(self.where(name), error) from error
+
     def stamps(self) -> Iterator[tuple[str, Stamp]]:
         """Yield the name of each file with its stamp."""
         infos = self._files.get_file_info(fs.FileSelector(self._prefix, recursive=True, allow_not_found=True))
@@ -150,6 +167,11 @@ class ObjectStore:
 def may_pass(error: BaseException) -> bool:
     """Return whether an error of an object store may pass, so that reading or writing is worth another try."""
     return isinstance(error, OSError) and not _PERMANENT.search(str(error))
+
+
+def _undeletable(where: str, error: OSError) -> SinkError:
+    fix = "make its folder writable, or get the right to delete there; then do it again"
+    return SinkError(f"{where} cannot be deleted: {error.strerror or error}", code="TG-SINK-FILE", where=where, fix=fix)
 
 
 def _write_file(target: Path, content: bytes) -> None:

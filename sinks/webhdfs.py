@@ -70,6 +70,10 @@ class WebHdfs:
     def names(self) -> Iterator[str]:
         return self._names(self._folder)
 
+    def delete(self, name: str) -> None:
+        # Its answer says whether there was such a file.
+        self._ask("DELETE", self._folder / name, "DELETE")
+
     def where(self, name: str) -> str:
         return f"{self._url}/{name}"
 

@@ -57,7 +57,7 @@ ingest.config
 ingest.journal  ingest.time_warnings
 ingest.planner
 ingest.running_input  ingest.stage  ingest.start
-ingest.replay
+ingest.replay  ingest.content_search  ingest.unusable_place
 ingest.job  ingest.explain
 ingest.run
 ingest.__main__
@@ -77,7 +77,7 @@ query.__main__
 
 tidegate.ordering  tidegate.query  tidegate.sinks
 tidegate.order  tidegate.compare
-tidegate.local  tidegate.verify
+tidegate.local  tidegate.verify  tidegate.reset
 tidegate.cli
 tidegate.__main__
 """

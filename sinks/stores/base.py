@@ -223,6 +223,20 @@ class KeyedStore(Protocol):
         """Return the columns of the key in which the store takes no NULL, and what makes it take one (empty: nothing does)."""
 
 
+@runtime_checkable
+class ClearableStore(Protocol):
+    """A :class:`Store` whose rows ``tidegate reset --rows`` can delete, once the topic of its stream is gone and no copier runs."""
+
+    def count_clearable(self) -> int | None:
+        """
+        Return how many rows :meth:`clear` would delete, None if there is neither a row nor a progress. Raises StoreError: they cannot be
+        deleted, for lack of a right, or because results of other topics are among them.
+        """
+
+    def clear(self) -> None:
+        """Delete all rows and the progress of the stream; what is gone already is no error."""
+
+
 class InstalledStore(StoreSettings):
     """The table ``[outputs.NAME.KIND]`` of a store that an installed package brings, as its entry point KIND in ``tidegate.stores``."""
 

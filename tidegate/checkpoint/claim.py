@@ -14,6 +14,8 @@ from pathlib import Path
 
 from ordering.errors import RefusedError
 
+# The file that marks the folder of a job whose reset is under way (:mod:`tidegate.reset.deletion`).
+UNFINISHED_RESET = "reset"
 # States of a process that does nothing: stopped, traced, ended.
 _STILL = set("TtZX")
 # By folder: its descriptor, which has the lock.
@@ -21,7 +23,10 @@ _claimed: dict[Path, int] = {}
 
 
 def claim(folder: Path) -> None:
-    """Claim a folder, unless it is missing, until its release or this process's end. RefusedError (TG-CHECKPOINT-TAKEN): another has."""
+    """
+    Claim a folder, unless it is missing, until its release or this process's end. RefusedError (TG-CHECKPOINT-TAKEN): another has. A job
+    then checks that no reset of it is under way (:func:`check_not_resetting`).
+    """
     if folder in _claimed or not folder.exists():
         return
     # The lock of an opened folder leaves no file behind, and no program that is started inherits the descriptor.
@@ -36,6 +41,13 @@ def claim(folder: Path) -> None:
             what = f"process {owner} goes on with this checkpoint"
             fix = f"nothing, if it is meant to; else end it first (kill {owner}): the next start goes on where it stopped"
             raise RefusedError(what, code="TG-CHECKPOINT-TAKEN", where=str(folder), fix=fix) from None
+
+
+def check_not_resetting(folder: Path) -> None:
+    """Raise RefusedError (TG-RESET-UNFINISHED) if a reset of this job was cut off: a part of what it has made is gone."""
+    if (folder / UNFINISHED_RESET).exists():
+        what, fix = "a reset of this job was cut off: a part of what it has made is gone", "give tidegate reset with its name again"
+        raise RefusedError(what, code="TG-RESET-UNFINISHED", where=str(folder), fix=fix)
 
 
 def release(folder: Path) -> None:

@@ -44,6 +44,9 @@ class Action(StrEnum):
     """What is done with the topic."""
 
     CREATE = "create"
+    LIST = "list"
+    DESCRIBE = "describe"
+    DELETE = "delete"
 
 
 class TimestampType(StrEnum):
@@ -65,8 +68,8 @@ _MEANINGS = {
 
 
 def topic(
-    action: Annotated[Action, typer.Argument(help="create")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The topic.")],
+    action: Annotated[Action, typer.Argument(help="create a raw topic; list; describe; or delete one that no stage writes.")],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The topic; list takes none.")] = None,
     partitions: Annotated[
         int, typer.Option(min=1, max=PARTITIONS_MAX, help="How many partitions: as many as ingest shall read side by side.")
     ] = 1,
@@ -76,16 +79,30 @@ def topic(
     ] = None,
     log_append_time: Annotated[bool, typer.Option("--log-append-time", hidden=True)] = False,
     replication_factor: Annotated[int, typer.Option(min=1, max=COPIES_MAX, help="Copies of each partition.")] = 1,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
-    """Create a raw topic; one that is there with as many partitions is left as it is."""
+    """Create a raw topic, list and describe topics, or delete one; a topic that is there with as many partitions is left as it is."""
+    from tidegate.cli.topics import delete_topic, describe_topic, list_topics
     from tidegate.kafka.admin import Admin
     from tidegate.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
+    if (name is None) != (action is Action.LIST):
+        what = f"{action} needs a topic" if name is None else "list takes no topic"
+        raise SettingError(what, code="TG-SETTING-FLAG", where="NAME", example=f"tidegate topic {action}{' taxis' if name is None else ''}")
     admin = Admin.connect(settings.kafka)
+    if name is None:
+        list_topics(settings, admin, format)
+        return
+    if action is Action.DESCRIBE:
+        describe_topic(settings, admin, name, format)
+        return
+    if action is Action.DELETE:
+        delete_topic(settings, admin, name, format, is_sure=yes)
+        return
     asked = TimestampType.APPEND if log_append_time else timestamp_type
     present = admin.find(name)
     wanted = {"message.timestamp.type": (asked or TimestampType.APPEND).kafka_name}

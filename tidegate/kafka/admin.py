@@ -8,7 +8,7 @@ for missing rights see :mod:`tidegate.kafka.failures`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -216,6 +216,17 @@ class Admin:
                 raise UnreachableError(what, code="TG-KAFKA-UNREACHABLE", where=name, fix=fix)
             time.sleep(_CREATED_PAUSE_S)
         return topic
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete topics that are there; return when the brokers show them no more. Raises UnreachableError: not within the time limit."""
+        for name in names:
+            self._await_answer(self._client.delete_topics([name])[name], "Delete", name)
+        deadline_s = time.monotonic() + self._timeout_s
+        while shown := [name for name in names if self.find(name) is not None]:
+            if time.monotonic() > deadline_s:
+                what, fix = f"topic {shown[0]} was deleted, but the brokers show it still", "do it again when they are less busy"
+                raise UnreachableError(what, code="TG-KAFKA-UNREACHABLE", where=shown[0], fix=fix)
+            time.sleep(_CREATED_PAUSE_S)
 
     def ensure(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int) -> Topic:
         """Return the topic, created if missing; an existing one needs no right to create."""

@@ -19,6 +19,7 @@ import pyarrow.csv
 from psycopg import sql
 
 from sinks.stores.base import Batch, Progress, Rows, RowsRefused, StoreContext, StoreError, find_refusals
+from sinks.stores.postgres.clearing import clear, count_clearable
 from sinks.stores.postgres.connecting import connect, place_of
 from sinks.stores.postgres.failures import is_about_rows, message_of, translate_errors
 from sinks.stores.postgres.reading import PostgresReader
@@ -90,6 +91,16 @@ class PostgresStore:
         target = self._find_target("read")
         with translate_errors(self._where), self._connect().transaction():
             return null_refusals(self._connect(), target)
+
+    def count_clearable(self) -> int | None:
+        """See :class:`sinks.stores.base.ClearableStore`."""
+        with translate_errors(self._where), self._connect().transaction():
+            return count_clearable(self._connect(), self._settings, self._context.output, self._context.stream.name)
+
+    def clear(self) -> None:
+        """Delete the rows of the table and the progress of the topic, in one transaction."""
+        with translate_errors(self._where), self._connect().transaction():
+            clear(self._connect(), self._settings, self._context.output, self._context.stream.name)
 
     def reader(self) -> PostgresReader:
         """Return a reader of the table."""

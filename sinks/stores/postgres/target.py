@@ -98,6 +98,12 @@ def parse_name(text: str, schema: str) -> TableName:
     return TableName(*parts) if len(parts) == 2 else TableName(schema, parts[0])
 
 
+def find_name(connection: psycopg.Connection[Any], settings: PostgresSettings, output: str) -> TableName:
+    """Return the table of an output; without a schema in its name it is of the connection's own."""
+    schema = connection.execute("SELECT coalesce(current_schema(), 'public')").fetchone()[0]  # type: ignore[index]
+    return parse_name(settings.table or output, schema)
+
+
 class _TableColumn(NamedTuple):
     name: str
     kind: str
@@ -131,8 +137,7 @@ def find_target(
     results have been written.
     """
     may_change = access == "make"
-    schema = connection.execute("SELECT coalesce(current_schema(), 'public')").fetchone()[0]  # type: ignore[index]
-    name = parse_name(settings.table or output, schema)
+    name = find_name(connection, settings, output)
     if access != "read":
         _check_rights(connection, name, settings)
     if may_change:
@@ -140,7 +145,7 @@ def find_target(
         _make_missing(connection, name, settings, columns)
     existing = _read_columns(connection, name)
     if not existing:
-        if access == "check" and _relation(connection, TableName(name.schema, PROGRESS_TABLE)) is not None:
+        if access == "check" and find_relation(connection, TableName(name.schema, PROGRESS_TABLE)) is not None:
             _check_not_lost(connection, name)
         _check_key_columns(name, settings.primary_key, [column for column, _ in columns])
         return Target(name, tuple(column for column, _ in columns), settings.primary_key)
@@ -183,14 +188,14 @@ def _make_missing(connection: psycopg.Connection[Any], name: TableName, settings
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [name.schema]).fetchone() == (None,):
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name.schema)))
     # Looked up first: CREATE ... IF NOT EXISTS needs the right to create even if the table exists.
-    if _relation(connection, TableName(name.schema, PROGRESS_TABLE)) is None:
+    if find_relation(connection, TableName(name.schema, PROGRESS_TABLE)) is None:
         connection.execute(
             sql.SQL(
                 "CREATE TABLE {} (table_name text, topic text, partition integer, topic_id text NOT NULL, position bigint NOT NULL, "
                 "log_offset bigint NOT NULL, updated_at timestamp with time zone NOT NULL, PRIMARY KEY (table_name, topic, partition))"
             ).format(name.beside(PROGRESS_TABLE))
         )
-    if _relation(connection, name) is None:
+    if find_relation(connection, name) is None:
         _check_not_lost(connection, name)
         _check_key_columns(name, settings.primary_key, [column for column, _ in columns])
         parts = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(_type_of(kind))) for column, kind in columns]
@@ -210,13 +215,14 @@ def _check_not_lost(connection: psycopg.Connection[Any], name: TableName) -> Non
         raise StoreError(what, code="TG-STORE-LOST", where=str(name), fix=fix)
 
 
-def _relation(connection: psycopg.Connection[Any], name: TableName) -> int | None:
+def find_relation(connection: psycopg.Connection[Any], name: TableName) -> int | None:
+    """Return the number of a table, None if there is none."""
     found = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, %s::text))::oid", [*name]).fetchone()
     return None if found is None or found[0] is None else int(found[0])
 
 
 def _read_columns(connection: psycopg.Connection[Any], name: TableName) -> list[_TableColumn]:
-    relation = _relation(connection, name)
+    relation = find_relation(connection, name)
     return [] if relation is None else [_TableColumn(*row) for row in connection.execute(_COLUMNS, [relation])]
 
 
@@ -277,7 +283,7 @@ def _check_key_columns(name: TableName, primary_key: Sequence[str], columns: Seq
 
 def _check_key(connection: psycopg.Connection[Any], target: Target, existing: Sequence[_TableColumn]) -> None:
     _check_key_columns(target.name, target.primary_key, [column.name for column in existing])
-    unique = connection.execute(_UNIQUE, [_relation(connection, target.name)]).fetchall()
+    unique = connection.execute(_UNIQUE, [find_relation(connection, target.name)]).fetchall()
     # For each index on just the key columns: whether NULLs count as equal.
     nulls_are_equal = [nulls for columns, nulls in unique if set(columns) == set(target.primary_key)]
     names = ", ".join(target.primary_key)
@@ -297,7 +303,7 @@ def has_equal_nulls(connection: psycopg.Connection[Any]) -> bool:
 
 def null_refusals(connection: psycopg.Connection[Any], target: Target) -> dict[str, str]:
     """Return the columns of the key in which the table takes no NULL, and the statement that makes it take one (empty: none does)."""
-    relation = _relation(connection, target.name)
+    relation = find_relation(connection, target.name)
     if relation is None:
         return {} if has_equal_nulls(connection) else dict.fromkeys(target.primary_key, "")
     required = [column.name for column in _read_columns(connection, target.name) if column.is_required]
@@ -310,7 +316,7 @@ def allow_null(connection: psycopg.Connection[Any], target: Target, column: str)
     if column in target.primary_key:
         if not has_equal_nulls(connection):
             return ""
-        found = connection.execute(_PRIMARY_KEY, [_relation(connection, target.name)]).fetchone()
+        found = connection.execute(_PRIMARY_KEY, [find_relation(connection, target.name)]).fetchone()
         # The columns of a primary key stay NOT NULL without it.
         changes[:0] = [sql.SQL("DROP CONSTRAINT {}").format(sql.Identifier(found[0]))] if found and column in found[1] else []
         changes.append(sql.SQL("ADD UNIQUE NULLS NOT DISTINCT ({})").format(_names(target.primary_key)))
