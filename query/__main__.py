@@ -97,6 +97,10 @@ def query(
                 replace_text(folder / FINISHED_FILE, "")
             batch_costs.accept_reports(reports)
             job.warn_of_absent_in_first_records(progress.pop_absent_columns())
+            nulls = progress.null_columns(settings.query.null_share_warn)
+            job.warn_of_null_columns(progress.pop_null_columns(nulls))
+            publisher.update_job(nulls=[each.as_dict() for each in nulls])
+            metrics.set_null_columns(name, nulls)
             if lookup_floor is not None:
                 lookup_floor.accept_reports(reports)
             publisher.publish(reports)

@@ -43,6 +43,7 @@ from tidegate.checkpoint.output_start import Start
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.kafka.admin import ANSWER_S, Admin
 from tidegate.observe.logs import get_logger
+from tidegate.observe.null_shares import NullShare
 from tidegate.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.settings.load import Settings
 from tidegate.spark.data_source import make_source
@@ -117,6 +118,13 @@ def warn_of_absent_in_first_records(absent: Iterable[tuple[str, str]]) -> None:
     for input_name, column in absent:
         what, fix = first_records_warning(input_name, column)
         _log.warning(what, code=CODE, fix=fix)
+
+
+def warn_of_null_columns(found: Iterable[NullShare]) -> None:
+    """Log the columns that most recent records have no value in: a field that was renamed upstream is no error, but NULL."""
+    for column in found:
+        fix = "name the field as records have it now, or raise query.null_share_warn if so many are NULL by nature"
+        _log.warning(column.as_dict()["in_words"], code=CODE, fix=fix)
 
 
 def recovery(plan: QueryPlan) -> Recovery:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ordering.protocol.reader import gap_error
 from ordering.ticks import INFINITY, NEVER, format_tick
+from tidegate.observe.null_shares import NullShare, find_null_columns
 from tidegate.observe.recovery_report import Positions
 
 # How long a CTI may promise events that are not there, while the brokers answer (spec section 4).
@@ -28,6 +29,7 @@ class QueryProgress:
         # When the first reports came, seconds, and how many events had been accepted by then.
         self._first: tuple[float, int] | None = None
         self._reported_absent: set[tuple[str, str]] = set()
+        self._found_null: set[tuple[str, str]] = set()
         self.batches = 0
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
@@ -51,6 +53,17 @@ class QueryProgress:
         absent = [(input_name, column) for input_name, columns in self.absent_columns().items() for column in columns]
         new = [pair for pair in absent if pair not in self._reported_absent]
         self._reported_absent.update(new)
+        return new
+
+    def null_columns(self, bound: float) -> list[NullShare]:
+        """Return the columns of which more than *bound* of the recent records are NULL."""
+        return find_null_columns(self._reports.values(), bound)
+
+    def pop_null_columns(self, found: list[NullShare]) -> list[NullShare]:
+        """Return the columns of *found* that the last call did not find, so that each is logged once while it is found."""
+        names = {(each.input, each.column) for each in found}
+        new = [each for each in found if (each.input, each.column) not in self._found_null]
+        self._found_null = names
         return new
 
     def check_gaps(self, answered_s: float, ends: Positions, positions: Positions) -> None:

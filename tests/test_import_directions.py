@@ -68,7 +68,7 @@ query.plan  query.reference
 query.operators
 query.engine  query.sql
 query.config  query.extensions  query.lint_names
-query.script  query.lint  query.extending  query.buckets  query.absent_columns
+query.script  query.lint  query.extending  query.buckets  query.absent_columns  query.null_shares
 query.stage
 query.start
 query.job

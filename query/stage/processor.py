@@ -24,6 +24,7 @@ from query.buckets.make import new_bucket, read_in_time_order
 from query.buckets.shared_reads import forget_job, share_range
 from query.columns.decode import DecodedRange, decode
 from query.config import QueryPlan
+from query.null_shares import NullCounts
 from query.reference.forgetting import LOOKS_UP_FROM
 from query.reference.lookup import KnownReferences
 from query.reference.watch import TakenVersions
@@ -109,6 +110,9 @@ def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
 # By checkpoint and bucket: a worker may run many batches of a bucket, and the first records are those of all of them.
 _FIRST_RECORDS: dict[tuple[str, int], FirstRecords] = {}
 
+# By checkpoint and bucket, for the same reason.
+_NULL_COUNTS: dict[tuple[str, int], NullCounts] = {}
+
 # By checkpoint: how many later versions were taken, and the reference data with them.
 _REFERENCES: dict[str, tuple[int, KnownReferences]] = {}
 
@@ -133,6 +137,7 @@ class BucketRun:
         self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
         self._letters = cached_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
         self._first_records = _FIRST_RECORDS.setdefault((plan.checkpoint, number), FirstRecords(plan.plans))
+        self._nulls = _NULL_COUNTS.setdefault((plan.checkpoint, number), NullCounts(plan.plans))
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
         # What this batch has read.
@@ -185,6 +190,7 @@ class BucketRun:
         for log, piece in read_in_time_order(unread):
             feed = self._plan.feed_of(log)
             self._first_records.look_at(feed.input, piece.events["value"], feed.payloads)
+            self._nulls.look_at(feed.input, piece.events["value"], feed.payloads)
             for released in self._bucket.accept_in_parts(log, piece):
                 self._write(released)
             self._spend("compute")
@@ -266,6 +272,7 @@ class BucketRun:
             "totals": bucket.totals,
             "duplicates": bucket.duplicates,
             "waiting": waiting,
+            "nulls": self._nulls.report(),
             "absent": self._first_records.report(is_finished=bucket.is_finished),
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
             **({LOOKS_UP_FROM: bucket.looks_up_from} if self._plan.references else {}),

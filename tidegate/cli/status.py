@@ -156,11 +156,11 @@ class JobStatus:
             fields["unreadable_fields"] = [asdict(each) for each in self.unreadable]
         at_ms = {name: self.published[f"{key}_ms"] for name, key in _TIMES if f"{key}_ms" in self.published}
         times = {f"{name}_at": format_tick(time_ms * MILLISECOND_US) for name, time_ms in at_ms.items()}
-        return fields | times | {key: self.published[key] for key in _FIELDS if self.published.get(key) not in (None, "")}
+        return fields | times | {key: self.published[key] for key in _FIELDS if self.published.get(key) not in (None, "", [])}
 
 
 # Fields that a job publishes and JSON shows unchanged; times, by their names in JSON and the beginnings of their published names.
-_FIELDS = "lag", "recovery", "failure", "jump", "waits_for", "stands_still", "breaks"
+_FIELDS = "lag", "recovery", "failure", "jump", "waits_for", "stands_still", "breaks", "nulls"
 _TIMES = (("started", "started"), ("last_seen", "at"))
 
 
@@ -218,6 +218,8 @@ def _print_notes(job: JobStatus) -> None:
         terminal.line(Styled(job.name, "red"), f": {failure['code']}: {failure['what']}")
     if breaks := job.published.get("breaks"):
         terminal.line(Styled(job.name, "yellow"), f": {breaks['in_words']}: {breaks['fix']}")
+    for column in job.published.get("nulls", ()):
+        terminal.line(Styled(job.name, "yellow"), f": {column['in_words']}")
     if "jump" in job.published:
         terminal.line(Styled(job.name, "yellow"), f": {_jump_in_words(job.published['jump'])}")
 

@@ -8,7 +8,7 @@ A gauge is computed when it is fetched: a delay grows while nothing happens. Eve
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain
@@ -25,6 +25,7 @@ from tidegate.dead_letter_reasons import IngestReason
 from tidegate.observe.event_fates import DEAD_LETTER
 from tidegate.observe.health import STATES, Health
 from tidegate.observe.metrics_server import serve
+from tidegate.observe.null_shares import NullShare, sum_null_shares
 from tidegate.observe.watermark_delay import Tolerances, delay_causes, query_delay_causes
 from tidegate.visible_text import visible
 
@@ -101,6 +102,7 @@ class _Query:
     name: str
     reports: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     lags: Mapping[Partition, int] = field(default_factory=dict)
+    null_columns: Sequence[NullShare] = ()
 
 
 # What a sink may wait for; each is published with 0 too, so that Prometheus sees it begin.
@@ -182,6 +184,10 @@ class Metrics(Collector):
     def accept_query_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
         query = self._queries.setdefault(name, _Query(visible(name)))
         query.reports = {**query.reports, **{int(report["bucket"]): report for report in reports}}
+
+    def set_null_columns(self, name: str, found: Sequence[NullShare]) -> None:
+        """Set the columns of a query that most recent records have no value in."""
+        self._queries.setdefault(name, _Query(visible(name))).null_columns = found
 
     def set_query_lags(self, name: str, lags: Mapping[Partition, int]) -> None:
         """Set how many records of each partition a query has not read yet."""
@@ -269,6 +275,10 @@ class Metrics(Collector):
         lag = GaugeMetricFamily("tidegate_query_consumer_lag", text, labels=("query", *_LABELS[1:]))
         text = "Columns of the query without a value in the first records of an input that the bucket has read."
         absent = GaugeMetricFamily("tidegate_query_absent_columns", text, labels=(*labels, "input"))
+        text = "Share of the recent records of an input without a value in a column that the query reads; absent: without such a field."
+        null = GaugeMetricFamily("tidegate_query_null_share", text, labels=("query", "input", "column", "kind"))
+        text = "Columns of the query of which more recent records are NULL than query.null_share_warn."
+        mostly_null = GaugeMetricFamily("tidegate_query_null_columns", text, labels=("query",))
         now_us = self._now_us()
         for query, bucket, report, behind in self._bucket_reports():
             duplicates.add_metric([query, bucket], report.get("duplicates", 0))
@@ -279,7 +289,12 @@ class Metrics(Collector):
         for query_ in list(self._queries.values()):
             for (topic, partition), behind in sorted(query_.lags.items()):
                 lag.add_metric([query_.name, topic, str(partition)], behind)
-        yield from (duplicates, delay, lag, absent)
+            mostly_null.add_metric([query_.name], len(query_.null_columns))
+            for column in sum_null_shares(query_.reports.values()):
+                labels_of_column = [query_.name, visible(column.input), visible(column.column)]
+                null.add_metric([*labels_of_column, "null"], column.share)
+                null.add_metric([*labels_of_column, "absent"], column.absent / column.records)
+        yield from (duplicates, delay, lag, absent, null, mostly_null)
 
     def _sink_metrics(self) -> Iterator[Metric]:
         for name, text, count in _SINK_COUNTERS:

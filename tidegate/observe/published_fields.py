@@ -53,6 +53,10 @@ class _Breaks(_Known):
     fix: str
 
 
+class _NullColumn(_Known):
+    in_words: str
+
+
 class JobFields(_Known):
     """The field about the whole job."""
 
@@ -68,6 +72,7 @@ class JobFields(_Known):
     failure: _Failure | None = None
     jump: _Jump | None = None
     breaks: _Breaks | None = None
+    nulls: list[_NullColumn] = []
     waits_for: str = ""
     stands_still: str | None = None
     process: str | None = None

@@ -24,6 +24,7 @@ from support.repository import ROOT
 
 from ordering.ticks import NEVER, SECOND_US
 from tidegate.observe.metrics import Metrics, StoreState
+from tidegate.observe.null_shares import NullShare
 
 RULES_FILE = ROOT / "deploy" / "alerts.yml"
 RULES = read_rules(RULES_FILE.read_text("utf-8"))
@@ -48,6 +49,7 @@ class World:
     is_gone: bool = False
     totals: dict[str, int] = field(default_factory=dict)
     bad_rows: int = 0
+    null_columns: tuple[NullShare, ...] = ()
     held: int = 10
     unread: int = 0
     is_silent: bool = False
@@ -96,6 +98,7 @@ def scrapes_of(story: Callable[[World], None], first_trouble: int = TROUBLE) -> 
         counts = Counter(rows=world.stored if world.stored >= 0 else 10 * step, refused=world.refused)
         healthy = StoreState(Counter(rows=10 * step), {("counts", 0): 0}, 1)
         metrics.set_sink("counts", {"redis": healthy, "postgres": StoreState(counts, {("counts", 0): world.unstored}, world.oldest_s)})
+        metrics.set_null_columns("counts", world.null_columns)
         found.append(scrape(registry, world.is_gone))
     return found
 
@@ -167,6 +170,8 @@ STORIES: dict[str, tuple[Callable[[World], None], int, dict[str, float]]] = {
     "a store has all": (setting(stored=10 * TROUBLE), TROUBLE, {}),
     "a store is slow": (setting(unstored=7, oldest_s=301), TROUBLE, {"SinkBehind": 1}),
     "a store refuses results": (lambda world: setting(refused=world.step)(world), TROUBLE, {"SinkRefuses": 0}),
+    "events out of order are dropped": (rising("out_of_order_dropped"), TROUBLE, {"EventsDropped": 0}),
+    "a field is renamed": (setting(null_columns=(NullShare("flights", "delay", 200, 199, 199),)), TROUBLE, {"ColumnsAreNull": 5}),
     "a record moves time far": (rising("time_jumps_event_time"), TROUBLE, {"TimeJumped": 0}),
     "very much is held": (setting(held=10_000_001), TROUBLE, {"MuchIsHeld": 0}),
 }

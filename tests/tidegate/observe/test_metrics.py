@@ -14,6 +14,7 @@ from support.hostile_text import HOSTILE, commands_in
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 from tidegate.observe.metrics import Metrics
+from tidegate.observe.null_shares import NullShare
 from tidegate.observe.watermark_delay import CAUSES, Tolerances, delay_causes
 from tidegate.stack.embedded import free_port
 from tidegate.visible_text import visible
@@ -113,7 +114,7 @@ def fetch(port: int) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 _PROCESS = ("job_name", "state", "version", "spark", "python")
-_ORDER = ("input", "query", "topic", "partition", "bucket", "action", "reason", "cause", "step", *_PROCESS)
+_ORDER = ("input", "query", "topic", "partition", "bucket", "action", "reason", "cause", "step", "column", "kind", *_PROCESS)
 
 
 def test_each_number_of_the_specification_is_fetched_by_input_topic_and_partition() -> None:
@@ -166,10 +167,12 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     totals = {"events": 5, "results": 2}
     spent = {"write": 1, "compute": 0.5}
     absent = {"flights": ["dealy"], "taxis": []}
+    nulls = {"flights": [200, {"delay": [150, 100]}], "taxis": [10, {}]}
     metrics.accept_query_reports(
         "counts",
-        [{"bucket": 1, "c": NOW_US - 3 * SECOND_US, "totals": totals, "duplicates": 4, "seconds": spent, "absent": absent}],
+        [{"bucket": 1, "c": NOW_US - 3 * SECOND_US, "totals": totals, "duplicates": 4, "seconds": spent, "absent": absent, "nulls": nulls}],
     )
+    metrics.set_null_columns("counts", [NullShare("flights", "delay", 200, 150, 100)])
     metrics.set_query_lags("counts", {("flights.ordered", 0): 4, ("flights.ordered", 1): 0})
     found = fetch(port)
     assert found["tidegate_query_events_total"] == {("counts", "1"): 5}
@@ -177,6 +180,11 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     assert found["tidegate_query_bad_rows_total"] == {("counts", "1"): 0}
     assert found["tidegate_query_duplicates_total"] == {("counts", "1"): 4}
     assert found["tidegate_query_absent_columns"] == {("flights", "counts", "1"): 1, ("taxis", "counts", "1"): 0}
+    assert found["tidegate_query_null_share"] == {
+        ("flights", "counts", "delay", "null"): 0.75,
+        ("flights", "counts", "delay", "absent"): 0.5,
+    }
+    assert found["tidegate_query_null_columns"] == {("counts",): 1}
     causes = {"sink": 1, "pipeline": 0.5, "reader_behind": 1.5, "input": 0}
     assert found["tidegate_query_watermark_delay_seconds"] == {("counts", "1", cause): part for cause, part in causes.items()}
     assert found["tidegate_query_consumer_lag"] == {("counts", "flights.ordered", "0"): 4, ("counts", "flights.ordered", "1"): 0}

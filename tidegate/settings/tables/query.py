@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ordering.ticks import DAY_US
-from tidegate.settings.kinds import Duration, Size
+from tidegate.settings.kinds import Duration, Kind, Size
 from tidegate.settings.tables.base import Count, Table
 
 
@@ -22,6 +22,10 @@ class QuerySettings(Table):
         default=256 * 2**20,
         description="Most bytes of keys and payloads one batch of a query reads, over all partitions, about; what is final is computed "
         "after so many, however large records are. Tasks that run at the same time share them.",
+    )
+    null_share_warn: Annotated[float, Field(ge=0, le=1), Kind("share, 0 to 1")] = Field(
+        default=0.5,
+        description="A column is reported if a larger share of the recent records of an input are NULL in it; 1: none ever is.",
     )
     join_pairs_max: Count = Field(
         default=1_000_000,
