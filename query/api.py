@@ -85,6 +85,10 @@ class Value:
         """
         return Value(f"{self.sql} OVER ({_over(limit, partition_by, when)})")
 
+    def at_time_zone(self, zone: str) -> Value:
+        """Return a datetime as the clocks of a zone such as ``Europe/Berlin`` show it."""
+        return Value(f"({self.sql} AT TIME ZONE {literal(zone).sql})")
+
     def member(self, *names: str) -> Value:
         return Value(".".join((self.sql, *map(_quote, names))))
 
@@ -168,14 +172,17 @@ def _over(limit: str, partition_by: tuple[Expression, ...], when: Expression) ->
     return " ".join([*parts, f"WHEN {_expression(when)}"] if when is not None else parts)
 
 
-def tumbling(size: str, offset: str | None = None) -> Value:
-    """Return a tumbling window of a length such as ``1h``; *offset* shifts it: ``-1us`` makes it include its start instead of its end."""
-    return _window("TumblingWindow", offset, Duration=size)
+def tumbling(size: str, offset: str | None = None, zone: str | None = None) -> Value:
+    """
+    Return a tumbling window of a length such as ``1h``; *offset* shifts it: ``-1us`` makes it include its start instead of its end. With a
+    *zone* such as ``Europe/Berlin`` its ends are those of hours or days there.
+    """
+    return _window("TumblingWindow", offset, zone, Duration=size)
 
 
-def hopping(size: str, hop: str, offset: str | None = None) -> Value:
-    """Return a hopping window; *offset* as for :func:`tumbling`."""
-    return _window("HoppingWindow", offset, Duration=size, Hop=hop)
+def hopping(size: str, hop: str, offset: str | None = None, zone: str | None = None) -> Value:
+    """Return a hopping window; *offset* and *zone* as for :func:`tumbling`."""
+    return _window("HoppingWindow", offset, zone, Duration=size, Hop=hop)
 
 
 def sliding(size: str) -> Value:
@@ -193,12 +200,14 @@ def session(timeout: str, max_duration: str, *, partition_by: tuple[Expression, 
     return Value(f"SessionWindow({unit}, {lengths[0]}, {lengths[1]}){over}")
 
 
-def _window(name: str, offset: str | None, **lengths: str) -> Value:
+def _window(name: str, offset: str | None, zone: str | None, **lengths: str) -> Value:
     parts = ["{}({}, {})".format(part, *_length(length)) for part, length in lengths.items()]
     if offset:
         # Only an offset may be negative.
         unit, number = _length(offset.removeprefix("-"))
         parts.append(f"Offset({unit}, {'-' if offset.startswith('-') else ''}{number})")
+    if zone:
+        parts.append(f"TimeZone({literal(zone).sql})")
     return Value(f"{name}({', '.join(parts)})")
 
 

@@ -29,7 +29,7 @@ from query.plan.nodes import (
 )
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Call, Cast, Expr, Field, Header, Leaf, Literal, Payload, Property, Slot, keys_of
+from tidegate.expressions.tree import Call, Cast, Expr, Field, Header, Leaf, Literal, Payload, Property, Slot, Zoned, keys_of
 
 LeafKind = TypeVar("LeafKind", bound=Leaf)
 # Numbers of columns; None: all of them.
@@ -162,7 +162,7 @@ def can_fail(expr: Expr) -> bool:
         kinds = {static_kind(part) for part in expr.parts} - {Kind.NULL}
         fits = kinds <= {Kind.BIT} if expr.name in _LOGIC else expr.name in _COMPARISONS and len(kinds) == 1 and kinds <= _COMPARED
         return not fits or any(map(can_fail, expr.parts))
-    is_safe = isinstance(expr, Property) or (isinstance(expr, Cast) and expr.lenient)
+    is_safe = isinstance(expr, (Property, Zoned)) or (isinstance(expr, Cast) and expr.lenient)
     return not is_safe or can_fail(expr.parts[0])
 
 

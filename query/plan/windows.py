@@ -6,6 +6,7 @@ A window is ``(start, end]``: it contains the events with start < s <= end, and 
 - :class:`Window` has a fixed size and fixed ends: the instants e with ``(e - offset) mod hop = 0``, aligned to the Unix epoch; start is e -
   size. If hop is size, it is tumbling. A *pane* is the longest piece of time that no window start or end divides; every window is a whole
   number of panes. A window of one microsecond is a snapshot: the events of one instant.
+  :class:`query.plan.local_windows.LocalWindow` is the same by the clock of a place.
 - :class:`Sliding` has a fixed size and ends wherever an event of the group enters or leaves it.
 - :class:`Session` lasts as long as events keep coming (:mod:`query.operators.windows.sessions`).
 - :class:`WindowSet` is any of these side by side.
@@ -73,6 +74,20 @@ class Window:
 
     def pane_end(self, system_us: Ticks) -> Ticks:
         return _first_multiple(system_us, self.offset_us, self.pane_us)
+
+    # The windows by number, in the order of time.
+
+    def number_of(self, instants_us: Ticks) -> Ticks:
+        """Return the number of the first window that ends at or after each instant."""
+        return (self.first_end(instants_us) - self.offset_us) // self.hop_us
+
+    def end_of(self, numbers: Ticks) -> Ticks:
+        """Return the end of each window."""
+        return numbers * self.hop_us + self.offset_us
+
+    def start_of(self, numbers: Ticks) -> Ticks:
+        """Return the start of each window."""
+        return self.end_of(numbers) - self.size_us
 
     def __str__(self) -> str:
         offset = f", offset {format_duration(self.offset_us)}" if self.offset_us else ""

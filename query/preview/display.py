@@ -11,10 +11,12 @@ from ordering.ticks import NEVER, format_duration, format_tick
 from query.absent_columns import CODE
 from query.plan.columns_read import fields_extracted
 from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, ReferenceJoin, WindowedAggregate, walk
+from query.plan.time_zones import zones_of
 from query.preview.forecast import Forecast
 from query.reference.csv_types import CODE as TYPE
 from query.reference.files import load_reference, versions_of
 from tidegate.settings.tables.references import ReferenceSettings
+from tidegate.time_zones.database import database_version
 
 RETENTION = "TG-LINT-RETENTION"
 KEEP_LONGER = "a start may need events that are deleted by then: keep events longer (retention), or shorten the window"
@@ -49,6 +51,7 @@ class PlanReport:
                 yield f"pace: {self.paces[plan.output]}"
         for input, fields in fields_extracted(self.plans).items():
             yield f"fields of {input}: {', '.join(map(str, fields)) or 'none'}"
+        yield from (f"time zones: {line}" for line in self._zones())
         yield f"parallelism: {self.parallelism}"
         yield from (f"state: {line}" for line in self._state())
         yield from map(_reference_in_words, self.references)
@@ -62,6 +65,10 @@ class PlanReport:
         stores = [(error.code, error.what, error.fix) for error in self.stores]
         types = [(TYPE, f"{found.where}: {found.what}", found.fix) for table in self.references for found in load_reference(table).warnings]
         return types + [(RETENTION, what, KEEP_LONGER) for what in self.warnings] + [(CODE, *warning) for warning in absent] + stores
+
+    def _zones(self) -> list[str]:
+        zones = ", ".join(zone.name for zone in zones_of(self.plans))
+        return [f"{zones}, by the database {database_version()}"] if zones else []
 
     def _state(self) -> list[str]:
         if self.forecast is not None:
@@ -77,6 +84,10 @@ class PlanReport:
         return {
             "outputs": [_plan_fields(plan, self.paces.get(plan.output)) for plan in self.plans],
             "fields": {input: [str(field) for field in fields] for input, fields in fields_extracted(self.plans).items()},
+            "time_zones": {
+                "zones": {zone.name: zone.digest for zone in zones_of(self.plans)},
+                "database": database_version(),
+            },
             "parallelism": {"buckets": forecast.buckets if forecast else None, "why": self.parallelism},
             "state": [kept.as_dict() for kept in forecast.kept] if forecast else None,
             "reading": forecast.reading.as_dict() if forecast and forecast.reading else None,

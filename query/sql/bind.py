@@ -78,10 +78,10 @@ class _ScriptBinder:
             raise self.source.error("SYNTAX", statement, "a script is a SELECT statement", fix=fix, example=example)
         self._add_steps(statement)
         output = self._output(statement)
-        return Plan(self._rows(statement), output)
+        return Plan(self._rows(statement, is_result=True), output)
 
-    def _rows(self, query: exp.Expr) -> Rows:
-        rows = SelectBinder(self.source, self.inputs, self.steps, self.window_us_max).bind(query)
+    def _rows(self, query: exp.Expr, *, is_result: bool = False) -> Rows:
+        rows = SelectBinder(self.source, self.inputs, self.steps, self.window_us_max, is_result=is_result).bind(query)
         count, depth = self._size(rows)
         if count > OPERATORS_MAX or depth > OPERATORS_DEPTH_MAX:
             message = f"more than {OPERATORS_MAX} operators, with each step in all places where it is read"

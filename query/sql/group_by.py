@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from query.plan.windows import SNAPSHOT, AnyWindow, WindowSet
 from query.sql.window_functions import NAMES, WINDOW_US_MAX, WindowBinder, is_timestamp, is_window
+from tidegate.expressions.binding.local_times import without_zone
 from tidegate.expressions.binding.scalar_binder import ScalarBinder, is_window_id
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.syntax.counterparts import COUNTERPARTS
@@ -69,7 +70,8 @@ class GroupByBinder:
         is_foreign = isinstance(node, exp.Anonymous) and str(node.name).lower() in COUNTERPARTS
         if isinstance(node, exp.Anonymous) and not is_foreign and _resembles_window(name := str(node.name)):
             raise self.source.error("WINDOW", node, f"there is no window {name}", fix=suggest(name, NAMES), example=WINDOW_EXAMPLE)
-        return binder.bind(node, event_clause="GROUP BY")
+        # Instants are one key whatever their zone; SELECT says how the key is shown.
+        return without_zone(binder.bind(node, event_clause="GROUP BY"))
 
 
 def _resembles_window(name: str) -> bool:

@@ -15,6 +15,7 @@ from sqlglot import exp
 from query.columns.splicing import STAR
 from query.plan.nodes import Filter, Reference, Rows, Scan
 from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.binding.local_times import at_zone, zone_of
 from tidegate.expressions.binding.names import InputNames, header_of
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
@@ -71,6 +72,11 @@ class Relation:
         """Return the name and the leaf of each column of a step; the relation has number *index*."""
         assert not isinstance(self.rows, (Scan, Filter))
         return [(column.name, _relation_leaf(index, slot(self.rows, place))) for place, column in enumerate(self.rows.columns)]
+
+    def local_columns(self, index: int) -> list[tuple[str, Expr]]:
+        """Return the same as :meth:`all_columns`, local times with their zones."""
+        columns = zip(self.rows.columns, self.all_columns(index), strict=True)  # type: ignore[union-attr]
+        return [(name, _in_zone_of(column.expr, leaf)) for column, (name, leaf) in columns]
 
     def whole_row(self, index: int) -> RelationLeaf:
         if isinstance(self.rows, (Scan, Filter, Reference)):
@@ -227,8 +233,9 @@ class ScopeNames:
             fix = suggest(path[0], relation.known_columns, f"its columns are {', '.join(relation.known_columns)}")
             raise self.source.error("FIELD", offset, f"{relation.name} has no column {path[0]}", fix=fix)
         assert not isinstance(relation.rows, (Scan, Filter))
-        column = _relation_leaf(index, slot(relation.rows, names.index(path[0].lower()), offset))
-        return Property(column, path[1:], offset=offset) if len(path) > 1 else column
+        place = names.index(path[0].lower())
+        column = _relation_leaf(index, slot(relation.rows, place, offset))
+        return Property(column, path[1:], offset=offset) if len(path) > 1 else _in_zone_of(relation.rows.columns[place].expr, column)
 
     def _resolve_in_star(self, index: int, relation: Relation, schema: InputSchema, path: tuple[str, ...], offset: int) -> Expr:
         stars = [place for place, name in enumerate(relation.known_columns) if name == STAR]
@@ -271,6 +278,12 @@ def slot(rows: Rows, place: int, offset: int = -1, shift: int = 0) -> Slot:
     """Return the leaf of column *place* of *rows*, which stand after *shift* columns of other rows."""
     column = rows.columns[place]
     return Slot(place + shift, column.name, static_kind(column.expr), offset=offset)
+
+
+def _in_zone_of(column: Expr, leaf: Expr) -> Expr:
+    """Return the *leaf* that holds a step's *column*: a local time, if the column is one."""
+    zone = zone_of(column)
+    return leaf if zone is None else at_zone(leaf, zone, leaf.offset)
 
 
 def _relation_leaf(index: int, leaf: Expr) -> RelationLeaf:

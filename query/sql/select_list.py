@@ -16,6 +16,7 @@ from sqlglot import exp
 from query.columns.splicing import STAR
 from query.plan.nodes import Column
 from query.sql.scopes import Relation, record_of
+from tidegate.expressions.binding.local_times import as_column
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.syntax.errors import Source, offset_of
 from tidegate.expressions.tree import Expr
@@ -43,7 +44,8 @@ class SelectListBinder:
         for number, node in enumerate(select.expressions, start=1):
             prefix = star_of(node)
             if prefix is None:
-                chosen.add(self._name(node, number), self.binder.bind(node.this if isinstance(node, exp.Alias) else node), node)
+                value = self.binder.bind(node.this if isinstance(node, exp.Alias) else node)
+                chosen.add(self._name(node, number), as_column(value, is_result=False), node)
             elif grouped:
                 raise self.source.error("GROUP", node, "* cannot be selected from groups", fix="name the keys and aggregates")
             else:
@@ -55,7 +57,7 @@ class SelectListBinder:
             return [(relation.name, record_of(relation, index)) for index, relation in enumerate(self.relations)]
         for index, relation in enumerate(self.relations):
             if not prefix or (len(prefix) == 1 and prefix[0].lower() in relation.names):
-                return relation.all_columns(index) if relation.schema is None else [(STAR, relation.whole_row(index))]
+                return relation.local_columns(index) if relation.schema is None else [(STAR, relation.whole_row(index))]
         return [(STAR, self.binder.names.resolve(prefix, offset))]
 
     def _name(self, node: exp.Expr, number: int) -> str:

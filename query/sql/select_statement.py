@@ -29,6 +29,7 @@ from query.sql.select_list import SelectListBinder
 from query.sql.top import STEP, TOP_EXAMPLE, has_top, rewrite_top, without_top
 from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.binding.local_times import as_column, zone_of
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.functions.catalog import WINDOWS
@@ -63,6 +64,8 @@ class SelectBinder:
     window_us_max: int = WINDOW_US_MAX
     # Whether the SELECT is a side of a UNION: its star is then a column, since payloads of several inputs are no rows of one kind.
     is_side: bool = False
+    # Whether the rows are results, in which local times are texts; those of steps keep their zones.
+    is_result: bool = False
 
     def bind(self, query: exp.Expr) -> Rows:
         query = query.unnest() if isinstance(query, exp.Subquery) else query
@@ -81,6 +84,7 @@ class SelectBinder:
         parts = tuple(binder.bind(side) for side in _sides(union))
         first = parts[0].columns
         for part, side in zip(parts, _sides(union), strict=True):
+            self._refuse_local_times(part, side)
             if _stars(part) != _stars(parts[0]):
                 message = f"UNION of {_width(parts[0])} and {_width(part)} columns"
                 raise self.source.error("TYPE", side, message, fix="select as many columns on each side, in the same order")
@@ -90,11 +94,18 @@ class SelectBinder:
             columns.append(Column(column.name, Slot(place, column.name, kinds.pop() if len(kinds) == 1 else None)))
         return Union(parts, tuple(columns))
 
+    def _refuse_local_times(self, part: Rows, side: exp.Expr) -> None:
+        local = next((column for column in part.columns if zone_of(column.expr) is not None), None)
+        if local is not None:
+            message = f"{local.name} is a local time, and the columns of a UNION in a step have no zones"
+            fix = "leave AT TIME ZONE to the SELECT that reads the step, or make it a text by CAST(... AS nvarchar(max))"
+            raise self.source.error("ZONE", side, message, fix=fix)
+
     # SELECT
 
     def _select(self, select: exp.Select) -> Rows:
         if has_top(select, self.source):
-            rows = self._select(without_top(select))
+            rows = replace(self, is_result=False)._select(without_top(select))
             over_rows = replace(self, steps={**self.steps, STEP.lower(): (STEP, rows)})
             return over_rows.bind(rewrite_top(select, rows, self.source))
         self._refuse_other_clauses(select)
@@ -126,7 +137,7 @@ class SelectBinder:
             child = Filter(child, settled.where)
         if settled.group is not None:
             return self._windowed_aggregate(settled, child, self._over(relations, layout))
-        return Project(child, settled.columns)
+        return Project(child, self._shown(settled.columns))
 
     def _add_analytic_columns(self, child: Scan | Filter | Rows, bound: _BoundSelect) -> tuple[Rows, _BoundSelect]:
         analytics = analytics_of(bound.exprs)
@@ -182,7 +193,7 @@ class SelectBinder:
 
     def _relation(self, table: exp.Expr) -> Relation:
         if isinstance(table, exp.Subquery) and isinstance(table.this, (exp.Select, exp.SetOperation)):
-            rows = replace(self, is_side=False).bind(table)
+            rows = replace(self, is_side=False, is_result=False).bind(table)
             return self._over_rows(table.alias or "subquery", frozenset({table.alias.lower()} - {""}), rows)
         if isinstance(table, exp.Unnest):
             fix, example = COUNTERPARTS["unnest"]
@@ -277,9 +288,12 @@ class SelectBinder:
         totals = tuple(dict.fromkeys(part for expr in everything for part in expr.walk() if isinstance(part, Aggregate)))
         lifting = GroupedExpressions(self.source, bound.keys, totals)
         having = lifting.over_groups(bound.having) if bound.having else None
-        columns = tuple(Column(column.name, lifting.over_groups(column.expr, column.name)) for column in bound.columns)
+        columns = self._shown([Column(column.name, lifting.over_groups(column.expr, column.name)) for column in bound.columns])
         over_key = self._over_key(over, bound.keys, bound.group)
         return WindowedAggregate(child, bound.window, bound.keys, totals, having, columns, over_key)
+
+    def _shown(self, columns: Sequence[Column]) -> tuple[Column, ...]:
+        return tuple(Column(column.name, as_column(column.expr, is_result=self.is_result)) for column in columns)
 
     def _over_key(self, over: Expr | None, keys: tuple[Expr, ...], group: exp.Expr) -> tuple[int, ...] | None:
         if over is None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from sqlglot import exp, parse_one
 
 from query.plan.nodes import Rows
+from tidegate.expressions.binding.local_times import zone_of
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.dialect import Asa
 from tidegate.expressions.syntax.errors import Source, offset_of
+from tidegate.expressions.tree import Expr
 
 # The name under which the rewritten SELECT reads the rows of the one without TOP.
 STEP = "TOP"
@@ -59,11 +61,8 @@ def rewrite_top(select: exp.Select, rows: Rows, source: Source) -> exp.Expr:
     names = [exp.to_identifier(column.name, quoted=True).sql(Asa) for column in rows.columns]
     order = ", ".join(_order_term(term, select, rows, names, source) for term in select.args["order"].expressions)
     members = [f"e.ArrayValue.[value].{name}" for name in names]
-    kinds = [static_kind(column.expr) for column in rows.columns]
-    columns = [
-        f"CAST({member} AS {kind.asa_name}) AS {name}" if kind in _CAST else f"{member} AS {name}"
-        for member, name, kind in zip(members, names, kinds, strict=True)
-    ]
+    values = [_typed(member, column.expr) for member, column in zip(members, rows.columns, strict=True)]
+    columns = [f"{value} AS {name}" for value, name in zip(values, names, strict=True)]
     collected = f"CollectTop({select.args['limit'].expression.this}) OVER (ORDER BY {order}) AS top_rows"
     instants = f"(SELECT {collected} FROM [{STEP}] GROUP BY System.Timestamp()) AS t"
     rewritten = parse_one(f"SELECT {', '.join(columns)} FROM {instants} CROSS APPLY GetArrayElements(t.top_rows) AS e", read=Asa)
@@ -71,6 +70,13 @@ def rewrite_top(select: exp.Select, rows: Rows, source: Source) -> exp.Expr:
         # Errors name the author's TOP, not a place in this text.
         node.meta["start"] = offset_of(select.args["limit"])
     return rewritten
+
+
+def _typed(member: str, expr: Expr) -> str:
+    """Return the SQL of a *member* that holds the values of *expr*."""
+    kind, zone = static_kind(expr), zone_of(expr)
+    typed = f"CAST({member} AS {kind.asa_name})" if kind in _CAST else member
+    return typed if zone is None else f"{typed} AT TIME ZONE '{zone}'"
 
 
 def _order_term(term: exp.Ordered, select: exp.Select, rows: Rows, names: list[str], source: Source) -> str:

@@ -1,7 +1,7 @@
 """
 Binding of window functions -> :mod:`query.plan.windows`.
 
-``TumblingWindow(hour, 1)``, ``HoppingWindow(Duration(hour, 1), Hop(minute, 15))`` and their offsets, ``SlidingWindow(minute, 5)``,
+``TumblingWindow(hour, 1)``, ``HoppingWindow(Duration(hour, 1), Hop(minute, 15))``, their offsets and zones, ``SlidingWindow(minute, 5)``,
 ``SessionWindow(minute, 5, 60) OVER (PARTITION BY key)``, ``SnapshotWindow()`` or ``System.Timestamp()``, and ``Windows(...)`` of any of
 them. The word Window may be omitted: ``Tumbling(hour, 1)``.
 """
@@ -13,11 +13,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from ordering.ticks import DAY_US
+from ordering.ticks import DAY_US, format_duration
+from query.plan.local_windows import LocalWindow
 from query.plan.windows import SNAPSHOT, AnyWindow, Session, Sliding, Window, WindowSet
 from query.sql.window_lengths import EXAMPLES, WindowLengths
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.tree import Expr
+from tidegate.time_zones.zone import Zone
 
 # Longest window accepted unless a setting allows more, in microseconds.
 WINDOW_US_MAX = 7 * DAY_US
@@ -62,11 +64,15 @@ class WindowBinder:
             return self._several(call)
         if kind == "session":
             return self._session(call, over)
-        lengths = WindowLengths(self.source, self.window_us_max).bind(call, kind)
+        binding = WindowLengths(self.source, self.window_us_max)
+        lengths, zone = binding.bind(call, kind), binding.zone(call, kind)
         if kind == "snapshot":
             return SNAPSHOT
         size = lengths["Duration"]
-        return Sliding(size) if kind == "sliding" else self._fixed_window(call, size, lengths.get("Hop", size), lengths.get("Offset", 0))
+        if kind == "sliding":
+            return Sliding(size)
+        window = self._fixed_window(call, size, lengths.get("Hop", size), lengths.get("Offset", 0))
+        return window if zone is None else self._local_window(call, window, zone)
 
     # Each kind
 
@@ -76,8 +82,17 @@ class WindowBinder:
             raise self.source.error("WINDOW", call, message, fix="hop less often")
         return Window(size, hop, offset % hop)
 
+    def _local_window(self, call: exp.Expr, window: Window, zone: Zone) -> LocalWindow:
+        if window.size_us % window.hop_us:
+            message = f"a window of local time is made of whole hops, and {format_duration(window.hop_us)} do not divide its size"
+            example = "HoppingWindow(Duration(day, 7), Hop(day, 1), TimeZone('Europe/Berlin'))"
+            raise self.source.error("WINDOW", call, message, fix="take a hop that divides the size", example=example)
+        return LocalWindow(window.size_us, window.hop_us, window.offset_us, zone=zone)
+
     def _session(self, call: exp.Expr, over: exp.Expr | None) -> Session:
-        lengths = WindowLengths(self.source, self.window_us_max).bind(call, "session")
+        binding = WindowLengths(self.source, self.window_us_max)
+        binding.zone(call, "session")
+        lengths = binding.bind(call, "session")
         partition = self._partition(over) if over is not None else ()
         return Session(lengths["Timeout"], lengths["MaxDuration"], partition, tuple(str(self.keys[index]) for index in partition))
 

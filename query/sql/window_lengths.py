@@ -1,4 +1,7 @@
-"""Binding of a window's durations: ``(minute, 60, 15)``, or named ``(Duration(hour, 1), Hop(minute, 15))`` -> microseconds."""
+"""
+Binding of a window's durations: ``(minute, 60, 15)``, or named ``(Duration(hour, 1), Hop(minute, 15))`` -> microseconds; and of its zone,
+``TimeZone('Europe/Berlin')``.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from ordering.ticks import format_duration
+from tidegate.expressions.binding.zones import bind_zone
 from tidegate.expressions.functions.dates import DATE_PARTS
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.tree import UNITS_US as FIXED_UNITS_US
+from tidegate.time_zones.zone import Zone
 
 # No weeks, months or years: the durations of windows are fixed.
 UNITS_US = {word: FIXED_UNITS_US[unit] for word, unit in DATE_PARTS.items() if unit in FIXED_UNITS_US}
@@ -44,6 +49,9 @@ _MONTHS = (
 )
 # What to write in place of units of the calendar.
 _CALENDAR = {"week": _WEEKS, **dict.fromkeys(("month", "quarter", "year"), _MONTHS)}
+# The kinds of windows that a clock may divide.
+_LOCAL = ("tumbling", "hopping")
+_LOCAL_EXAMPLE = "TumblingWindow(Duration(day, 1), TimeZone('Europe/Berlin'))"
 _DIGITS_MAX = 18
 _PART_NAMES = {"Timeout": "a timeout", "MaxDuration": "a maximum duration"}
 
@@ -57,7 +65,7 @@ class WindowLengths:
 
     def bind(self, call: exp.Expr, kind: str) -> dict[str, int]:
         """Return the durations of a window of this kind: microseconds by the name of the part."""
-        args = call.expressions
+        args = _lengths_of(call)
         named = bool(args) and all(isinstance(arg, exp.Anonymous) for arg in args)
         lengths = self._named_lengths(call, kind) if named else self._positional_lengths(call, kind)
         for part, length in lengths.items():
@@ -65,8 +73,22 @@ class WindowLengths:
                 self._check(call, kind, part, length)
         return lengths
 
+    def zone(self, call: exp.Expr, kind: str) -> Zone | None:
+        """Return the zone that ``TimeZone('Europe/Berlin')`` gives a window; None without it."""
+        zones = [arg for arg in call.expressions if _is_zone(arg)]
+        if not zones:
+            return None
+        if kind not in _LOCAL:
+            message, fix = f"{call.name} takes no TimeZone", "leave it out: the clock does not matter, the length is what it is"
+            raise self.source.error("WINDOW", zones[0], message, fix=fix, example=_LOCAL_EXAMPLE)
+        if len(zones) > 1 or len(zones[0].expressions) != 1:
+            raise self.source.error(
+                "WINDOW", zones[0], "TimeZone takes the name of one zone", fix="write it as shown", example=_LOCAL_EXAMPLE
+            )
+        return bind_zone(zones[0].expressions[0], self.source, _LOCAL_EXAMPLE)
+
     def _positional_lengths(self, call: exp.Expr, kind: str) -> dict[str, int]:
-        args, parts = call.expressions, _PARTS[kind]
+        args, parts = _lengths_of(call), _PARTS[kind]
         least, most = len(_required_lengths(kind)), len(parts)
         if not parts and not args:
             return {}
@@ -78,7 +100,7 @@ class WindowLengths:
     def _named_lengths(self, call: exp.Expr, kind: str) -> dict[str, int]:
         spelled = {part.lower(): part for part in _PARTS[kind]}
         lengths: dict[str, int] = {}
-        for arg in call.expressions:
+        for arg in _lengths_of(call):
             part = str(arg.name).lower()
             if part not in spelled or spelled[part] in lengths or len(arg.expressions) != 2:
                 takes = ", ".join(f"{part}(unit, n)" for part in _PARTS[kind])
@@ -119,6 +141,15 @@ class WindowLengths:
             message = f"a window's length has more than {_DIGITS_MAX} digits"
             raise self.source.error("WINDOW", node, message, fix="write a smaller number", example="hour, 1")
         return sign * int(str(value.this))
+
+
+def _is_zone(arg: exp.Expr) -> bool:
+    return isinstance(arg, exp.Anonymous) and str(arg.name).lower() == "timezone"
+
+
+def _lengths_of(call: exp.Expr) -> list[exp.Expr]:
+    """Return the arguments of a window that are lengths."""
+    return [arg for arg in call.expressions if not _is_zone(arg)]
 
 
 def _required_lengths(kind: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from ordering.ticks import INFINITY
 from query.config import QueryPlan
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.plan.nodes import Join, Plan, ReferenceJoin, exprs_in, walk
+from query.start.bound_zones import zones_binding
 from query.start.bucket_layout import exchange_binding
 from query.start.output_start import start_binding
 from query.start.result_limits import RESULT_BYTES_MAX
@@ -33,6 +34,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) ->
     return {
         "plan": "\n".join(output_plan.explain() for output_plan in plan.plans),
         **types_and_case(plan.plans),
+        **zones_binding(plan.plans),
         **_join_binding(plan),
         **start_binding(start),
         # A bounded recount leaves out later results, so no other run can continue it in the order of the log.

@@ -13,6 +13,7 @@ from ordering.ticks import INFINITY
 from query.config import Feed, QueryPlan
 from query.plan.nodes import Plan
 from query.start.binding import RESULT_TOPIC_IDS, bound_result_ids, bound_topic_ids, make_binding, result_topics
+from query.start.bound_zones import settle_zones
 from query.start.bucket_layout import check_partitions, exchange_tasks, plan_buckets, split_text, substream_keys
 from query.start.output_start import ELSEWHERE, bound_start
 from query.start.result_limits import result_limits
@@ -129,7 +130,7 @@ def _continue(layout: QueryPlan, topics: TopicSurvey, run: RunSurvey, start: Sta
     )
     if run.binding is not None:
         check_same_topics(bound_topic_ids(run.binding), topics.topic_ids, str(topics.folder), WAYS_OUT)
-    binding = make_binding(plan, topics.topic_ids, start)
+    binding = settle_zones(run.binding, make_binding(plan, topics.topic_ids, start), str(topics.folder))
     if run.binding is not None and RESULT_TOPIC_IDS in run.binding:
         binding[RESULT_TOPIC_IDS] = run.binding[RESULT_TOPIC_IDS]
     way_out = "write INTO a new output, or delete the checkpoint folder and go on from the last results (docs/starting.md)"

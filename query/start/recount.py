@@ -18,6 +18,7 @@ from query.plan.nodes import Plan
 from query.reference.lookup import KnownReferences
 from query.reference.watch import TakenVersions
 from query.start.binding import RESULT_TOPIC_IDS, make_binding
+from query.start.bound_zones import settle_zones
 from query.start.decide import plan_layout
 from query.start.output_start import bound_start, read_log_starts, read_promises, read_split
 from query.start.read_positions import planned_positions, read_positions, settle_logs
@@ -116,7 +117,8 @@ def _known_references(versions: TakenVersions, plan: QueryPlan) -> KnownReferenc
 def _check_settings(plan: QueryPlan, topics: TopicSurvey, binding: Mapping[str, str], start: Start) -> None:
     # Where results go decides nothing about them.
     destinations = {"output", RESULT_TOPIC_IDS}
-    now = {name: value for name, value in make_binding(plan, topics.topic_ids, start).items() if name not in destinations}
+    current = settle_zones(binding, make_binding(plan, topics.topic_ids, start), str(topics.folder))
+    now = {name: value for name, value in current.items() if name not in destinations}
     changed = differences({name: value for name, value in binding.items() if name not in destinations}, now)
     if changed:
         raise RefusedError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from planted.bug import JOIN, KEYED, PROGRAM, Bug
 
 _EACH = "tests/query/buckets/test_each_instant.py::"
+_CELLS = "tests/tidegate/time_zones/test_cells.py::test_cells_are_those_that_a_look_at_the_clock_finds"
+_LOCAL = "tests/query/operators/windows/test_local_windows.py::"
 _CUTS = _EACH + "test_no_cut_shows"
 _SAME = "tests/query/test_same_value.py::"
 _EACH_INSTANT = PROGRAM + "test_no_instant_shows_that_time_was_cut_or_begun_there"
@@ -18,6 +20,51 @@ QUERYING = [
         "return _first_multiple(system_us, self.offset_us, self.hop_us)\n",
         "return _first_multiple(system_us + 1, self.offset_us, self.hop_us)\n",
         "tests/query/operators/windows/test_windows.py::test_ends_are_those_of_the_definition",
+    ),
+    Bug(
+        "local-hour-comes-once",
+        "Where a clock is set back by a whole window, that window comes twice.",
+        5,
+        "tidegate/time_zones/cells.py",
+        "return is_other | (before - after >= length_us)",
+        "return is_other",
+        _CELLS,
+    ),
+    Bug(
+        "local-day-ends-at-the-first-midnight",
+        "A local day ends at its last midnight, where the clock passes it twice.",
+        5,
+        "tidegate/time_zones/cells.py",
+        "is_other: Mask = -(-before // length_us) != after // length_us + 1",
+        "is_other: Mask = -(-before // length_us) != after // length_us",
+        _CELLS,
+    ),
+    Bug(
+        "local-day-is-24-hours",
+        "A query of local days looks 25 hours back.",
+        5,
+        "query/plan/local_windows.py",
+        "return _longest_us(self) if self.size_us > 1 else 0",
+        "return self.size_us",
+        _LOCAL + "test_a_day_of_23_hours_is_read_back_whole",
+    ),
+    Bug(
+        "local-rows-put-together-by-utc",
+        "Rows are put together only within a cell of the clock that divides them.",
+        5,
+        "query/operators/windows/compacting.py",
+        "return Window(*step) if zone is None else LocalWindow(*step, zone=zone)",
+        "return Window(*step)",
+        _LOCAL + "test_rows_are_put_together_only_within_cells",
+    ),
+    Bug(
+        "zone-of-the-worker",
+        "A plan carries the clocks that it was made with.",
+        6,
+        "tidegate/time_zones/zone.py",
+        "return _clock_of(self.data)",
+        "return _clock_of(__import__('tidegate.time_zones.database').time_zones.database.find_zone(self.name).data)",
+        "tests/tidegate/time_zones/test_zone.py::test_a_zone_carries_its_data",
     ),
     Bug(
         "window-row-forgotten-early",

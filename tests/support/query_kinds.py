@@ -30,6 +30,10 @@ KINDS = {
     "star_and_more": "SELECT *, v * 2 AS v FROM {x}",
     "tumbling": "SELECT k, g, COUNT(*) AS n, SUM(v) AS s, MIN(v) AS lo, MAX(g) AS hi FROM {x} GROUP BY k, g, TumblingWindow(mcs, 7)",
     "hopping": "SELECT k, AVG(v) AS a, COUNT(v) AS n FROM {x} WHERE w = 1 GROUP BY k, HoppingWindow(mcs, 9, 4) HAVING COUNT(*) > 1",
+    "local": "SELECT k, g, System.Timestamp() AT TIME ZONE 'Africa/Monrovia' AS at, COUNT(*) AS n, SUM(v) AS s FROM {x} "
+    "GROUP BY k, g, TumblingWindow(Duration(mcs, 7), TimeZone('Africa/Monrovia'))",
+    "local_hopping": "SELECT k, DATEPART(mcs, System.Timestamp() AT TIME ZONE 'Asia/Kathmandu') AS at, COUNT(v) AS n, "
+    "COUNT(DISTINCT v) AS d FROM {x} GROUP BY k, HoppingWindow(Duration(mcs, 9), Hop(mcs, 3), Offset(mcs, 1), TimeZone('Asia/Kathmandu'))",
     "sliding": "SELECT k, System.Timestamp() AS at, COUNT(*) AS n, SUM(v) AS s FROM {x} GROUP BY k, SlidingWindow(mcs, 6)",
     "session": "SELECT k, g, MIN(System.Timestamp()) AS first, COUNT(*) AS n, SUM(v) AS s FROM {x} "
     "GROUP BY k, g, SessionWindow(mcs, 3, 10) OVER (PARTITION BY k)",

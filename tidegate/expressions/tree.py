@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from enum import Enum
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
 from tidegate.expressions.kinds import VALUE_KINDS, Kind
+from tidegate.time_zones.zone import Zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +302,34 @@ class Property(_Unary):
 
     def __str__(self) -> str:
         return f"{self.arg}.{Field(self.path)}"
+
+
+class ZoneForm(Enum):
+    """What is computed of a datetime and a zone."""
+
+    # The datetime itself; the script reads it by this zone's clock.
+    TIME = "time"
+    # The reading of the clock, as a datetime.
+    CLOCK = "clock"
+    # The instant at which the clock shows such a reading.
+    MOMENT = "moment"
+    # The reading as a text, with its offset from UTC.
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Zoned(_Unary):
+    """A datetime in a time zone (:mod:`tidegate.expressions.binding.local_times`)."""
+
+    zone: Zone
+    form: ZoneForm
+
+    def __str__(self) -> str:
+        if self.form is ZoneForm.MOMENT:
+            # Its argument is computed from a reading of the same clock, and prints the zone.
+            return str(self.arg)
+        local = f"{self.arg} AT TIME ZONE '{self.zone}'"
+        return f"CAST({local} AS nvarchar(max))" if self.form is ZoneForm.TEXT else local
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,20 +48,18 @@ class Runs:
 
 
 def hopping_runs(cells: Cells, window: Window, low: int, high: int) -> Runs:
-    """Return the windows with cells, panes of *window*, whose end lies in [low, high) and is asked for; low is an end."""
-    panes, group, hop = cells.instant, cells.group, window.hop_us
-    slice_from, slice_to = np.maximum(cells.from_us, low), np.minimum(cells.to_us, high)
-    # Window ends by number: end = low + number * hop.
-    first_number = (window.first_end(panes) - low) // hop
-    last_number = (window.last_end(panes) - low) // hop
-    start = np.maximum(first_number, -((low - slice_from) // hop))
-    stop = np.minimum(last_number, -((low - slice_to) // hop) - 1)
+    """Return the windows with cells, panes of *window*, whose number lies in [low, high) and whose end is asked for."""
+    panes, group = cells.instant, cells.group
+    low_us, high_us = window.end_of(np.array([low, high]))
+    first_number, last_number = window.number_of(panes), window.number_of(window.last_end(panes))
+    start = np.maximum(first_number, window.number_of(np.maximum(cells.from_us, low_us)))
+    stop = np.minimum(last_number, window.number_of(np.minimum(cells.to_us, high_us)) - 1)
     # Both rise within a group; a cell adds only the ends that the cell before it did not reach.
     start[1:] = np.where(group[1:] == group[:-1], np.maximum(start[1:], stop[:-1] + 1), start[1:])
     counts = np.maximum(stop - start + 1, 0)
     owner = np.repeat(np.arange(len(panes)), counts)
     number = start[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return Runs(owner, _last_until(group, first_number, number, group[owner]), low + number * hop)
+    return Runs(owner, _last_until(group, first_number, number, group[owner]), window.end_of(number))
 
 
 def sliding_runs(cells: Cells, window: Sliding) -> Runs:

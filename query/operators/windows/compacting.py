@@ -27,6 +27,7 @@ from query.operators.rows.ranks import order_places
 from query.operators.rows.row_groups import group_numbers
 from query.operators.windows.framing import collect_states, number_groups
 from query.operators.windows.sessions import meeting_instants
+from query.plan.local_windows import LocalWindow
 from query.plan.row_tables import Ticks, ticks
 from query.plan.windows import AnyWindow, Session, Window
 from tidegate.expressions.tree import Aggregate
@@ -39,13 +40,21 @@ SAVING = 2
 
 
 def cell_grid(windows: Sequence[AnyWindow]) -> Window | None:
-    """Return the tumbling window whose multiples all *windows* are; None if they have no fixed ends, or if it is one tick long."""
+    """
+    Return the tumbling window whose multiples all *windows* are; None if they have no fixed ends, or not those of one clock, or if it is
+    one tick long.
+    """
     fixed = [window for window in windows if isinstance(window, Window)]
-    if len(fixed) < len(windows):
+    zones = {window.zone if isinstance(window, LocalWindow) else None for window in fixed}
+    if len(fixed) < len(windows) or len(zones) > 1:
         return None
-    offset_us = fixed[0].offset_us
+    offset_us, zone = fixed[0].offset_us, zones.pop()
     step_us = reduce(gcd, (length for window in fixed for length in (window.size_us, window.hop_us, window.offset_us - offset_us)))
-    return Window(step_us, step_us, offset_us) if step_us > 1 else None
+    if step_us == 1:
+        return None
+    # A local division by a part of a length ends wherever one by the length ends: where the clock is changed, too.
+    step = (step_us, step_us, offset_us % step_us)
+    return Window(*step) if zone is None else LocalWindow(*step, zone=zone)
 
 
 def compact_rows(

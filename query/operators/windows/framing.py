@@ -139,30 +139,27 @@ class Framing:
             yield _merging(table, states, sliding_runs(cells, self.window))
         elif isinstance(self.window, Window):
             for low, high in self._chunks(np.sort(cells.instant), self.window, closing):
-                is_near = (cells.instant < high) & (cells.instant > low - self.window.size_us)
+                start_us, end_us = int(self.window.start_of(np.array([low]))[0]), int(self.window.end_of(np.array([high]))[0])
+                is_near = (cells.instant < end_us) & (cells.instant > start_us)
                 near_cells = table if is_near.all() else table.filter(pa.array(is_near))
                 yield _merging(near_cells, states, hopping_runs(Cells.of(near_cells, subs, closing), self.window, low, high))
 
     def _chunks(self, panes: Ticks, window: Window, closing: pa.Table) -> Iterator[tuple[int, int]]:
-        """Yield ranges [low, high) of window ends, each with at most *results_max* results (or of one end)."""
-        hop = window.hop_us
-        earliest = np.array([max(int(panes[0]), int(ticks(closing, "from_us").min()))])
-        low = int(window.first_end(earliest)[0])
-        stop = min(int(window.last_end(panes[-1:])[0]) + 1, int(ticks(closing, "to_us").max()))
+        """Yield ranges [low, high) of numbers of windows, each with at most *results_max* results (or of one window)."""
+        earliest_us = max(int(panes[0]), int(ticks(closing, "from_us").min()))
+        stop_us = min(int(window.last_end(panes[-1:])[0]) + 1, int(ticks(closing, "to_us").max()))
+        low, stop = window.number_of(np.array([earliest_us, stop_us])).tolist()
         while low < stop:
-            ends = -(-(stop - low) // hop)
-            while (
-                ends > 1
-                and _count(panes, low - window.size_us, low + (ends - 1) * hop) * min(ends, window.windows_per_event) > self.results_max
-            ):
-                ends = (ends + 1) // 2
-            yield low, low + ends * hop
-            low += ends * hop
-            following = np.searchsorted(panes, low - window.size_us, side="right")
+            count = stop - low
+            while count > 1 and _rows_within(panes, window, low, count) * min(count, window.windows_per_event) > self.results_max:
+                count = (count + 1) // 2
+            yield low, low + count
+            low += count
+            following = np.searchsorted(panes, window.start_of(np.array([low]))[0], side="right")
             if following == len(panes):
                 return
             # Windows without cells give nothing: go on at the next cell.
-            low = max(low, int(window.first_end(panes[following : following + 1])[0]))
+            low = max(low, int(window.number_of(panes[following : following + 1])[0]))
 
 
 def _ended_sessions(retained: pa.Table, due: Mask, window: Session, closing: pa.Table) -> pa.Table:
@@ -225,7 +222,8 @@ def _sort_by_group(rows: pa.Table, group: Ticks) -> SortedRows:
     return SortedRows(values, sort_places(group, ticks(rows, "system_us"), np.arange(len(group)), len(group)))
 
 
-def _count(panes: Ticks, after_us: int, until_us: int) -> int:
-    """Count the cells with pane in (after_us, until_us]; *panes* are sorted."""
-    start, end = np.searchsorted(panes, [after_us, until_us], side="right")
+def _rows_within(panes: Ticks, window: Window, low: int, count: int) -> int:
+    """Count the cells with panes in *count* windows from number *low* on; *panes* are sorted."""
+    edges = [window.start_of(np.array([low]))[0], window.end_of(np.array([low + count - 1]))[0]]
+    start, end = np.searchsorted(panes, edges, side="right")
     return int(end - start)

@@ -10,6 +10,7 @@ from sqlglot import exp
 from tidegate.dead_letter_reasons import QueryReason
 from tidegate.expressions.binding.aggregates import LOOK_BACK_CLAUSES, ORDERED_AGGREGATES, AggregateBinder
 from tidegate.expressions.binding.analytic import AnalyticBinder
+from tidegate.expressions.binding.local_times import ZONE_EXAMPLE, ZonesDiffer, collect_texts, settle_zones, zone_of
 from tidegate.expressions.binding.metadata import METADATA_FUNCTION, MetadataBinder
 from tidegate.expressions.binding.names import Names
 from tidegate.expressions.evaluation.static_kinds import check_kinds, static_kind
@@ -21,7 +22,7 @@ from tidegate.expressions.functions.patterns import PATTERN_EXAMPLES, PATTERN_PL
 from tidegate.expressions.kinds import DECLARABLE, Kind, KindMismatch
 from tidegate.expressions.syntax.counterparts import COUNTERPARTS
 from tidegate.expressions.syntax.errors import Source, offset_of, suggest, suggest_type
-from tidegate.expressions.tree import Aggregate, Call, Cast, DatePart, Expr, Literal, Property
+from tidegate.expressions.tree import Aggregate, Call, Cast, DatePart, Expr, Literal, Property, Zoned
 
 # A number is refused where a time is needed: the script must say its unit and its zero, as in Stream Analytics.
 _NUMBERS_AS_TIMES = {QueryReason.NOT_CONVERTIBLE.text(kind.asa_name, Kind.DATETIME.asa_name) for kind in (Kind.BIGINT, Kind.FLOAT)}
@@ -184,7 +185,8 @@ class FunctionBinder(ABC):
             raise self.source.error("GROUP", call, f"{name.upper()} cannot stand inside an aggregate", fix="aggregate once per query")
         self._is_inside_aggregate = True
         try:
-            return AggregateBinder(self.source, self._bind, self._check_kinds, self.names).bind_call(name, call, over)
+            aggregate = AggregateBinder(self.source, self._bind, self._check_kinds, self.names).bind_call(name, call, over)
+            return collect_texts(aggregate)
         finally:
             self._is_inside_aggregate = False
 
@@ -226,8 +228,11 @@ class FunctionBinder(ABC):
         return Call("fold", (expr,), offset=expr.offset) if may_be_text else expr
 
     def _check_kinds(self, expr: Expr, node: exp.Expr) -> Expr:
+        expr = self._settle_zones(expr, node)
         try:
             check_kinds(expr)
+            if isinstance(expr, Zoned) and expr.arg.parts:
+                check_kinds(expr.arg)
         except KindMismatch as problem:
             fix, example = "convert with CAST or TRY_CAST", "CAST(delay AS bigint)"
             if problem.reason in _NUMBERS_AS_TIMES:
@@ -236,6 +241,18 @@ class FunctionBinder(ABC):
                 fix, example = "compare it with a value", "ISFIRST(minute, 15) = 1"
             raise self.source.error("TYPE", node, f"{problem}: {expr}", fix=fix, example=example) from None
         return expr
+
+    def _settle_zones(self, expr: Expr, node: exp.Expr) -> Expr:
+        """Return *expr* with what it makes of local times."""
+        if isinstance(expr, Cast) and expr.kind is Kind.DATETIME and zone_of(expr.arg) is not None:
+            message = f"{expr.arg} is a datetime already, the same instant in every zone"
+            fix = "leave CAST out; for the local time without its offset take parts, or cut the text"
+            raise self.source.error("TYPE", node, message, fix=fix, example=f"SUBSTRING(CAST({ZONE_EXAMPLE} AS nvarchar(max)), 1, 19)")
+        try:
+            return settle_zones(expr)
+        except ZonesDiffer:
+            fix = "read both by one clock"
+            raise self.source.error("ZONE", node, f"two time zones have different calendars: {expr}", fix=fix) from None
 
     def _spelling_of(self, node: exp.Expr) -> str:
         return node.key.upper() if len(text := node.sql(dialect="tsql")) > 60 else text

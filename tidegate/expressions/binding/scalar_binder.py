@@ -10,13 +10,15 @@ from typing import Any
 from sqlglot import exp
 
 from tidegate.expressions.binding.function_binder import FunctionBinder, callee
+from tidegate.expressions.binding.local_times import ZONE_EXAMPLE, at_zone
+from tidegate.expressions.binding.zones import bind_zone
 from tidegate.expressions.evaluation.static_kinds import check_size
 from tidegate.expressions.functions import column_functions, extension_aggregates
 from tidegate.expressions.functions.catalog import NOT_YET, REFUSED, REFUSED_WORDS
 from tidegate.expressions.functions.conversions import TooLong
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import offset_of, suggest, suggest_type
-from tidegate.expressions.tree import Aggregate, Analytic, Call, Case, Cast, Expr, Literal, Property, SystemTimestamp, WindowId
+from tidegate.expressions.tree import Aggregate, Analytic, Call, Case, Cast, Expr, Literal, Property, SystemTimestamp, WindowId, Zoned
 
 _BINARY: dict[type[Any], str] = {
     exp.Add: "+",
@@ -38,7 +40,7 @@ _BINARY: dict[type[Any], str] = {
 _READ_PARTS = frozenset(
     {
         *("this", "expression", "expressions", "negate", "low", "high", "ifs", "default", "to", "safe", "requires_string"),
-        *("typed", "is_string", "table", "db", "catalog", "quoted", "join_mark", "query"),
+        *("typed", "is_string", "table", "db", "catalog", "quoted", "join_mark", "query", "zone"),
     }
 )
 _TYPES = {
@@ -73,6 +75,10 @@ class ScalarBinder(FunctionBinder):
             fix = "compute it in a step" if isinstance(refused_part, Analytic) else fix
             message = f"{event_clause} works on single events, so {refused_part} cannot stand there"
             raise self.source.error("GROUP", refused_part.offset, message, fix=fix)
+        zoned = next((part for part in bound.walk() if isinstance(part, Zoned)), None)
+        if event_clause == "TIMESTAMP BY" and zoned is not None:
+            message, fix = "an event time is an instant, the same in every zone", "leave AT TIME ZONE to the query's columns and windows"
+            raise self.source.error("TIMESTAMP", zoned.offset, message, fix=fix)
         return bound
 
     def _refuse_long(self, bound: Expr, node: exp.Expr) -> None:
@@ -241,6 +247,10 @@ class ScalarBinder(FunctionBinder):
         otherwise = Literal(None, Kind.NULL) if default is None else self._bind(default)
         return self._check_kinds(Case(tuple(whens), otherwise, offset=offset_of(node)), node)
 
+    def _at_time_zone(self, node: exp.Expr) -> Expr:
+        value, offset = self._bind_time(node.this), offset_of(node)
+        return self._check_kinds(at_zone(value, bind_zone(node.args["zone"], self.source, ZONE_EXAMPLE), offset), node)
+
     def _cast(self, node: exp.Expr) -> Expr:
         lenient = isinstance(node, exp.TryCast)
         return self._check_kinds(Cast(self._bind(node.this), self._type(node), lenient=lenient, offset=offset_of(node)), node)
@@ -329,4 +339,5 @@ _HANDLERS: dict[type[Any], Callable[[ScalarBinder, exp.Expr], Expr]] = {
     exp.Exists: ScalarBinder._subquery,
     exp.Star: ScalarBinder._star,
     exp.Interval: ScalarBinder._interval,
+    exp.AtTimeZone: ScalarBinder._at_time_zone,
 }

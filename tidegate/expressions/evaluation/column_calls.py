@@ -18,8 +18,9 @@ from tidegate.dead_letter_reasons import with_place
 from tidegate.expressions.functions import column_functions
 from tidegate.expressions.functions.column_functions import Failure, RowNumbers
 from tidegate.expressions.functions.records import member
+from tidegate.expressions.functions.zoned_times import compute_zoned
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Call, Case, ComputedCall, Expr, Property
+from tidegate.expressions.tree import Call, Case, ComputedCall, Expr, Property, Zoned
 from tidegate.expressions.variant import Variant, gather
 
 # The column of an expression, and the rows that failed.
@@ -129,6 +130,8 @@ class ColumnCalls:
         """Compute the outermost operation of *expr*, given its arguments."""
         if isinstance(expr, Property):
             return member(args[0], expr.path), []
+        if isinstance(expr, Zoned):
+            return compute_zoned(expr, args[0]), []
         assert isinstance(expr, Call)
         function = column_functions.REGISTERED.get(expr.name)
         assert function is not None, f"{expr.name} is registered"

@@ -29,6 +29,8 @@ from tidegate.expressions.tree import (
     SystemTimestamp,
     WindowEnd,
     WindowId,
+    Zoned,
+    ZoneForm,
 )
 
 
@@ -38,6 +40,8 @@ def static_kind(expr: Expr) -> Kind | None:
         return expr.kind
     if isinstance(expr, (SystemTimestamp, WindowEnd, Arrival)):
         return Kind.DATETIME
+    if isinstance(expr, Zoned):
+        return Kind.NVARCHAR if expr.form is ZoneForm.TEXT else Kind.DATETIME
     if isinstance(expr, (PartitionId, RecordOffset)):
         return Kind.BIGINT
     if isinstance(expr, (WindowId, EventId, Header)):
@@ -85,7 +89,7 @@ def _analytic_kind(expr: Analytic) -> Kind | None:
 def check_kinds(expr: Expr) -> None:
     """Check the outermost operation of *expr* for arguments of known kind. Raises KindMismatch: it cannot work on them."""
     kinds = {part: static_kind(part) for part in expr.parts if not isinstance(part, DatePart)}
-    if isinstance(expr, Property):
+    if isinstance(expr, (Property, Zoned)):
         return
     if isinstance(expr, Call) and (function := column_functions.REGISTERED.get(expr.name)):
         for arg, expected in zip(expr.args, function.argument_kinds, strict=False):

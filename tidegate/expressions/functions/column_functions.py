@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ordering.arrays import Ints
 from tidegate.dead_letter_reasons import ReasonText
 from tidegate.expressions.kinds import Kind, mismatch_reason
-from tidegate.expressions.tree import Call, Expr, Property
+from tidegate.expressions.tree import Call, Expr, Property, Zoned
 from tidegate.expressions.variant import KIND_CODES, Variant
 from tidegate.package_offers import Registry
 
@@ -56,7 +56,7 @@ REGISTERED: Registry[ColumnFunction] = Registry()
 
 def is_column_call(expr: Expr) -> bool:
     """Return whether the outermost operation of *expr* works on whole columns."""
-    return isinstance(expr, Property) or (isinstance(expr, Call) and expr.name in REGISTERED)
+    return isinstance(expr, (Property, Zoned)) or (isinstance(expr, Call) and expr.name in REGISTERED)
 
 
 def has_column_calls(expr: Expr) -> bool:

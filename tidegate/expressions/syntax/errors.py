@@ -15,6 +15,7 @@ Inside the program a place is an offset into the script; a message shows it as `
 ``TG-QUERY-TYPE``         an operation cannot work on values of this type
 ``TG-QUERY-GROUP``        a selected value is neither grouped nor aggregated, or grouping lacks a window
 ``TG-QUERY-WINDOW``       a window's or a duration's arguments are wrong, or LIMIT DURATION is missing
+``TG-QUERY-ZONE``         no such time zone, or two where one calendar must count
 ``TG-QUERY-JOIN``         ON leaves the time between two rows without limit, or the kind of join is unknown
 ``TG-QUERY-NAME``         two output columns have the same name
 ``TG-QUERY-SIZE``         the script is too big or nested too deeply
