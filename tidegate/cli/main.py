@@ -18,11 +18,13 @@ from pathlib import Path
 import typer
 
 from ordering.errors import TidegateError
-from tidegate.observe.console import report_error, report_errors, wants_json
+from tidegate.observe.console import report_error, report_errors, run_stoppable, wants_json
 from tidegate.observe.terminal import print_text
 from tidegate.safe_path import protect_processes
 
 GROUP = "tidegate.commands"
+# The commands that run until they are stopped.
+JOBS = ("ingest", "query", "sink")
 
 
 class CommandError(TidegateError):
@@ -39,8 +41,13 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print_text(f"tidegate {version('tidegate')}\n")
         return
+    asked_for = sys.argv[1] if len(sys.argv) > 1 else ""
+    run_stoppable(lambda: _run(asked_for), is_job=asked_for in JOBS)
+
+
+def _run(asked_for: str) -> None:
     try:
-        app = build(asked_for=sys.argv[1] if len(sys.argv) > 1 else "")
+        app = build(asked_for)
     except TidegateError as error:
         report_error(error, as_json=wants_json(sys.argv[1:]))
         raise SystemExit(error.exit_code) from error

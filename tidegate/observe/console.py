@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import typer
 
 from ordering.errors import TidegateError
+from tidegate.observe.stopping import StoppedWhileStarting, stop_while_starting
 from tidegate.observe.terminal import Styled, Terminal, print_text, standard_error
 from tidegate.provenance import check_provenance
 from tidegate.safe_path import protect_processes
@@ -47,7 +48,20 @@ def run_command(command: Command) -> None:
     protect_processes()
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(report_errors(command))
-    app()
+    run_stoppable(app, is_job=True)
+
+
+def run_stoppable(program: Callable[[], object], *, is_job: bool) -> None:
+    """Run a program to its end; a job that a signal stops in its start ends with exit code 0."""
+    if not is_job:
+        program()
+        return
+    try:
+        with stop_while_starting():
+            program()
+    except StoppedWhileStarting:
+        print_text("stopped by a signal while it was starting: nothing was begun that the next start does not go on with\n", sys.stderr)
+        raise SystemExit(0) from None
 
 
 def report_errors(command: Command) -> Command:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from ordering.errors import RefusedError, TidegateError
 from tidegate.observe.logs import get_logger
-from tidegate.observe.stopping import Stop
+from tidegate.observe.stopping import Stop, raise_if_signalled
 from tidegate.observe.ticks import Ticks
 from tidegate.secret_masking import scrub
 from tidegate.spark.privates import CHECKPOINT_TAKEN, SLOW_START, STATE_UNREADABLE, WORKER_GONE
@@ -119,6 +119,8 @@ class _RunningQuery:
             try:
                 return self._job.start()
             except (PySparkException, Py4JError, *_JVM_GONE) as error:
+                if isinstance(error, _JVM_GONE):
+                    raise_if_signalled()
                 self._restart_or_raise(error)
 
     def has_ended(self, wait: bool) -> bool:

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ordering.errors import TidegateError
 from tidegate.native_parts import NATIVE_SWITCH
+from tidegate.observe.stopping import raise_if_signalled
 from tidegate.safe_path import SAFE_PATH, protect_processes
 from tidegate.settings.load import Settings
 from tidegate.spark.launch.allocator import allocator_environment
@@ -77,6 +78,7 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
             with _keep_interrupt_handler():
                 started: SparkSession = builder.getOrCreate()
     except Exception as error:  # py4j raises its own kinds, and a missing Java a bare RuntimeError
+        raise_if_signalled()
         what = f"Spark does not start on {master}: {error}"
         fix = "install Java 17 and check spark.master"
         raise TidegateError(what, code="TG-SPARK-START", where="spark.master", fix=fix, example='master = "local[*]"') from error

@@ -1,0 +1,75 @@
+"""A stop that was asked for is no failure, at whatever moment of a start it comes, and though the JVM is told to stop too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from support.stack.drawn_logs import draw
+from support.stack.jobs import Job, workspace
+from support.stack.topics import create, fresh, produce
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.stack.servers import Stack
+
+pytestmark = pytest.mark.integration
+
+TABLES = """
+[inputs.events]
+topic = "{topic}"
+timestamp_by = "at"
+late = "1d"
+
+[outputs.all]
+topic = "{topic}.all"
+"""
+# Seconds after the program java is there: it loads, answers the driver, starts Spark, runs the first batch.
+MOMENTS_S = (0.0, 0.7, 1.5, 3.0, 5.0)
+
+
+def once_java_runs(job: Job) -> None:
+    """Wait for the job's JVM."""
+    job.until(lambda: any(child.name() == "java" for child in psutil.Process(job.pid).children(recursive=True)), "its JVM")
+
+
+@pytest.mark.parametrize("kind", ["ingest", "query"])
+def test_a_signal_to_all_processes_of_a_starting_job_is_a_stop(kind: str, stack: Stack, tmp_path: Path) -> None:
+    """As service managers send it: exit code 0, and no word of a Java that would be missing."""
+    topic = create(stack.bootstrap, fresh("stopping"), 1)
+    produce(stack.bootstrap, topic, draw(37, 100, 1))
+    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+        command = (
+            ["ingest", "events"]
+            if kind == "ingest"
+            else ["query", space.script("all.sql", "SELECT k INTO all FROM events TIMESTAMP BY at")]
+        )
+        if kind == "query":
+            ingest = space.start("ingest", "events").once_started()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            for after_s in MOMENTS_S if number == signal.SIGTERM else MOMENTS_S[1:2]:
+                job = space.start_alone(*command)
+                once_java_runs(job)
+                time.sleep(after_s)
+                os.killpg(job.pid, number)
+                assert job.wait() == 0, (after_s, job.errors[-3000:])
+                assert "TG-SPARK" not in job.errors, after_s
+                assert "Traceback" not in job.errors, after_s
+        if kind == "query":
+            ingest.stop()
+
+
+def test_a_signal_before_the_jvm_is_there_is_a_stop_too(stack: Stack, tmp_path: Path) -> None:
+    """While the command is loaded, or waits for a broker that does not answer."""
+    with workspace(tmp_path, stack, TABLES.format(topic="t")) as space:
+        for after_s in (1.0, 2.0):
+            job = space.start_alone("ingest", "events", "--set", "kafka.bootstrap=127.0.0.1:9", "--set", "kafka.connect_timeout=60s")
+            time.sleep(after_s)
+            os.killpg(job.pid, signal.SIGTERM)
+            assert job.wait() == 0, job.errors
+            assert "Traceback" not in job.errors
