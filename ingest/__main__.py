@@ -47,6 +47,7 @@ def ingest(
     keep_files_private()
     now_us = time.time_ns() // 1000
     settings = load_assigned(config, assign)
+    settings.require_secrets()
     logs.configure(settings.logging.format, settings.logging.level)
     names = list(dict.fromkeys(names))
     folders = [checkpoint_folder(settings, f"ingest-{settings.input(name).ordered_topic}") for name in names]

@@ -57,6 +57,7 @@ def query(
 
     keep_files_private()
     settings = load_assigned(config, assign)
+    settings.require_secrets()
     logs.configure(settings.logging.format, settings.logging.level)
     plans = job.read_plans(settings, script, into)
     selected = {each.output: each.columns for each in plans}

@@ -51,7 +51,7 @@ def test_reading_ends_at_the_bound(tmp_path: Path) -> None:
         (("plan", "/dev/zero"), "TG-QUERY-FILE"),
         (("local", "/dev/zero", "--input", "a=a.ndjson"), "TG-QUERY-FILE"),
         (("config", "--config", "/dev/zero"), "TG-SETTING-FILE"),
-        (("config", "--set", "redis.password=file:/dev/zero"), "TG-SETTING-VALUE"),
+        (("watermarks", "--once", "--set", "redis.password=file:/dev/zero"), "TG-SETTING-UNSET"),
         (("verify", "a", "--check", "/dev/zero"), "TG-VERIFY-KEY"),
         (("plan", "q.sql", "--config", "reference.toml"), "TG-REFERENCE-FILE"),
         (("test", "cases"), "larger than"),

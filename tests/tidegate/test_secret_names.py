@@ -296,7 +296,7 @@ def test_names_that_users_choose_make_nothing_secret(tmp_path: Path) -> None:
 def test_a_message_that_cites_a_secret_nobody_has_read_is_masked(text: str) -> None:
     """It came into the process by another way: as a file of a client, or as part of a longer text."""
     assert CANARY not in scrub(text)
-    assert scrub(text).count(MASK) == 1
+    assert MASK in scrub(text)
 
 
 def test_masking_takes_time_in_proportion_to_the_text() -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr
 
-from ordering.errors import TickRangeError
+from ordering.errors import SettingError, TickRangeError
 from ordering.ticks import format_duration, parse_duration
 from tidegate.secret_masking import MASK, mask_address, mask_setting, remember
 
@@ -49,6 +49,39 @@ class HiddenSecret(SecretStr):
     # Unpickled by the constructor, so that the receiving process registers the secret.
     def __reduce__(self) -> tuple[object, ...]:
         return HiddenSecret, (self.get_secret_value(),)
+
+
+class MissingSecret(HiddenSecret):
+    """
+    A secret whose file or variable is not there. Whatever does not need it works; to ask for it raises *problem*. *reference* is what was
+    written, such as ``env:SHOP_PG``.
+    """
+
+    def __init__(self, reference: str, problem: SettingError) -> None:
+        SecretStr.__init__(self, "")
+        self.reference, self.problem = reference, problem
+
+    def get_secret_value(self) -> str:
+        raise SettingError(
+            self.problem.what, code=self.problem.code, where=self.problem.where, fix=self.problem.fix, example=self.problem.example
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MissingSecret, (self.reference, self.problem)
+
+
+def peek_secret(secret: SecretStr | None) -> str | None:
+    """Return the text of a secret for checks of the settings alone; None: there is none, or it is not set."""
+    return None if secret is None or isinstance(secret, MissingSecret) else secret.get_secret_value()
+
+
+def show_secret(secret: SecretStr | None) -> str | None:
+    """Return what is shown in place of a secret."""
+    return None if secret is None else secret.reference if isinstance(secret, MissingSecret) else MASK
+
+
+def _show_url(url: SecretStr) -> str:
+    return url.reference if isinstance(url, MissingSecret) else mask_address(url.get_secret_value())
 
 
 class NotAllowed(ValueError):
@@ -145,10 +178,12 @@ def _parse_bootstrap(value: object) -> str:
 
 
 def _hide(secret: SecretStr | None) -> SecretStr | None:
-    return None if secret is None else HiddenSecret(secret.get_secret_value())
+    return secret if secret is None or isinstance(secret, MissingSecret) else HiddenSecret(secret.get_secret_value())
 
 
 def _parse_url(value: object, pattern: str, form: str) -> SecretStr:
+    if isinstance(value, MissingSecret):
+        return value
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if not isinstance(text, str) or not re.match(pattern, text) or not _has_valid_port(text):
         raise NotAllowed(form)
@@ -240,7 +275,11 @@ def _parse_header_names(value: object) -> tuple[str, ...]:
 
 def masked_properties(table: dict[str, SecretStr]) -> dict[str, str]:
     """Return the properties of a free table for printing; secret ones, recognized by their names, are masked."""
-    return {key: mask_setting(key, value.get_secret_value()) for key, value in table.items()}
+    return {key: _show_property(key, value) for key, value in table.items()}
+
+
+def _show_property(key: str, value: SecretStr) -> str:
+    return value.reference if isinstance(value, MissingSecret) else mask_setting(key, value.get_secret_value())
 
 
 def reveal_properties(table: dict[str, SecretStr]) -> dict[str, str]:
@@ -267,7 +306,7 @@ Topics = Annotated[tuple[str, ...], BeforeValidator(_parse_topics), PlainSeriali
 TopicPattern = Annotated[str, BeforeValidator(_parse_pattern), Kind("regular expression")]
 Bootstrap = Annotated[str, BeforeValidator(_parse_bootstrap), Kind("host:port, several separated by commas")]
 # A URL that may hold a password; to be used with a url_parser.
-SecretUrl = Annotated[SecretStr, PlainSerializer(lambda url: mask_address(url.get_secret_value())), Kind("URL, file:PATH or env:NAME")]
+SecretUrl = Annotated[SecretStr, PlainSerializer(_show_url), Kind("URL, file:PATH or env:NAME")]
 RedisUrl = Annotated[
     SecretUrl,
     url_parser(r"(rediss?|unix)://\S+$", "redis://[user:password@]host:port/db (rediss:// for TLS, unix:// for a socket)"),
@@ -275,7 +314,7 @@ RedisUrl = Annotated[
 Secret = Annotated[
     SecretStr | None,
     AfterValidator(_hide),
-    PlainSerializer(lambda secret: None if secret is None else MASK),
+    PlainSerializer(show_secret),
     Kind("file:PATH or env:NAME; default: none"),
 ]
 Properties = Annotated[

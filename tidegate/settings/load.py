@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ordering.errors import SettingError
 from tidegate.secret_masking import MASK, scrub
-from tidegate.settings.kinds import plain_text
+from tidegate.settings.kinds import MissingSecret, plain_text
 from tidegate.settings.manual import keys_below
 from tidegate.settings.problems import choice_fix, raise_problems
 from tidegate.settings.secret_settings import Key, is_hidden
@@ -87,6 +87,7 @@ class Settings(Table, BaseSettings):
     logging: LoggingSettings = LoggingSettings()
 
     _entries: dict[Key, str] = PrivateAttr(default_factory=dict)
+    _unset: dict[Key, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def settings_customise_sources(
@@ -186,6 +187,13 @@ class Settings(Table, BaseSettings):
         """Return the output called *name*; raise SettingError with the nearest name if there is none."""
         return _table_named(self.outputs, name, "output")
 
+    def require_secrets(self) -> None:
+        """Raise SettingError if a secret of the brokers, of Redis or of Spark is not set. Jobs need them all, and begin nothing without."""
+        self.kafka.client_properties()
+        self.spark.properties()
+        self.redis.connection_url()
+        self.redis.client_options()
+
     def retentions_us(self) -> dict[str, int]:
         """Return how long the topic of each input and output keeps its events, microseconds; topics without a limit are left out."""
         retentions = {name: table.retention_us for name, table in self.inputs.items()}
@@ -199,7 +207,7 @@ class Settings(Table, BaseSettings):
             texts.update({("inputs", name, setting): "" for setting in settings.unused_settings()})
         return {
             dotted_name(key): (
-                MASK if is_hidden(key, text) else scrub(text),
+                self._unset.get(key) or (MASK if is_hidden(key, text) else scrub(text)),
                 self._entries.get(key, DEFAULT_ORIGIN),
             )
             for key, text in texts.items()
@@ -274,6 +282,8 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
         raise AssertionError("a validation error has at least one line") from error
     raise_problems(problems)
     settings._entries.update({key: entry.origin for key, entry in entries.items()})
+    unset = {key: reference for layer in layers for key, reference in layer.unset.items()}
+    settings._unset.update({key: reference for key, reference in unset.items() if isinstance(entries[key].value, MissingSecret)})
     return settings
 
 

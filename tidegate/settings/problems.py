@@ -118,6 +118,12 @@ def exposed_secret(key: str, where: str, schemes: Collection[str]) -> SettingErr
     return SettingError(what, code="TG-SETTING-SECRET", where=where, fix=fix, example=example)
 
 
+def unset_secret(key: str, reference: str, where: str, what: str, fix: str) -> SettingError:
+    """Return the error of a secret that is needed, and whose file or variable is not there."""
+    example = f"export {reference.partition(':')[2]}=..." if reference.startswith("env:") else ""
+    return SettingError(f"{key} is needed, and {what}", code="TG-SETTING-UNSET", where=where, fix=fix, example=example)
+
+
 def conflicting_settings(what: str, where: str, fix: str) -> SettingError:
     """Return the error of settings that contradict each other."""
     return SettingError(what, code="TG-SETTING-CONFLICT", where=where, fix=fix)

@@ -18,11 +18,14 @@ from typing import Any
 from ordering.errors import SettingError
 from tidegate.bounded_files import SECRET_BYTES_MAX, read_file_text
 from tidegate.secret_masking import remember, secrets_in
-from tidegate.settings.problems import choice_fix, exposed_secret, unknown_setting, wrong_value
+from tidegate.settings.kinds import MissingSecret
+from tidegate.settings.problems import choice_fix, exposed_secret, unknown_setting, unset_secret, wrong_value
 from tidegate.settings.secret_settings import SECRET_URLS, Key, free_depth, is_address, is_property, is_refused, is_secret, may_name_secret
 
 ENV_PREFIX = "TIDEGATE_"
 CONFIG_VARIABLE = "TIDEGATE_CONFIG"
+# The stores whose tables are described here.
+OWN_STORES = ("clickhouse", "delta", "http", "iceberg", "postgres", "redis")
 # Secrets that must have a certain form, with a valid value in place of a refused one.
 _SECRET_FORMS: Mapping[Key, str] = {("http", "secret"): f"whsec_{'unresolved' * 4}"}
 
@@ -46,6 +49,8 @@ class Layer:
 
     entries: dict[Key, Entry] = field(default_factory=dict)
     problems: list[SettingError] = field(default_factory=list)
+    # The secrets whose file or variable is not there, as they were written.
+    unset: dict[Key, str] = field(default_factory=dict)
 
     def as_tables(self) -> dict[str, Any]:
         """Return the values as nested tables, as :class:`~tidegate.settings.load.Settings` needs them."""
@@ -271,8 +276,14 @@ def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> N
         try:
             resolved = _resolve(entry, env, schemes) if isinstance(entry.value, str) else entry
         except _NotFound as error:
-            layer.problems.append(wrong_value(dotted_name(key), entry.value, entry.origin, str(error)))
-            resolved = _placeholder(key, entry)
+            problem = unset_secret(dotted_name(key), entry.value, entry.origin, error.what, error.fix)
+            # Whether the class of an installed package takes such a value is not known.
+            if key[:1] == ("outputs",) and len(key) == 4 and key[2] not in OWN_STORES:
+                layer.problems.append(problem)
+                resolved = _placeholder(key, entry)
+            else:
+                layer.unset[key] = entry.value
+                resolved = Entry(MissingSecret(entry.value, problem), entry.origin)
         if isinstance(resolved.value, str):
             is_whole = is_secret(key) or is_address(key) or ("file" in schemes and resolved is not entry)
             _remember_secrets(key, resolved.value, is_whole=is_whole)
@@ -296,6 +307,10 @@ def _placeholder(key: Key, entry: Entry) -> Entry:
 class _NotFound(Exception):
     """The file or variable of a secret is missing."""
 
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.what, self.fix = what, fix
+
 
 def _resolve(entry: Entry, env: Mapping[str, str], schemes: Collection[str]) -> Entry:
     scheme, colon, target = entry.value.partition(":")
@@ -303,12 +318,13 @@ def _resolve(entry: Entry, env: Mapping[str, str], schemes: Collection[str]) -> 
         return entry
     if scheme == "env":
         if target not in env:
-            raise _NotFound(f"set the environment variable {target}")
+            raise _NotFound(f"the environment variable {target} is not set", f"set the environment variable {target}")
         return Entry(env[target], f"{entry.origin}, from {entry.value}")
     try:
         return Entry(read_file_text(Path(target), SECRET_BYTES_MAX).rstrip("\r\n"), f"{entry.origin}, from {entry.value}")
     except (OSError, UnicodeDecodeError) as error:
-        raise _NotFound(f"make {target} a readable text file ({type(error).__name__})") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise _NotFound(f"the file {target} cannot be read: {reason}", f"make {target} a readable text file") from None
 
 
 def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]:

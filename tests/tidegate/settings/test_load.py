@@ -7,7 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from query.sql.bind import bind_script
 from tidegate.cli.config import as_toml
 from tidegate.expressions.syntax.parse import parse_script
-from tidegate.settings.kinds import format_size, parse_size
+from tidegate.settings.kinds import format_size, parse_size, reveal_properties
 from tidegate.settings.load import Settings, load
 from tidegate.settings.manual import describe_settings
 from tidegate.settings.problems import _COUNTERPARTS, SettingsReport
@@ -453,8 +453,73 @@ sasl.password = ["canary-four"]
 """
     problems = refusals(text)
     assert [problem.code for problem in problems].count("TG-SETTING-SECRET") == 2
-    assert len(problems) == 6
+    assert len(problems) == 5
     assert "canary" not in "\n".join(map(str, problems))
+
+
+UNSET = """\
+[kafka.client]
+sasl.password = "env:KAFKA_SECRET"
+"client.rack" = "env:RACK"
+[redis]
+url = "rediss://cache:6380/1"
+password = "file:/nowhere/redis"
+[schema_registry]
+url = "http://registry"
+username = "me"
+password = "env:REGISTRY"
+[spark.conf]
+"spark.authenticate.secret" = "env:CONF"
+[outputs.shop]
+topic = "shop"
+[outputs.shop.postgres]
+url = "env:SHOP_PG"
+[outputs.hook]
+topic = "hook"
+[outputs.hook.http]
+url = "env:HOOK"
+secret = "env:SIGNED"
+[outputs.lake]
+topic = "lake"
+[outputs.lake.delta]
+path = "d"
+[outputs.lake.delta.storage_options]
+AWS_SECRET_ACCESS_KEY = "env:LAKE"
+"""
+
+
+def test_a_secret_that_is_not_set_is_missed_where_it_is_needed_and_nowhere_else() -> None:
+    """Settings load, are printed so that they can be used, and travel; whoever takes the secret is told what to set."""
+    settings = read(UNSET)
+    copy = pickle.loads(pickle.dumps(settings))
+    uses: dict[str, Callable[[Settings], object]] = {
+        "KAFKA_SECRET": lambda given: given.kafka.client_properties(),
+        "/nowhere/redis": lambda given: given.redis.client_options(),
+        "CONF": lambda given: given.spark.properties(),
+        "SHOP_PG": lambda given: given.output("shop").postgres.url.get_secret_value(),  # type: ignore[union-attr]
+        "SIGNED": lambda given: given.output("hook").http.secret.get_secret_value(),  # type: ignore[union-attr]
+        "LAKE": lambda given: reveal_properties(given.output("lake").delta.storage_options),  # type: ignore[union-attr]
+    }
+    for name, use in uses.items():
+        for loaded in (settings, copy):
+            with pytest.raises(SettingError) as missed:
+                use(loaded)
+            assert missed.value.code == "TG-SETTING-UNSET"
+            assert name in missed.value.what
+            assert missed.value.where.startswith("tidegate.toml:")
+            assert name in missed.value.fix
+    assert settings.redis.connection_url() == "rediss://cache:6380/1"
+    assert settings.origins()["outputs.shop.postgres.url"][0] == "env:SHOP_PG"
+    again = read(as_toml(settings.origins()), env={"SHOP_PG": "postgresql://h/d", "KAFKA_SECRET": "set by now"})
+    assert again.output("shop").postgres.url.get_secret_value() == "postgresql://h/d"  # type: ignore[union-attr]
+    with pytest.raises(SettingError, match="RACK"):
+        again.kafka.client_properties()
+
+
+def test_a_value_of_a_secret_that_is_set_is_checked_as_before() -> None:
+    """A variable that holds no address is a wrong value at once."""
+    (problem,) = refusals(UNSET, env={"SHOP_PG": "mysql://h/d"})
+    assert problem.code == "TG-SETTING-VALUE"
 
 
 @pytest.mark.parametrize(

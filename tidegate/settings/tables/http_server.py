@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ordering.ticks import SECOND_US
-from tidegate.settings.kinds import Duration, SecretUrl, url_parser
+from tidegate.settings.kinds import Duration, SecretUrl, peek_secret, url_parser
 from tidegate.settings.tables.base import Conflict, PemFile, SystemPemFile, Table, tls_conflicts
 
 HttpUrl = Annotated[SecretUrl, url_parser(r"https?://[^\s/?#]+\S*$", "https://host/path")]
@@ -25,4 +25,4 @@ class HttpServer(Table):
     key_file: PemFile = Field(default=None, description="Private key of certificate_file.")
 
     def _conflicts(self) -> list[Conflict]:
-        return tls_conflicts(self, "https://", encrypted=self.url.get_secret_value().startswith("https://"))
+        return tls_conflicts(self, "https://", encrypted=(peek_secret(self.url) or "https://").startswith("https://"))

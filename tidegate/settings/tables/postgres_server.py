@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tidegate.secret_masking import has_password
-from tidegate.settings.kinds import Kind, Secret, SecretUrl, url_parser
+from tidegate.settings.kinds import Kind, Secret, SecretUrl, peek_secret, url_parser
 from tidegate.settings.tables.base import PASSWORD_TWICE, Conflict, PemFile, Table, certificate_conflicts
 
 PostgresUrl = Annotated[
@@ -28,5 +28,5 @@ class PostgresServer(Table):
     key_file: PemFile = Field(default=None, description="Private key of certificate_file.")
 
     def _conflicts(self) -> list[Conflict]:
-        twice = self.password is not None and has_password(self.url.get_secret_value())
+        twice = self.password is not None and has_password(peek_secret(self.url) or "")
         return [*([PASSWORD_TWICE] if twice else []), *certificate_conflicts(self)]

@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr
 
 from ordering.ticks import SECOND_US
 from tidegate.secret_masking import Secrets, has_password, mask_address
-from tidegate.settings.kinds import Duration, RedisUrl, Secret
+from tidegate.settings.kinds import Duration, RedisUrl, Secret, peek_secret
 from tidegate.settings.tables.base import PASSWORD_TWICE, Conflict, PemFile, SystemPemFile, Table, tls_conflicts
 
 
@@ -31,8 +31,9 @@ class RedisConnection(Table):
     connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for Redis before giving up with an error.")
 
     def _conflicts(self) -> list[Conflict]:
-        twice = self.password is not None and has_password(self.connection_url())
-        encrypted = self.connection_url().startswith("rediss://")
+        url = peek_secret(self.url)
+        twice = self.password is not None and has_password(url or "")
+        encrypted = (url or "rediss://").startswith("rediss://")
         return [*([PASSWORD_TWICE] if twice else []), *tls_conflicts(self, "rediss://", encrypted=encrypted)]
 
     def connection_url(self) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tidegate.secret_masking import has_password
-from tidegate.settings.kinds import Kind, Secret
+from tidegate.settings.kinds import Kind, Secret, peek_secret
 from tidegate.settings.tables.base import Conflict
 from tidegate.settings.tables.http_server import HttpServer
 from tidegate.settings.tables.stores.base import SchemaEvolution, StoreSettings
@@ -29,6 +29,6 @@ class ClickHouseSettings(HttpServer, StoreSettings):
 
     def _conflicts(self) -> list[Conflict]:
         conflicts = super()._conflicts()
-        if has_password(self.url.get_secret_value()):
+        if has_password(peek_secret(self.url) or ""):
             conflicts.append(("url", "user and password are settings of their own", "remove them from url, set user and password"))
         return conflicts

@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr
 
-from tidegate.secret_masking import MASK
-from tidegate.settings.kinds import HiddenSecret, Kind, NotAllowed
+from tidegate.settings.kinds import HiddenSecret, Kind, MissingSecret, NotAllowed, show_secret
 from tidegate.settings.tables.base import Count
 from tidegate.settings.tables.http_server import HttpServer
 from tidegate.settings.tables.stores.base import StoreSettings
@@ -18,6 +17,8 @@ _KEY_BYTES_MIN, _KEY_BYTES_MAX = 24, 64
 
 
 def _parse_secret(value: object) -> SecretStr:
+    if isinstance(value, MissingSecret):
+        return value
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     try:
         if isinstance(text, str) and text.startswith("whsec_"):
@@ -29,7 +30,7 @@ def _parse_secret(value: object) -> SecretStr:
     raise NotAllowed(f"whsec_ and {_KEY_BYTES_MIN} to {_KEY_BYTES_MAX} bytes in base64")
 
 
-SigningSecret = Annotated[SecretStr, BeforeValidator(_parse_secret), PlainSerializer(lambda _: MASK), Kind("file:PATH or env:NAME")]
+SigningSecret = Annotated[SecretStr, BeforeValidator(_parse_secret), PlainSerializer(show_secret), Kind("file:PATH or env:NAME")]
 
 
 class HttpSettings(HttpServer, StoreSettings):
