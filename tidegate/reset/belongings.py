@@ -78,10 +78,12 @@ def find_readers(settings: Settings, topics: Sequence[str]) -> list[str]:
 
 def _of_ingest(settings: Settings, table: InputSettings) -> JobBelongings:
     topic = table.ordered_topic
+    # Several inputs may share one topic of dead letters: it stays.
+    others = {other.dead_letter_topic for other in settings.inputs.values() if other.name != table.name}
     return JobBelongings(
         f"ingest {table.name}",
         checkpoint_folder(settings, f"ingest-{topic}"),
-        (topic, table.dead_letter_topic),
+        (topic, *({table.dead_letter_topic} - others)),
         (topic,),
         hashes=tuple(f"tidegate:{{{topic}}}:{kind}:*" for kind in ("fingerprint", "notes")),
     )

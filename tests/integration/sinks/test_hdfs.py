@@ -61,13 +61,17 @@ def unfinished(url: str) -> list[str]:
 
 @pytest.mark.parametrize(("file_format", "by_date"), [("ndjson", False), ("parquet", True)])
 def test_files_are_those_of_a_folder(url: str, tmp_path: Path, file_format: str, by_date: bool) -> None:
-    """The same names and bytes; twice written, once there."""
+    """The same names and bytes; twice written, once there; deleted, twice too, gone, and nothing else."""
     for place in (url, str(tmp_path), url):
         sink = FileSink(place, file_format, MINUTE_US, [("n", "bigint")], by_date=by_date)
         for partition, start_us in ((0, START_US), (3, START_US), (0, START_US + MINUTE_US)):
             sink.publish(start_us, partition, [(start_us + at_us - START_US, key, value) for at_us, key, value in ROWS])
     assert contents(url) == contents(str(tmp_path))
-    assert len(contents(url)) == 3
+    first, *others = sorted(contents(url))
+    assert len(others) == 2
+    open_place(url).delete(first)
+    open_place(url).delete(first)
+    assert sorted(contents(url)) == others
 
 
 def _write_for_ever(url: str, has_begun: Event) -> None:

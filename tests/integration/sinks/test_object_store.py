@@ -64,7 +64,7 @@ def contents(place: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(("file_format", "by_date"), [("ndjson", False), ("parquet", True)])
 def test_objects_are_the_files_of_a_folder(server: ObjectServer, bucket: str, tmp_path: Path, file_format: str, by_date: bool) -> None:
-    """The same names and bytes; twice written, once there."""
+    """The same names and bytes; twice written, once there; deleted, twice too, gone, and nothing else."""
     places = [server.url(f"{bucket}/deep/prefix"), str(tmp_path)]
     for place in (*places, places[0]):
         sink = FileSink(place, file_format, MINUTE_US, [("n", "bigint")], by_date=by_date)
@@ -72,6 +72,11 @@ def test_objects_are_the_files_of_a_folder(server: ObjectServer, bucket: str, tm
             sink.publish(start_us, partition, [(start_us + at_us - START_US, key, value) for at_us, key, value in ROWS])
     assert contents(places[0]) == contents(places[1])
     assert len(contents(places[0])) == 3
+    for place in places:
+        first, *others = sorted(contents(place))
+        open_place(place).delete(first)
+        open_place(place).delete(first)
+        assert sorted(contents(place)) == others
 
 
 _WRITER = """
