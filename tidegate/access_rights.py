@@ -19,7 +19,8 @@ _JOURNAL = (
     "hget", "hset", "hsetnx", "hmget", "hincrby", "hdel",
     "zadd", "zrem", "zrangebylex", "zrevrangebylex",
 )  # fmt: skip
-_PROGRESS = ("get", "hset")
+# HGETALL finds what sinks that have ended left.
+_PROGRESS = ("get", "hset", "hgetall")
 _WATCHING = ("hgetall", "scan", "set")
 
 # The Redis commands of a job, those of its scripts included.

@@ -54,29 +54,31 @@ def sink(
     terminal = standard_error()
     with stop_on_signal() as stop:
         plan = _prepare_once_made(settings, name, columns, metrics, stop, query, until_end=until_end)
-    if plan is None:
-        return
-    job = SinkJob(plan)
-    with stop_on_signal() as stop, live_line(terminal, f"sink {name}") as show, job:
-        turn = 0
+        if plan is None:
+            return
+        job = SinkJob(plan)
+        with live_line(terminal, f"sink {name}") as show, job:
+            turn = 0
 
-        def on_turn() -> None:
-            show(job.poll())
-            metrics.set_jobs({f"sink {name}": job.state})
-            metrics.set_sink(name, job.stores())
-            if format is Format.JSON and turn % 4 == 0:
-                print_json({"event": "progress", **job.summary()})
+            def on_turn() -> None:
+                show(job.poll())
+                metrics.set_jobs({f"sink {name}": job.state})
+                metrics.set_sink(name, job.stores())
+                if format is Format.JSON and turn % 4 == 0:
+                    print_json({"event": "progress", **job.summary()})
 
-        take_turn = Ticks(on_turn)
-        while not (stop.is_asked or job.is_done):
-            take_turn()
-            turn += 1
-            time.sleep(_TURN_S)
-        line = job.poll()
+            take_turn = Ticks(on_turn)
+            while not (stop.is_asked or job.is_done):
+                take_turn()
+                turn += 1
+                time.sleep(_TURN_S)
+            line = job.poll()
+    # The topic has ended, and nothing was left to do: as with ingest and queries, whoever starts it again hears so.
+    had_ended = job.is_done and not until_end and not any(counts["rows"] or counts["refused"] for counts in job.counts().values())
     if format is Format.JSON:
-        print_json({"event": "end", **job.summary()})
+        print_json({"event": "end", **job.summary(), **({"had_ended": True} if had_ended else {})})
     else:
-        end_line(terminal, f"sink {name}", line)
+        end_line(terminal, f"sink {name}", "it had ended" if had_ended else line)
 
 
 def _prepare_once_made(

@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ from typing import Any, Self
 
 import redis
 
-from ordering.errors import TidegateError
+from ordering.errors import RefusedError, TidegateError
 from tidegate.observe.detail_requests import QUESTION_VALID_S, leave_question
 from tidegate.observe.logs import get_logger
 from tidegate.observe.process_identity import has_ended, own_identity
@@ -283,13 +284,14 @@ class ProgressPublisher:
                 self._changed.wait_for(lambda: self._is_ending, self._every_s)
 
     def _forget_ended(self, client: redis.Redis) -> None:
-        """Delete what jobs of this name have left that no longer run."""
+        """Delete what jobs of this name have left that no longer run. A user without the right to look leaves it: readers pass it over."""
         key, now_ms = progress_key(self._topic), self._wall_ms()
-        found: Any = client.hgetall(key)
-        jobs = {name: text for name, text in found.items() if name == _JOB or name.startswith(_INSTANCE)}
-        ended = [name for name, text in jobs.items() if not _parse_progress(self._topic, {name: text}).is_alive(now_ms)]
-        if ended:
-            client.hdel(key, *ended)
+        with suppress(RefusedError), translate_errors(self._settings.address):
+            found: Any = client.hgetall(key)
+            jobs = {name: text for name, text in found.items() if name == _JOB or name.startswith(_INSTANCE)}
+            ended = [name for name, text in jobs.items() if not _parse_progress(self._topic, {name: text}).is_alive(now_ms)]
+            if ended:
+                client.hdel(key, *ended)
 
     def _write(self, fields: dict[Any, Any]) -> bool:
         try:

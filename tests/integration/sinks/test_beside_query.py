@@ -140,7 +140,8 @@ def test_a_sink_may_be_started_before_its_query(postgres: PostgresServer, stack:
     assert (told["state"], "doubled.sql" in told["waits_for"]) == ("waiting", True)
     assert error_code(space.start("sink", "doubled", "--until-end")) == "TG-TOPIC-MISSING"
     space.start("query", "doubled.sql", "--set", "outputs.doubled.sink_in_job=false").finish()
-    sink.finish()
+    assert "had_ended" not in sink.finish()
+    assert space.start("sink", "doubled", "--set", "outputs.doubled.sink_in_job=false").finish()["had_ended"], "started once more"
     with psycopg.connect(postgres.url()) as connection:
         schema = space.schema  # type: ignore[attr-defined]
         assert connection.execute(f"SELECT COUNT(*) FROM {schema}.doubled".encode()).fetchone() == (200,)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from support.valkey_server import Server
 
 from ordering.errors import RefusedError, UnreachableError
@@ -143,6 +144,20 @@ def test_several_sinks_of_one_output_publish_side_by_side(server: Server) -> Non
     assert shown() == [3]
     assert len(store.read_sinks("rides", 10**9)) == 1
     assert TOPIC not in store.ordered_topics() or key not in store.ordered_topics()
+
+
+def test_a_sink_without_the_right_to_look_publishes_all_the_same(server: Server) -> None:
+    """A user of an older list of rights has no HGETALL: what others have left stays, and nobody shows it."""
+    client = redis.Redis(port=server.port)
+    client.execute_command(
+        "ACL", "SETUSER", "older", "reset", "on", ">sesame-17", "~tidegate:*", "+ping", "+select", "+client", "+get", "+hset"
+    )
+    store, key = ProgressStore(server.settings()), sink_key("older")
+    for started_ms in (1_000, 2_000):
+        with ProgressPublisher(
+            server.settings(username="older", password="sesame-17"), key, is_one_of_several=True, wall_ms=lambda at_ms=started_ms: at_ms
+        ):
+            until(lambda at_ms=started_ms: [sink.job["started_ms"] for sink in store.read_sinks("older", at_ms)] == [at_ms])
 
 
 def test_nobody_has_published_about_an_unknown_topic(server: Server) -> None:
