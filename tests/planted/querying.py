@@ -417,4 +417,22 @@ QUERYING = [
         "        if not uses:\n",
         "tests/query/operators/joins/test_reference_patterns.py::test_a_bad_pattern_is_refused_with_its_record",
     ),
+    Bug(
+        "cut-span-in-no-file",
+        "A run that is told where to stop files the results of the span that it stops in.",
+        5,
+        "query/buckets/bucket.py",
+        "return INFINITY if frontier_us == self._until_us else frontier_us\n",
+        "return frontier_us\n",
+        "tests/query/buckets/test_bucket.py::test_a_run_that_is_told_where_to_stop_files_all_its_results",
+    ),
+    Bug(
+        "ended-run-taken-for-the-same",
+        "A run that has ended is over only for the command that would end it there; any other start is refused.",
+        6,
+        "query/start/decide.py",
+        "ends_there = until_end or until_us != INFINITY or run.have_inputs_ended\n",
+        "ends_there = True\n",
+        "tests/query/start/test_decide.py::test_a_run_that_is_over_is_told_from_a_start_that_asks_for_more",
+    ),
 ]

@@ -164,10 +164,12 @@ def substream_bucket(topic: Topic, question: Question, partition: int, pace: Slo
     return SubstreamBucket(query_of(question), BucketConfig([alone], partition, roster, *since, (SPAN_US,), pace_of(pace)))
 
 
-def merged_bucket(topic: Topic, question: Question, pace: SlowPace = EVERY_CTI, since: Since = ALL) -> MergedBucket:
+def merged_bucket(
+    topic: Topic, question: Question, pace: SlowPace = EVERY_CTI, since: Since = ALL, until_us: int = INFINITY
+) -> MergedBucket:
     """Return the bucket that merges all ordered partitions."""
     everything = SourceTopic(question.input, len(topic.partitions), {at: at for at in range(len(topic.partitions))})
-    config = BucketConfig([everything], 0, Roster(1, 1, Spread.ONE, False), *since, (SPAN_US,), pace_of(pace))
+    config = BucketConfig([everything], 0, Roster(1, 1, Spread.ONE, False), *since, (SPAN_US,), pace_of(pace), until_us=until_us)
     return MergedBucket(query_of(question), config)
 
 
@@ -337,6 +339,19 @@ def test_a_run_that_goes_on_writes_no_part_of_a_file_again() -> None:
     again.settle()
     written = [[(start_us, [value for _, _, value in rows]) for start_us, rows in again.pop_full_spans(output)] for output in range(2)]
     assert written == [[(200, [b'{"v":1}', b'{"v":2}']), (400, [b'{"v":3}'])], [(240, [b'{"v":2}']), (360, [b'{"v":3}'])]]
+
+
+@SOME
+@given(st.data(), topics(over=False), questions(over=False))
+def test_a_run_that_is_told_where_to_stop_files_all_its_results(data: st.DataObject, topic: Topic, question: Question) -> None:
+    """Level 3: its files have the results below E, those of the span that E cuts too; whatever comes after E changes none of them."""
+    until_us = data.draw(starts(topic))
+    logs_of = dict(enumerate(topic.partitions))
+    said = Runner(lambda: merged_bucket(topic, question, until_us=until_us), logs_of, data.draw(st.integers(0, 2**32))).run(end=True)
+    assert Counter(said.results) == Counter(row for row in merged(question, topic.truth, INFINITY) if row[0] < until_us)
+    starts_us = [start_us for start_us, _ in said.spans]
+    assert len(starts_us) == len(set(starts_us)), "a file is published once"
+    assert Counter(row for _, rows in said.spans for row in rows) == Counter(said.results)
 
 
 @SOME
