@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ordering.protocol.keys import EMPTY_TEXT
 from ordering.ticks import DAY_US, format_tick
 from query.columns.same_values import canonicalize, map_distinct
 from query.columns.splicing import STAR, splice_objects
@@ -82,7 +83,7 @@ def _key_texts(column: Variant) -> list[pa.Array]:
 def _tell_from_null(part: pa.Array) -> pa.Array:
     """Return texts as they are, but the empty one as two quotes: NULL has no bytes."""
     is_empty = pc.equal(pc.binary_length(part), 0)
-    return pc.if_else(is_empty, '""', part) if pc.any(is_empty).as_py() else part
+    return pc.if_else(is_empty, EMPTY_TEXT.decode(), part) if pc.any(is_empty).as_py() else part
 
 
 def _join_rows(prefixes: Sequence[str], columns: Sequence[Variant], suffix: str, length: int) -> pa.Array:

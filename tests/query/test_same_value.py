@@ -16,6 +16,7 @@ from support.query_runs import SECOND, event_table, values
 from support.same_value import form, key_bytes, same, text
 from support.script_runs import answers_of
 
+from ordering.protocol.keys import key_bytes as over_key
 from ordering.ticks import NEVER
 from query.engine.exchange import Exchange, Router
 from query.plan.common_keys import common_keys
@@ -141,6 +142,15 @@ def test_joins_find_the_same_number(left: list[float], right: list[float]) -> No
     assert [list(json.loads(value).values()) for value in found.values()] == pairs
     found = answers_of(sql.format("b", "DATEDIFF(second, a, b) BETWEEN -20 AND 20 AND"), {"a": events_of(left), "b": events_of(right)})
     assert sorted(list(json.loads(value).values()) for value in found.values()) == pairs
+
+
+@given(st.lists(VALUE, min_size=1, max_size=12))
+def test_the_key_of_a_result_is_what_ingest_would_write_for_it(drawn: list[Any]) -> None:
+    """So a topic ordered over k keeps the groups of k in one partition each, and can be joined with results by partition."""
+    answers = answers_of("SELECT k, COLLECT(n) AS c FROM a GROUP BY k, TumblingWindow(second, 60)", {"a": events_of(drawn)})
+    for _, key, value in answers.results["out"][0]:
+        for at in json.loads(value)["c"]:
+            assert over_key(json.dumps(drawn[at], separators=(",", ":"), ensure_ascii=False)) == key
 
 
 ORDERS: dict[str, Callable[[Fraction, Fraction], bool]] = {
