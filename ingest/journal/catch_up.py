@@ -6,13 +6,16 @@ judged without them, this is reported and counted; it cannot be repaired.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
+from ingest.journal.fact_bounds import FactBounds
 from ingest.journal.known_facts import KnownFacts
+from ingest.journal.mending import mend_journal
 from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import PlannedPosition
 from ordering.protocol.facts import Fact, FactKind
@@ -37,8 +40,8 @@ class JournaledFacts(NamedTuple):
 class CatchUp:
     """Brings the journal and a planner's facts into agreement."""
 
-    def __init__(self, plan: IngestPlan, known: KnownFacts, log: FilteringBoundLogger) -> None:
-        self._plan, self._known, self._log = plan, known, log
+    def __init__(self, plan: IngestPlan, known: KnownFacts, bounds: FactBounds, log: FilteringBoundLogger) -> None:
+        self._plan, self._known, self._bounds, self._log = plan, known, bounds, log
         self._compared: set[Partition] = set()
         self._conflicts: dict[Partition, int] = {}
 
@@ -59,6 +62,8 @@ class CatchUp:
         if not new:
             return
         journaled, has_forgotten = self._read(journal, new)
+        for partition in new:
+            self._check(partition, journaled[partition])
         behind = [p for p in new if journaled[p].closed < known.positions[p].next_offset and not known.is_fresh(p)]
         # Conflicts are looked for before facts are given back: afterwards this job's facts and those of others would look alike.
         for partition in behind:
@@ -74,6 +79,21 @@ class CatchUp:
             known.closed[partition] = max(journaled[partition].closed, judged)
         self._compared |= set(new)
         known.uncertain -= set(new)
+
+    def mend(self, journal: RedisJournal) -> None:
+        """Mend a journal that has said what cannot be."""
+        mend_journal(journal, self._known, self._bounds, self._log, _wall_us())
+
+    def _check(self, partition: Partition, journaled: JournaledFacts) -> None:
+        known, now_us = self._known, _wall_us()
+        self._bounds.check_closed(partition, journaled.closed)
+        told = {
+            FactKind.ESTIMATE: journaled.estimates,
+            FactKind.IMPORT: journaled.imports,
+            known.planning_kind: journaled.planning_times,
+        }
+        for kind, marks in told.items():
+            self._bounds.check_marks(partition, kind, marks, known.memory(partition), now_us)
 
     def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
         """Give all known facts to a journal that has lost some; *keys* are those of the calls that follow."""
@@ -155,3 +175,7 @@ class CatchUp:
         # Even an empty restore updates the era and the writes that this connection has seen, so the calls that follow are accepted.
         for key in dict.fromkeys(keys):
             journal.restore(key, [])
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000

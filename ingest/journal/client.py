@@ -21,11 +21,23 @@ from structlog.typing import FilteringBoundLogger
 from ingest.config import IngestPlan, Partition
 from ingest.journal.catch_up import CatchUp
 from ingest.journal.connection import JournalConnection
+from ingest.journal.fact_bounds import FactBounds, ReadEnds
 from ingest.journal.known_facts import KnownFacts
 from ingest.journal.range_closing import RangeClosing
 from ingest.offsets import Join, PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
-from ordering.protocol.journal import Call, Forget, JournalKey, Propose, Raise, Read, RecordSilence, Silence
+from ordering.protocol.journal import (
+    Call,
+    Forget,
+    ImpossibleFactError,
+    JournalKey,
+    Propose,
+    Raise,
+    Read,
+    ReadClosed,
+    RecordSilence,
+    Silence,
+)
 from ordering.ticks import INFINITY, MINUTE_US
 
 _TRIM_US = 10 * MINUTE_US
@@ -38,11 +50,12 @@ ReadStarts = Callable[[Collection[Partition]], Mapping[Partition, int]]
 class JournalClient:
     """The journal of one job, in its planner."""
 
-    def __init__(self, plan: IngestPlan, log: FilteringBoundLogger) -> None:
+    def __init__(self, plan: IngestPlan, log: FilteringBoundLogger, read_ends: ReadEnds | None = None) -> None:
         self._plan, self._log = plan, log
         self._known = KnownFacts(plan)
-        self._catch_up = CatchUp(plan, self._known, log)
-        self._closing = RangeClosing(plan, self._known)
+        self._bounds = FactBounds(plan, read_ends)
+        self._catch_up = CatchUp(plan, self._known, self._bounds, log)
+        self._closing = RangeClosing(plan, self._known, self._bounds)
         consequence = "nothing is planned" if self._known.stamps_arrivals else "no idle estimates"
         self._connection = JournalConnection(plan.redis, self._catch_up, consequence, log)
         self._trim_due_us = 0
@@ -55,12 +68,17 @@ class JournalClient:
             self._trim_due_us = now_us + _TRIM_US
             self._trim(read_starts(positions.keys()))
 
+    def observe_ends(self, ends: Mapping[Partition, int], now_us: int) -> None:
+        """Note the ends of partitions; *now_us* is the wall clock, read before they were asked for."""
+        self._bounds.observe_ends(ends, now_us)
+
     def is_available(self) -> bool:
         return self._connection.open() is not None
 
     def read_fingerprint(self) -> str | None:
         """Return the fingerprint of the ordered topic; None if there is none, or no answer."""
-        return self._connection.read_fingerprint(self._plan.settings.ordered_topic, self._plan.ordered_topic_id)
+        plan = self._plan
+        return self._connection.read_fingerprint(plan.settings.ordered_topic, plan.ordered_topic_id, plan.fingerprint)
 
     def select_plannable(self, positions: Positions) -> dict[Partition, PlannedPosition]:
         """Return the *positions* that may be planned: all, or without the journal the partitions whose facts are all known."""
@@ -83,10 +101,14 @@ class JournalClient:
             plannable = self.select_plannable({partition: self._known.positions[partition] for partition in starts})
             return {p: self._closing.close_later(p, starts[p], ends[p], now_us) for p in plannable}
         count = len(calls) // len(starts)
-        return {
-            p: self._closing.accept_answers(p, start, ends[p], now_us, answers[place * count : (place + 1) * count])
-            for place, (p, start) in enumerate(starts.items())
-        }
+        try:
+            return {
+                p: self._closing.accept_answers(p, start, ends[p], now_us, answers[place * count : (place + 1) * count])
+                for place, (p, start) in enumerate(starts.items())
+            }
+        except ImpossibleFactError as error:
+            self._connection.distrust(error)
+            return {}
 
     def pop_conflicts(self, partition: Partition) -> int:
         return self._catch_up.pop_conflicts(partition)
@@ -103,14 +125,23 @@ class JournalClient:
         answers = self._connection.ask([Propose(FactKind.BASE, self._known.key(partition), 0, frontier_us)])
         if answers is None:
             return None
-        self._known.memory(partition).remember(FactKind.BASE, [answers[0]])
         base_us: int = answers[0][1]
+        if base_us > frontier_us and not self._is_believed(lambda: self._bounds.check_time(partition, "base", base_us, _wall_us())):
+            return None
+        self._known.memory(partition).remember(FactKind.BASE, [answers[0]])
         return base_us
 
     def share_silences(self, silences: Mapping[Partition, Silence]) -> dict[Partition, Silence]:
         """Journal the silences of partitions; return the silences that the journal has then, nothing without an answer."""
         answers = self._connection.ask([RecordSilence(self._known.key(partition), silence) for partition, silence in silences.items()])
-        return dict(zip(silences, answers or [], strict=False))
+        shared = dict(zip(silences, answers or [], strict=False))
+
+        def check() -> None:
+            for partition, silence in shared.items():
+                if silence != silences[partition]:
+                    self._bounds.check_time(partition, "silence", silence.arrival_us, _wall_us())
+
+        return shared if self._is_believed(check) else {}
 
     def read_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, Join] | None:
         """Return which of *partitions* (with their topic's id) have joined this ordered topic before, and when; None without an answer."""
@@ -142,12 +173,32 @@ class JournalClient:
         if answers is None:
             return {}
         self._known.uncertain = uncertain_before
+        if not self._is_believed(lambda: self._check_raised(kind, proposals, answers)):
+            return {}
         raised = {}
         for (partition, position, _), agreed_us in zip(proposals, answers, strict=True):
             if agreed_us is not None:
                 self._known.memory(partition).remember(kind, [(position, agreed_us)])
                 raised[partition] = agreed_us
         return raised
+
+    def _check_raised(self, kind: FactKind, proposals: Sequence[Proposal], answers: Sequence[int | None]) -> None:
+        """Raise ImpossibleFactError if an answer cannot be: it is ahead of the clock, or a position was closed beyond the end."""
+        for (partition, position, us), agreed_us in zip(proposals, answers, strict=True):
+            if agreed_us is not None and agreed_us > us:
+                self._bounds.check_marks(partition, kind, [(position, agreed_us)], self._known.memory(partition), _wall_us())
+        closed = [partition for (partition, _, _), agreed_us in zip(proposals, answers, strict=True) if agreed_us is None]
+        key = self._known.import_key if kind is FactKind.IMPORT else self._known.key
+        for partition, until in zip(closed, self._connection.ask([ReadClosed(key(partition)) for partition in closed]) or (), strict=False):
+            self._bounds.check_closed(partition, until)
+
+    def _is_believed(self, check: Callable[[], None]) -> bool:
+        try:
+            check()
+        except ImpossibleFactError as error:
+            self._connection.distrust(error)
+            return False
+        return True
 
     def _trim(self, starts: Mapping[Partition, int]) -> None:
         keys = [(key(partition), start) for partition, start in starts.items() for key in (self._known.key, self._known.import_key)]
@@ -156,3 +207,7 @@ class JournalClient:
             self._known.memory(partition).forget_below(start)
         if forgotten and sum(forgotten):
             self._log.info("facts of records that retention has deleted were forgotten", facts=sum(forgotten))
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from ingest.journal.catch_up import CatchUp
 from ingest.journal.redis_journal import RedisJournal, SeenWrites
 from ordering.errors import TidegateError
-from ordering.protocol.journal import Call, JournalWipedError
+from ordering.protocol.journal import Call, ImpossibleFactError, JournalWipedError
 from tidegate.settings.tables.redis import RedisSettings
 
 _RETRY_S = 1.0
@@ -28,6 +28,7 @@ class JournalConnection:
         self._journal: RedisJournal | None = None
         self._is_lost = False
         self._retry_s = 0.0
+        self._distrusted_because = ""
         # Kept from one connection to the next, so that facts lost between them are noticed.
         self._seen_writes: SeenWrites = {}
 
@@ -38,6 +39,10 @@ class JournalConnection:
         try:
             journal = self._journal or RedisJournal.open(self._settings, self._seen_writes)
             self._catch_up.compare_new(journal)
+        except ImpossibleFactError as error:
+            self._journal = journal
+            self.distrust(error)
+            return None
         except TidegateError as error:
             self._lose(error)
             return None
@@ -58,14 +63,21 @@ class JournalConnection:
                 self._log.warning(error.what, code=error.code)
                 self._catch_up.give_back_all(journal, [call.key for call in calls])
                 return journal.execute(calls)
+        except ImpossibleFactError as error:
+            self.distrust(error)
+            return None
         except TidegateError as error:
             self._lose(error)
             return None
 
-    def read_fingerprint(self, topic: str, topic_id: str) -> str | None:
+    def read_fingerprint(self, topic: str, topic_id: str, own: str) -> str | None:
+        """Return the fingerprint of an ordered topic; None without an answer. One that cannot be read is replaced by this job's *own*."""
         journal = self.open()
         try:
             return None if journal is None else journal.read_fingerprint(topic, topic_id)
+        except ImpossibleFactError as error:
+            self._log.error(error.what, code=error.code, where=error.where, fix="nothing: this job has written its own again")
+            return journal.read_or_set_fingerprint(topic, topic_id, own, begins_anew=True)[0] if journal is not None and own else None
         except TidegateError as error:
             self._lose(error)
             return None
@@ -82,9 +94,23 @@ class JournalConnection:
             return False
         return True
 
+    def distrust(self, error: ImpossibleFactError) -> None:
+        """Use nothing that the journal says until it is mended, which is tried at once; meanwhile it counts as lost."""
+        if error.what != self._distrusted_because:
+            self._log.error(error.what, code=error.code, where=error.where, fix=error.fix, example=error.example)
+            self._distrusted_because = error.what
+        journal = self._journal
+        try:
+            if journal is not None:
+                self._catch_up.mend(journal)
+        except TidegateError as failure:
+            self._log.warning("the journal could not be mended", reason=failure.what)
+        self._lose(error)
+
     def _lose(self, error: TidegateError) -> None:
         if not self._is_lost:
-            event = f"the journal does not answer: {self._consequence} until it does"
+            fault = "is not believed" if isinstance(error, ImpossibleFactError) else "does not answer"
+            event = f"the journal {fault}: {self._consequence} until it {'is mended' if fault == 'is not believed' else 'does'}"
             self._log.warning(event, redis=self._settings.address, reason=error.what)
         self._journal, self._is_lost, self._retry_s = None, True, time.monotonic() + _RETRY_S
         self._catch_up.forget_comparisons()

@@ -63,6 +63,13 @@ class FactMemory:
         positions = self._kinds[kind].positions
         return max(bisect_right(positions, position) - 1, 0) if kind.is_planning_time else bisect_left(positions, position)
 
+    def value(self, kind: FactKind, position: int) -> int | None:
+        return self._kinds[kind].values.get(position)
+
+    def latest_us(self) -> int:
+        """Return the latest time that this job has made or believed: estimates and planning times; 0 if there is none."""
+        return max((us for kind in (FactKind.ESTIMATE, self.planning_kind) for us in self._kinds[kind].values.values()), default=0)
+
     def last(self, kind: FactKind) -> tuple[int, int] | None:
         table = self._kinds[kind]
         return (table.positions[-1], table.values[table.positions[-1]]) if table.positions else None

@@ -18,12 +18,16 @@ Lua's numbers are floating point and would round microseconds after the year 225
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import redis
 
+from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.redis_script import SCRIPT
 from ordering.errors import RefusedError, TickRangeError, UnreachableError
 from ordering.protocol.facts import Fact, FactKind, sort_facts
@@ -32,6 +36,7 @@ from ordering.protocol.journal import (
     Call,
     Close,
     Forget,
+    ImpossibleFactError,
     Journal,
     JournalKey,
     JournalWipedError,
@@ -69,9 +74,19 @@ _NAMES = {
     FactKind.JOIN: "join",
     FactKind.SKIP: "skips",
 }
+_POSITIONS = {
+    FactKind.ESTIMATE: "positions",
+    FactKind.IMPORT: "import_positions",
+    FactKind.STAMP: "stamp_positions",
+    FactKind.CLOCK: "verdict_positions",
+    FactKind.SKIP: "skip_positions",
+}
+_SINGLE = ("closed", "base", "join", "silence")
+# In the server's words: a key or a field is not what the script has written there.
+_OF_ANOTHER_TYPE = ("WRONGTYPE", "is not an integer", "attempt to compare", "attempt to concatenate")
 # Era and count of writes of each partition's facts, as last seen.
 SeenWrites = dict[JournalKey, tuple[str, int]]
-_LAST = 2**63 - 1
+_LAST, _DIGITS = 2**63 - 1, 19
 # Most facts that one script restores or forgets: a script blocks the server.
 _AT_ONCE = 2_000
 
@@ -83,6 +98,16 @@ class _ScriptCall(NamedTuple):
     key: JournalKey
     arguments: tuple[str, ...]
     read: Callable[[Any], Any]
+
+
+@dataclass(slots=True)
+class Entries:
+    """The entries of a partition as texts: single ones by name, those with positions by kind and position (None: no value)."""
+
+    single: dict[str, str] = field(default_factory=dict)
+    by_kind: dict[FactKind, dict[str, str | None]] = field(default_factory=dict)
+    # The Redis keys that hold another type, or no text.
+    of_other_type: list[str] = field(default_factory=list)
 
 
 class RedisJournal(Journal):
@@ -135,7 +160,7 @@ class RedisJournal(Journal):
         return sort_facts(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
 
     def read_silence(self, key: JournalKey) -> Silence | None:
-        call = _ScriptCall("look", key, ("silence",), lambda text: _parse_silence(text) if text else None)
+        call = _ScriptCall("look", key, ("silence",), lambda text: parse_silence(text) if text else None)
         silence: Silence | None = self._run_calls([call])[0]
         return silence
 
@@ -153,13 +178,44 @@ class RedisJournal(Journal):
         """Return a topic's fingerprint, and whether this call set it. An existing one stays unless *begins_anew*: the topic is empty."""
         name = _fingerprint_key(topic, topic_id)
         known_settings, is_first = self._run_script(_FINGERPRINT_SCRIPT, [name], [settings, "anew" if begins_anew else ""])
+        if not is_fingerprint(str(known_settings)):
+            raise impossible_error(name, "the settings of the ordered topic cannot be read")
         return str(known_settings), bool(is_first)
 
     def read_fingerprint(self, topic: str, topic_id: str) -> str | None:
-        """Return a topic's fingerprint, None if there is none; this call writes nothing."""
+        """Return a topic's fingerprint, None if there is none; this call writes nothing. ImpossibleFactError: it is none."""
+        name = _fingerprint_key(topic, topic_id)
         with translate_errors(self._address):
-            known: Any = self._client.hget(_fingerprint_key(topic, topic_id), "settings")
-        return None if known is None else str(known)
+            try:
+                known: Any = self._client.hget(name, "settings")
+            except (redis.ResponseError, UnicodeDecodeError) as error:
+                if isinstance(error, redis.ResponseError) and "WRONGTYPE" not in str(error):
+                    raise
+                known = ""
+        if known is None or is_fingerprint(str(known)):
+            return None if known is None else str(known)
+        raise impossible_error(name, "the settings of the ordered topic cannot be read")
+
+    def has_readable_fingerprint(self, topic: str, topic_id: str) -> bool:
+        """Return whether a topic's fingerprint can be read, or there is none."""
+        try:
+            self.read_fingerprint(topic, topic_id)
+        except ImpossibleFactError:
+            return False
+        return True
+
+    def forget_eras(self) -> None:
+        """Take each journal as it is from here on: this process has no facts of its own to give back."""
+        self._seen_writes.clear()
+
+    def delete_unreadable_fingerprint(self, topic: str, topic_id: str) -> None:
+        """Delete a topic's fingerprint if it cannot be read: a start then takes the topic for one whose settings are not known."""
+        name = _fingerprint_key(topic, topic_id)
+        with translate_errors(self._address):
+            entries = Entries()
+            text = self._read_of_type(entries, name, lambda: self._client.hget(name, "settings"))
+            if entries.of_other_type or (text is not None and not is_fingerprint(str(text))):
+                self._client.delete(name)
 
     def withdraw(self, key: JournalKey, fact: Fact) -> None:
         """Remove a fact that no run has used, even below a closed position."""
@@ -190,7 +246,61 @@ class RedisJournal(Journal):
         if verdict == "lost":
             raise self._wiped_error([keys[int(number) - 1] for number in details])
         self._seen_writes.update({key: (str(era), int(writes)) for key, (era, writes) in zip(keys, details, strict=True)})
-        return [call.read(answer) for call, answer in zip(script_calls, answers, strict=True)]
+        return [self._read_answer(call, answer) for call, answer in zip(script_calls, answers, strict=True)]
+
+    def _read_answer(self, call: _ScriptCall, answer: Any) -> Any:
+        try:
+            return call.read(answer)
+        except ValueError as error:
+            raise impossible_error(f"{_redis_key(call.key)} ({call.name} {' '.join(call.arguments[:1])})", str(error)) from None
+
+    def find_entries(self, key: JournalKey, *, deletes: bool = True) -> Entries:
+        """Return all entries of a partition as they stand, whatever they say; with *deletes*, keys that hold another type are deleted."""
+        name, entries = _redis_key(key), Entries()
+        with translate_errors(self._address):
+            # Era and count of writes are the script's; they are read so that a hash whose era is no text is found too.
+            texts = self._texts(entries, name, (*_SINGLE, "era", "writes"))
+            entries.single |= {field: text for field, text in zip(_SINGLE, texts, strict=False) if text is not None}
+            for kind in KINDS_BY_POSITION:
+                positions = f"{name}:{_POSITIONS[kind]}"
+                members = self._read_of_type(entries, positions, partial(self._client.zrangebylex, positions, "-", "+")) or []
+                entries.by_kind[kind] = dict(zip(members, self._texts(entries, f"{name}:{_NAMES[kind]}", members), strict=True))
+            if deletes and entries.of_other_type:
+                self._client.delete(*entries.of_other_type)
+        return entries
+
+    def _texts(self, entries: Entries, name: str, fields: Sequence[str]) -> list[str | None]:
+        # Without fields the key's type is looked at all the same.
+        found = self._read_of_type(entries, name, lambda: self._client.hmget(name, list(fields) or ["0"]))
+        return [None] * len(fields) if found is None else found[: len(fields)]
+
+    def _read_of_type(self, entries: Entries, name: str, read: Callable[[], Any]) -> Any:
+        """Return what *read* reads from a key; None, and the key noted, if it holds another type or no text."""
+        try:
+            return read()
+        except redis.ResponseError as error:
+            if "WRONGTYPE" not in str(error):
+                raise
+        except UnicodeDecodeError:
+            pass
+        entries.of_other_type.append(name)
+        return None
+
+    def mend(self, key: JournalKey, wrong: Sequence[tuple[FactKind | str, str]], closed: int | None) -> None:
+        """
+        Remove *wrong* entries, (kind, position) or (name, ""), and set the first open position to *closed*, unless None. The journal gets a
+        new era, so that all jobs give back what they know.
+        """
+        names = [(name, _NAMES[name]) if isinstance(name, FactKind) else (name, name) for name, _ in wrong]
+        calls = [
+            _ScriptCall("withdraw", key, (text, position), lambda _: None)
+            if isinstance(kind, FactKind)
+            else _ScriptCall("drop", key, (text,), lambda _: None)
+            for (kind, text), (_, position) in zip(names, wrong, strict=True)
+        ]
+        if closed is not None:
+            calls.append(_ScriptCall("reopen", key, (_digits(closed),), lambda _: None))
+        self._run_calls([*calls, _ScriptCall("renew", key, (uuid.uuid4().hex,), lambda _: None)], is_restore=True)
 
     def _wiped_error(self, keys: Sequence[JournalKey]) -> JournalWipedError:
         names = ", ".join(f"{key.job}-{key.partition}" for key in keys)
@@ -203,7 +313,12 @@ class RedisJournal(Journal):
             pipe.eval(script, len(names), *names, *arguments)
             if self._disk_timeout_us:
                 pipe.waitaof(1, 0, self._disk_timeout_us // MILLISECOND_US)
-            answer, *disk = pipe.execute()
+            try:
+                answer, *disk = pipe.execute()
+            except (redis.ResponseError, UnicodeDecodeError) as error:
+                if isinstance(error, redis.ResponseError) and not any(text in str(error) for text in _OF_ANOTHER_TYPE):
+                    raise
+                raise impossible_error(names[0], f"an entry is no number or has another type ({error})") from None
         if disk and int(disk[0][0]) < 1:
             raise UnreachableError(
                 f"Redis at {self._address} did not confirm within {format_duration(self._disk_timeout_us)} that the journal is on its disk",
@@ -219,6 +334,19 @@ def _redis_key(key: JournalKey) -> str:
     return f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
 
 
+def is_fingerprint(text: str) -> bool:
+    """Return whether a text has the form of a topic's fingerprint (:mod:`ingest.journal.topic_fingerprint`)."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(fields, dict) or not all(isinstance(fields.get(name), dict) for name in ("settings", "starts")):
+        return False
+    if not isinstance(fields.get("start", 0), dict | None):
+        return False
+    return all(isinstance(offset, int) and name.rpartition("/")[2].isdecimal() for name, offset in fields["starts"].items())
+
+
 def notes_key(topic: str, topic_id: str) -> str:
     """Return the key of the text about the facts of an ordered topic."""
     return f"tidegate:{{{topic}}}:notes:{topic_id}"
@@ -232,7 +360,7 @@ def _script_calls(call: Call) -> list[_ScriptCall]:
                     "raise",
                     call.key,
                     (_NAMES[call.kind], *_all_digits(call.position, call.value_us)),
-                    lambda text: int(text) if text else None,
+                    lambda text: parse_number(text) if text else None,
                 )
             ]
         case Close():
@@ -241,16 +369,16 @@ def _script_calls(call: Call) -> list[_ScriptCall]:
             return [_ScriptCall("look", call.key, (_NAMES[call.kind],), lambda text: _settled_within(call, text))]
         case Read():
             bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _planning_flag(call.kind)
-            return [_ScriptCall("read", call.key, bounds, lambda flat: [*zip(map(int, flat[::2]), map(int, flat[1::2]), strict=True)])]
+            return [_ScriptCall("read", call.key, bounds, _parse_marks)]
         case Propose():
             proposed = _digits(call.position) + _digits(call.value)
-            return [_ScriptCall("settle", call.key, (_NAMES[call.kind], proposed), _parse_settled)]
+            return [_ScriptCall("settle", call.key, (_NAMES[call.kind], proposed), parse_settled)]
         case ReadClosed():
-            return [_ScriptCall("look", call.key, ("closed",), lambda text: int(text or 0))]
+            return [_ScriptCall("look", call.key, ("closed",), lambda text: parse_number(text) if text else 0)]
         case RecordSilence():
             position, boot_id, *times = call.silence
             text = " ".join((_digits(position), boot_id, *_all_digits(*times)))
-            return [_ScriptCall("hush", call.key, (_digits(position), text, boot_id), _parse_silence)]
+            return [_ScriptCall("hush", call.key, (_digits(position), text, boot_id), parse_silence)]
         case Forget():
             below, most = _digits(call.below), str(_AT_ONCE)
             return [_ScriptCall("forget", call.key, (_NAMES[kind], below, most, _planning_flag(kind)), int) for kind in KINDS_BY_POSITION]
@@ -261,7 +389,7 @@ def _restore_call(key: JournalKey, fact: Fact) -> _ScriptCall:
     if kind in KINDS_BY_POSITION:
         return _ScriptCall("fill", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _planning_flag(kind)), int)
     proposed = fact.position, fact.value
-    return _ScriptCall("settle", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(_parse_settled(text) == proposed))
+    return _ScriptCall("settle", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(parse_settled(text) == proposed))
 
 
 def _planning_time(call: Close) -> tuple[str, str, str]:
@@ -279,18 +407,35 @@ def _fingerprint_key(topic: str, topic_id: str) -> str:
     return f"tidegate:{{{topic}}}:fingerprint:{topic_id}"
 
 
-def _parse_settled(text: str) -> tuple[int, int]:
-    return int(text[:-19]), int(text[-19:])
+def parse_number(text: str | None) -> int:
+    """Return a number of the journal. ValueError: it is none, or wider than 63 bits."""
+    if text is None or len(text) != _DIGITS or not (text.isascii() and text.isdigit()) or int(text) > _LAST:
+        raise ValueError(f"{_shorten(text)} is no number")
+    return int(text)
+
+
+def _shorten(text: str | None) -> str:
+    return "nothing" if text is None else repr(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+def _parse_marks(flat: Sequence[str | None]) -> list[tuple[int, int]]:
+    return [*zip(map(parse_number, flat[::2]), map(parse_number, flat[1::2]), strict=True)]
+
+
+def parse_settled(text: str) -> tuple[int, int]:
+    """Return the position and the value of a fact of which a partition has one."""
+    return parse_number(text[:-_DIGITS]), parse_number(text[-_DIGITS:])
 
 
 def _settled_within(call: Read, text: str) -> list[tuple[int, int]]:
-    facts = [_parse_settled(text)] if text else []
+    facts = [parse_settled(text)] if text else []
     return [fact for fact in facts if call.start <= fact[0] <= call.end]
 
 
-def _parse_silence(text: str) -> Silence:
+def parse_silence(text: str) -> Silence:
+    """Return a silence. ValueError: the text is none."""
     position, boot_id, since_us, arrival_us = text.split(" ")
-    return Silence(int(position), boot_id, int(since_us), int(arrival_us))
+    return Silence(parse_number(position), boot_id, parse_number(since_us), parse_number(arrival_us))
 
 
 def _all_digits(*numbers: int) -> tuple[str, ...]:

@@ -108,6 +108,21 @@ function calls.forget(facts)
   return #gone
 end
 
+function calls.drop(facts)
+  redis.call('HDEL', facts, next_arg())
+  return ''
+end
+
+function calls.reopen(facts)
+  redis.call('HSET', facts, 'closed', next_arg())
+  return ''
+end
+
+function calls.renew(facts)
+  redis.call('HSET', facts, 'era', next_arg())
+  return ''
+end
+
 function calls.withdraw(facts)
   local kind, position = next_arg(), next_arg()
   local values, positions = names(facts, kind)
@@ -136,8 +151,12 @@ local new_era, is_restore, lost = next_arg(), next_arg() == '1', {}
 for key = 1, #KEYS do
   local era, writes = next_arg(), next_arg()
   local held = redis.call('HMGET', KEYS[key], 'era', 'writes')
+  if held[2] and (#held[2] > 15 or not string.match(held[2], '^%d+$')) then
+    redis.call('HSET', KEYS[key], 'writes', 0)
+    held[2] = '-1'
+  end
   local same = held[1] == era
-  if era ~= '' and not (same and tonumber(held[2]) >= tonumber(writes)) then
+  if era ~= '' and not (same and tonumber(held[2] or '-1') >= tonumber(writes)) then
     if not is_restore then lost[#lost + 1] = key
     -- Others that know this era must notice too: an older copy came back under it.
     elseif same then redis.call('HSET', KEYS[key], 'era', new_era) end

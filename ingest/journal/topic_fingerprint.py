@@ -66,7 +66,11 @@ def check_fingerprint(
         "start": None if has_events else asdict(start),
     }
     text = json.dumps(fields, sort_keys=True)
-    stored, is_first = journal.read_or_set_fingerprint(ordered.name, ordered.topic_id, text, begins_anew=not has_events)
+    begins_anew = not has_events
+    if has_checkpoint and not journal.has_readable_fingerprint(ordered.name, ordered.topic_id):
+        # The checkpoint is bound to the same settings, so this job knows what somebody has overwritten.
+        begins_anew = True
+    stored, is_first = journal.read_or_set_fingerprint(ordered.name, ordered.topic_id, text, begins_anew=begins_anew)
     if has_events and not has_checkpoint:
         if is_first:
             _log.warning("the journal does not know the ordered topic: its settings cannot be compared", topic=ordered.name)

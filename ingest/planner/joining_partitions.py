@@ -20,6 +20,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
+from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.topic_identity import WAYS_OUT
 from ingest.offsets import Join, Offset, PlannedPosition, partition_name, sort_by_roster
 from ordering.errors import RefusedError
@@ -123,7 +124,7 @@ class PartitionJoins:
             self._postpone(new, "the journal does not answer")
             return None
         joins = self._rejoin(offset, known_joins) or self._join_first_time(offset, new)
-        if joins is None:
+        if joins is None or (known_joins and not self._is_believed(joins, new)):
             return None
         starts = self._admin.starts(joins.keys())
         for partition, (number, at_us) in joins.items():
@@ -146,6 +147,24 @@ class PartitionJoins:
             )
         return dict(ordered_joins)
 
+    def _is_believed(self, joins: Mapping[Partition, Join], new: list[Partition]) -> bool:
+        """Return whether the moments of joins that the journal knows can be: each was the largest c of all channels, which only rises."""
+        promises = self._read_promises(new)
+        if promises is None:
+            return True
+        latest_us = self._latest_us(promises)
+        for partition, join in joins.items():
+            if not TICK_MIN <= join.joined_us <= latest_us:
+                reason = f"it joined at {join.joined_us} us, and no channel of the ordered topic has come that far"
+                error = impossible_error(partition_name(partition), reason, self._plan.settings.name)
+                self._log.error(error.what, code=error.code, where=error.where, fix=error.fix, example=error.example)
+                self._postpone(new, error.what)
+                return False
+        return True
+
+    def _latest_us(self, promises: Promises) -> int:
+        return max([TICK_MIN, self._plan.start_us, *(cti.c for channels in promises.values() for cti in channels.values())])
+
     def _join_first_time(self, offset: Offset, new: list[Partition]) -> dict[Partition, Join] | None:
         """Return joins at J, the largest c that any channel has promised; None if the promises cannot be read yet."""
         promises = self._read_promises(new)
@@ -158,8 +177,7 @@ class PartitionJoins:
                 where=self._plan.checkpoint,
                 fix=_NEWER_CHECKPOINT,
             )
-        promised_us = [cti.c for channels in promises.values() for cti in channels.values()]
-        moment_us = max([TICK_MIN, self._plan.start_us, *promised_us])
+        moment_us = self._latest_us(promises)
         return {partition: Join(number, moment_us) for number, partition in enumerate(new, start=len(offset.partitions))}
 
     def _read_promises(self, new: list[Partition]) -> Promises | None:

@@ -68,7 +68,7 @@ class Planner(RangePlanner):
 
     @cached_property
     def _journal(self) -> JournalClient:
-        return JournalClient(self._plan, self._log)
+        return JournalClient(self._plan, self._log, lambda partitions: self._admin.ends(partitions, committed=False))
 
     @cached_property
     def _estimates(self) -> IdleEstimates:
@@ -181,7 +181,10 @@ class Planner(RangePlanner):
         joined = self._joins.join_new(offset, asked_us, self._frozen_ends)
         if joined is not None:
             return joined
+        seen_us = time.time_ns() // 1000
         ends = self._admin.ends(positions) if self._frozen_ends is None else self._readable_ends(self._frozen_ends)
+        if self._frozen_ends is None:
+            self._journal.observe_ends(ends, seen_us)
         self._truncated.check(positions, ends, boottime_us())
         self._estimates.observe_ends(ends, boottime_us())
         planned = self._plan_ranges(positions, ends)

@@ -11,6 +11,7 @@ from typing import Literal
 from ingest.config import Partition, own_key
 from ingest.cti_imports import ImportedInput
 from ingest.fields import FieldReader
+from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import KnownSkips, SkipBook
 from ingest.offsets import Offset
@@ -18,6 +19,7 @@ from ingest.planner.joining_partitions import match_topics, own_topics
 from ingest.skips import Skip
 from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
+from ordering.protocol.journal import ImpossibleFactError
 from tidegate.checkpoint.binding import checkpoint_folder, read_binding, replace_text
 from tidegate.checkpoint.damage import check_whole, read_json
 from tidegate.kafka.admin import Admin, Topic
@@ -103,15 +105,30 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
         planned=planned,
         done=done,
         resumption=Resumption.read(folder),
-        skips=_read_skips(folder, journal, ordered, {partition: topic_ids[partition[0]] for partition in partitions}),
+        skips=_read_skips(folder, journal, admin, name, ordered, {partition: topic_ids[partition[0]] for partition in partitions}),
     )
 
 
-def _read_skips(folder: Path, journal: RedisJournal, ordered: Topic | None, topic_ids: Mapping[Partition, str]) -> KnownSkips:
+def _check_skips(known: KnownSkips, admin: Admin, name: str) -> None:
+    """Raise ImpossibleFactError (TG-JOURNAL-IMPOSSIBLE) if a skip passes over records that have not come yet: nobody can ask for that."""
+    skips = (*known.in_force, *known.asked)
+    ends = admin.ends({skip.input_partition for skip in skips}, committed=False) if skips else {}
+    for skip in skips:
+        if not 0 <= skip.start < skip.end <= ends[skip.input_partition]:
+            reason = f"a skip from offset {skip.start} to {skip.end}, and the partition ends at {ends[skip.input_partition]}"
+            error = impossible_error(skip.place, reason, name)
+            undo = f"tidegate skip {name} {skip.place} --undo"
+            raise error if skip in known.in_force else ImpossibleFactError(error.what, where=error.where, fix="undo it", example=undo)
+
+
+def _read_skips(
+    folder: Path, journal: RedisJournal, admin: Admin, name: str, ordered: Topic | None, topic_ids: Mapping[Partition, str]
+) -> KnownSkips:
     if ordered is None:
         return KnownSkips()
     keys = {partition: own_key(ordered.name, partition, topic_id) for partition, topic_id in topic_ids.items()}
     known = SkipBook(journal, ordered.name, ordered.topic_id, keys).read()
+    _check_skips(known, admin, name)
     undone = {skip.place for skip in known.undone}
     in_force = {skip.place: skip for skip in (*read_skips(folder), *known.in_force) if skip.place not in undone}
     asked = tuple(skip for skip in known.asked if skip.place not in in_force)

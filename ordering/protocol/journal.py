@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ordering.errors import TidegateError
+from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.facts import Fact, FactKind
 
 # The kinds of which a partition has many facts; of each other kind it has one.
@@ -59,6 +59,12 @@ class JournalWipedError(TidegateError):
     """
 
     default_code = "TG-JOURNAL-WIPED"
+
+
+class ImpossibleFactError(RefusedError):
+    """The journal says what cannot be: somebody else has written to it. Nothing of it is a premise until it is mended."""
+
+    default_code = "TG-JOURNAL-IMPOSSIBLE"
 
 
 class Raise(NamedTuple):

@@ -26,6 +26,7 @@ JOIN = "tests/query/operators/joins/test_temporal_join.py::"
 KEYED = "tests/query/buckets/test_keyed.py::"
 JOURNAL = "tests/ingest/journal/test_redis_journal.py::"
 CLIENT = "tests/ingest/journal/test_client.py::"
+HOSTILE = "tests/ingest/journal/test_hostile_journal.py::"
 RESUME = "tests/ingest/start/test_resume.py::"
 
 

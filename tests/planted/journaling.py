@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planted.bug import CLIENT, JOURNAL, Bug
+from planted.bug import CLIENT, HOSTILE, JOURNAL, Bug
 
 _SCRIPT = "ingest/journal/redis_script.py"
 _AS_IN_MEMORY = JOURNAL + "test_it_answers_as_the_journal_in_memory"
@@ -98,8 +98,8 @@ JOURNALING = [
         "A journal restored from an older copy is noticed before anything is written.",
         3,
         _SCRIPT,
-        "tonumber(held[2]) >= tonumber(writes)",
-        "tonumber(held[2]) >= 0",
+        "tonumber(held[2] or '-1') >= tonumber(writes)",
+        "tonumber(held[2] or '-1') >= 0",
         _OLDER_COPY,
     ),
     Bug(
@@ -137,5 +137,23 @@ JOURNALING = [
         "            if not skip.is_undone:\n",
         "            if skip is not None:\n",
         CLIENT + "test_skips_are_given_back_but_for_those_that_were_undone",
+    ),
+    Bug(
+        "old-reading-believed",
+        "Records are not judged by a clock reading that is older than they are.",
+        3,
+        "ingest/journal/fact_bounds.py",
+        "if reading_us < absent_us - self._age_us:",
+        "if reading_us < NEVER:",
+        HOSTILE + "test_positions_closed_by_nobody_are_opened_again",
+    ),
+    Bug(
+        "estimate-from-the-future-believed",
+        "A fact ahead of the clock is no premise.",
+        3,
+        "ingest/journal/fact_bounds.py",
+        "self.is_ahead(value, now_us) and value > memory.latest_us()",
+        "self.is_ahead(value, now_us) and value < memory.latest_us()",
+        HOSTILE + "test_an_estimate_far_ahead_of_the_clock_is_not_used",
     ),
 ]

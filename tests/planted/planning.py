@@ -50,8 +50,8 @@ PLANNING = [
         "A partition joins at a time that no channel has passed.",
         4,
         "ingest/planner/joining_partitions.py",
-        "moment_us = max([TICK_MIN, self._plan.start_us, *promised_us])",
-        "moment_us = max([TICK_MIN, self._plan.start_us, min(promised_us, default=TICK_MIN)])",
+        "moment_us = self._latest_us(promises)",
+        "moment_us = max([TICK_MIN, self._plan.start_us, min(cti.c for channels in promises.values() for cti in channels.values())])",
         _JOINING,
     ),
     Bug(

@@ -161,4 +161,13 @@ READING = [
         "c // self.every_us > last_c // self.every_us",
         "tests/ordering/protocol/test_frontier.py::test_spans_hold_their_end",
     ),
+    Bug(
+        "newer-version-passed-over",
+        "A record of a newer version stops a reader; only what is none of the protocol is passed over.",
+        4,
+        "protocol/foreign.py",
+        "    if header[0] > VERSION:\n",
+        "    if not header:\n",
+        "tests/ordering/protocol/test_foreign.py::test_a_record_of_a_newer_version_is_refused_whatever_its_form",
+    ),
 ]

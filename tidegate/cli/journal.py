@@ -1,14 +1,18 @@
 """
 The command ``tidegate journal``: shows the journal's facts of an input, or rebuilds them from the ordered topic.
 
-Both may run beside the ingest job. The job itself rebuilds them if it finds at its start that the journal has lost facts.
+Both may run beside the ingest job. A rebuild first removes what cannot be: entries that somebody else has written. The job itself rebuilds
+the facts if it finds at its start that the journal has lost some.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +59,8 @@ def journal(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show the facts that the journal holds of an input, or rebuild it from the ordered topic."""
+    from ingest.journal.fact_bounds import FactBounds
+    from ingest.journal.mending import remove_impossible
     from ingest.journal.rebuild import read_topic_facts, restore_facts, roster_members
     from tidegate.settings.load import load_assigned
 
@@ -65,6 +71,10 @@ def journal(
     if action is Action.SHOW:
         print_facts(plan, redis_journal, format)
         return
+    removed = remove_impossible(
+        plan, redis_journal, FactBounds(plan, partial(admin.ends, committed=False)), time.time_ns() // 1000, dry_run=dry_run
+    )
+    print_removed(removed, dry_run, format)
     facts = read_topic_facts(plan, admin)
     plan = plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, facts))
     print_rebuilt(restore_facts(plan, redis_journal, facts, dry_run), dry_run, format)
@@ -163,6 +173,15 @@ def _as_dict(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition
 
 def _value_name(fact: Fact) -> str:
     return "until" if fact.kind == FactKind.SKIP else "value_us"
+
+
+def print_removed(removed: Mapping[Partition, int], dry_run: bool, format: Format) -> None:
+    """Print how many entries were removed because they cannot be, or would be, for each input partition that has some."""
+    for (topic, partition), count in removed.items():
+        if count and format is Format.JSON:
+            print_json({"topic": topic, "partition": partition, "dry_run": dry_run, "removed": count})
+        elif count:
+            print_lines([f"{topic}-{partition}: {'would remove' if dry_run else 'removed'} {count:,} entries that cannot be"])
 
 
 def print_rebuilt(rebuilt: RebuildReport, dry_run: bool, format: Format) -> None:

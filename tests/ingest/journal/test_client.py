@@ -299,14 +299,27 @@ def test_a_new_driver_gives_back_an_import_that_is_lost_alone(server: Server) ->
 
 
 def test_stamps_follow_no_clock_that_goes_back(server: Server) -> None:
-    """An estimate, or a stamp of another job, from a clock that was ahead: later records arrive no earlier, and it is counted."""
+    """An estimate of this job from a clock that was ahead: later records arrive no earlier, and it is counted."""
     driver, ahead_us = Driver(plan_of(server, arrival="ingest")), time.time_ns() // 1000 + 3_600_000_000
     assert driver.estimate(ahead_us)
     assert driver.plan_to(20)
     assert (driver.at.spans, driver.at.clamped) == (((0, ahead_us),), 1)
-    RedisJournal.open(driver.plan.redis).execute([Close(driver.plan.journal_key(RAW), 25, PlanningTime(FactKind.STAMP, ahead_us + 5))])
     assert driver.plan_to(30)
-    assert driver.at.spans == ((20, ahead_us + 5),)
+    assert driver.at.spans == ((0, ahead_us),)
+
+
+def test_a_stamp_of_another_job_that_is_far_ahead_of_this_clock_is_not_believed(server: Server) -> None:
+    """It cannot be told from a forged one, and all records would arrive then: the job pauses, says so, and leaves the fact to its owner."""
+    driver, now_us = Driver(plan_of(server, arrival="ingest")), time.time_ns() // 1000
+    journal, key = RedisJournal.open(driver.plan.redis), driver.plan.journal_key(RAW)
+    assert driver.plan_to(20)
+    journal.execute([Close(key, 25, PlanningTime(FactKind.STAMP, now_us + 60_000_000))])
+    assert driver.plan_to(30), "a minute is within the bound"
+    journal.execute([Close(key, 35, PlanningTime(FactKind.STAMP, now_us + 3_600_000_000))])
+    with what_clients_log() as logs:
+        assert not driver.plan_to(40)
+    assert [event["code"] for event in logs if event["log_level"] == "error"] == ["TG-JOURNAL-IMPOSSIBLE"]
+    assert Fact(FactKind.STAMP, 30, now_us + 3_600_000_000) in journal.dump(key)
 
 
 def test_records_without_a_stamp_that_were_judged_are_refused(server: Server) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 import shutil
 import signal
 import socket
@@ -175,10 +176,11 @@ def test_imports_and_estimates_are_kept_apart(journal: RedisJournal) -> None:
 
 def test_what_a_topic_is_made_of_is_said_once(journal: RedisJournal) -> None:
     """The first word counts, also against a later start with other settings, unless nothing was written under it."""
-    assert journal.read_or_set_fingerprint("t.ordered", "id", "late=5s", begins_anew=False) == ("late=5s", True)
-    assert journal.read_or_set_fingerprint("t.ordered", "id", "late=6s", begins_anew=False) == ("late=5s", False)
-    assert journal.read_or_set_fingerprint("t.ordered", "made again", "late=6s", begins_anew=False) == ("late=6s", True)
-    assert journal.read_or_set_fingerprint("t.ordered", "id", "late=7s", begins_anew=True) == ("late=7s", True)
+    five, six, seven = (json.dumps({"settings": {"late": late}, "starts": {}, "start": None}) for late in ("5s", "6s", "7s"))
+    assert journal.read_or_set_fingerprint("t.ordered", "id", five, begins_anew=False) == (five, True)
+    assert journal.read_or_set_fingerprint("t.ordered", "id", six, begins_anew=False) == (five, False)
+    assert journal.read_or_set_fingerprint("t.ordered", "made again", six, begins_anew=False) == (six, True)
+    assert journal.read_or_set_fingerprint("t.ordered", "id", seven, begins_anew=True) == (seven, True)
 
 
 def test_of_two_writers_both_go_on_with_the_larger_estimate(server: Server, journal: RedisJournal) -> None:

@@ -14,11 +14,14 @@ from support.valkey_server import Server
 
 from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
+from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import Offset, PlannedPosition
 from ingest.planner import idle_estimates, imports, planner
 from ingest.planner.planner import Planner
 from ingest.planner.stage_progress import StageProgressWriter
 from ingest.skips import Skip
+from ordering.protocol.facts import FactKind
+from ordering.protocol.journal import Propose
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import SECOND_US
 from tidegate.kafka.admin import Topic
@@ -150,6 +153,22 @@ def test_partitions_that_join_together_get_numbers_by_name_at_the_largest_promis
         partition: (number, 9_000) for number, partition in enumerate(sorted(shuffled), start=2)
     }
     assert positions(joined) == {A: 0, B: 0, **dict.fromkeys(shuffled, 0)}
+
+
+@pytest.mark.parametrize(("joined_us", "is_believed"), [(8_000, True), (9_000, True), (9_001, False), (2**62, False)])
+def test_a_join_that_the_journal_tells_is_believed_up_to_the_largest_promise(
+    server: Server, tmp_path: Path, joined_us: int, is_believed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spec section 4, roster: nobody joins at a time that no channel has come to; until that is mended the partition waits alone."""
+    ctis = [Cti(number, 0, c, 0, 0, 0, c, c, Roster(1, 2, Spread.ONE, False), Cause.EVENT) for number, c in enumerate((7_000, 9_000))]
+    monkeypatch.setattr("ingest.planner.joining_partitions.last_promises", lambda *_: {cti.number: {0: cti} for cti in ctis})
+    plan = plan_of(server, tmp_path)
+    made, _ = planner_of(plan, {A: 5, B: 5, NEW: 5})
+    monkeypatch.setattr(made._joins, "present_partitions", lambda: [A, B, NEW])
+    RedisJournal.open(plan.redis).execute([Propose(FactKind.JOIN, plan.own_key(NEW), 2, joined_us)])
+    offset = advance(made, start_of(plan))
+    assert {partition: join.joined_us for partition, join in offset.joins.items()} == ({NEW: joined_us} if is_believed else {})
+    assert positions(offset) == ({A: 0, B: 0, NEW: 0} if is_believed else {A: 5, B: 5})
 
 
 class Clock:
