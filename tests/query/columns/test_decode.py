@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from ordering.protocol.wire import Flag, encode_cti, encode_event_headers
+from ordering.protocol.wire import VERSION, Flag, encode_cti, encode_event_headers
 from query.columns.decode import decode
 from query.columns.events import DECODED_SCHEMA, EVENTS_SCHEMA, NO_EVENTS, end_edges, for_operators, take_events
 from tidegate.kafka.ranges import Records
@@ -92,14 +92,14 @@ def test_what_was_written_is_read(items: list[tuple[Event | Cti, int]]) -> None:
 
 
 EVENT = Event(1, 2, 3, 4, b"k", b"{}")
-NEWER = b"\x03" + EVENT.header[1:]
+NEWER = bytes([VERSION + 1])
 FOREIGN: dict[str, Written] = {
     "no header of ours": (b"k", b"{}", None),
     "an empty header": (b"k", b"{}", b""),
     "a header of another length": (b"k", b"{}", b"x" * 47),
-    "an event of a newer version": (b"k", b"{}", NEWER),
+    "an event of a newer version": (b"k", b"{}", NEWER + EVENT.header[1:]),
     "an event that says it is something else": (b"k", b"{}", b"\x01\x02" + EVENT.header[2:]),
-    "a CTI of a newer version": (None, encode_cti(cti(0, 1, 1))[1], b"\x03" + encode_cti(cti(0, 1, 1))[0][1:]),
+    "a CTI of a newer version": (None, encode_cti(cti(0, 1, 1))[1], NEWER + encode_cti(cti(0, 1, 1))[0][1:]),
     "a CTI with half a body": (None, encode_cti(cti(0, 1, 1))[1][:5], encode_cti(cti(0, 1, 1))[0]),
     "a CTI without a body": (None, None, encode_cti(cti(0, 1, 1))[0]),
 }
