@@ -33,7 +33,7 @@ tidegate
 tidegate.visible_text
 tidegate.own_packages
 tidegate.bounded_files  tidegate.fault_points  tidegate.native_parts  tidegate.secret_masking  tidegate.provenance  tidegate.access_rights
-tidegate.dead_letter_reasons  tidegate.safe_path  tidegate.package_offers
+tidegate.dead_letter_reasons  tidegate.safe_path  tidegate.unnamed_servers  tidegate.package_offers
 tidegate.json_columns  tidegate.stack  tidegate.time_zones
 tidegate.expressions
 tidegate.settings

@@ -23,6 +23,7 @@ from ordering.ticks import SECOND_US, format_duration
 from tidegate.access_rights import redis_acl
 from tidegate.secret_masking import remember, scrub
 from tidegate.settings.tables.redis import RedisConnection
+from tidegate.unnamed_servers import warn_of_unnamed
 
 ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
 _RETRIES = 2
@@ -56,6 +57,7 @@ def connect(settings: RedisConnection, retries: int = _RETRIES, encoding_errors:
     while True:
         try:
             _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
+            warn_of_unnamed(settings, "url", "Redis", settings.address)
             # A call is repeated after a broken connection, but not if the server hangs: the caller has other work.
             retry = Retry(ExponentialBackoff(cap=1, base=0.1), retries, supported_errors=(redis.ConnectionError,))
             return _client(settings, answer_timeout_us(settings) / SECOND_US, retry, encoding_errors)

@@ -236,7 +236,7 @@ def main() -> int:
     arguments = parser.parse_args()
     begun = time.monotonic()
     work = Path(".tidegate/demo").resolve()
-    stack = EmbeddedStack(work / "stack")
+    stack = EmbeddedStack(work / "stack", with_password=True)
     stack.stop(wipe=True)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)

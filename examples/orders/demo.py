@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave Kafka and Valkey running")
     arguments = parser.parse_args()
     work = arguments.folder.resolve()
-    stack = EmbeddedStack(work / "stack")
+    stack = EmbeddedStack(work / "stack", with_password=True)
     stack.stop(wipe=True)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)

@@ -45,11 +45,13 @@ def up(
     heap: Annotated[
         str, typer.Option(envvar="TIDEGATE_STACK_HEAP", callback=_check_heap, help="Largest heap of Kafka, as Java writes it.")
     ] = "1g",
-    address: Annotated[Address | None, typer.Option("--print", help="Print this address and nothing else, for other programs.")] = None,
+    address: Annotated[
+        Address | None, typer.Option("--print", help="Print this address alone, for other programs; that of redis with its password.")
+    ] = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Start a real Kafka and a real Valkey in this folder, or find the running ones."""
-    stack = EmbeddedStack(directory, kafka_port, redis_port, heap, usual_ports=True)
+    stack = EmbeddedStack(directory, kafka_port, redis_port, heap, usual_ports=True, with_password=True)
     with standard_error().spinner("starting") as update:
         stack.start(update)
     if address is not None:

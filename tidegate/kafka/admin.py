@@ -26,6 +26,7 @@ from tidegate.kafka.failures import LastError, error_text, is_hopeless, kafka_de
 from tidegate.secret_masking import scrub
 from tidegate.settings.kinds import NotAllowed, parse_topic
 from tidegate.settings.tables.kafka import KafkaSettings
+from tidegate.unnamed_servers import warn_of_unnamed
 
 _T = TypeVar("_T")
 _spec: Any = OffsetSpec  # its constructors carry no types
@@ -112,6 +113,7 @@ class Admin:
         """Return a client of brokers that answer; raises as :meth:`check_reachable`."""
         admin = cls(kafka.client_properties(), kafka.connect_timeout_us / SECOND_US)
         admin.check_reachable()
+        warn_of_unnamed(kafka, "bootstrap", "Kafka", kafka.bootstrap)
         return admin
 
     def check_reachable(self) -> None:

@@ -302,17 +302,25 @@ def _file_layer(path: Path | None, env: Mapping[str, str]) -> Layer:
 
 
 def _stack_layer(layers: list[Layer], env: Mapping[str, str]) -> Layer:
-    """Return the addresses of a running embedded stack for the settings that give none."""
+    """Return the addresses of a running embedded stack for the settings that give none, and the password for an address without one."""
     layer = Layer()
-    wanted = {("kafka", "bootstrap"), ("redis", "url")} - {key for given in layers for key in given.entries}
     folder = Path(env.get(STACK_VARIABLE, STACK_DIR))
-    if not wanted or not folder.is_dir():
+    if not folder.is_dir():
         return layer
     # Imported here: only users of a stack need its modules.
     from tidegate.stack.embedded import EmbeddedStack
 
+    given = {key: entry.value for one in layers for key, entry in one.entries.items()}
     stack = EmbeddedStack.find(folder)
-    if stack is not None:
-        addresses = {("kafka", "bootstrap"): stack.bootstrap, ("redis", "url"): stack.redis_url}
-        layer.entries = {key: Entry(addresses[key], STACK_ORIGIN) for key in sorted(wanted)}
+    if stack is None:
+        return layer
+    if ("kafka", "bootstrap") not in given:
+        layer.entries["kafka", "bootstrap"] = Entry(stack.bootstrap, STACK_ORIGIN)
+    if ("redis", "url") not in given:
+        layer.entries["redis", "url"] = Entry(stack.redis_url, STACK_ORIGIN)
+    if stack.redis_password:
+        # That of the journal, and those of outputs.
+        for key in [key for key, url in given.items() if key[-2:] == ("redis", "url") and stack.has_address(url)]:
+            if (*key[:-1], "password") not in given:
+                layer.entries[*key[:-1], "password"] = Entry(stack.redis_password, STACK_ORIGIN)
     return layer

@@ -4,11 +4,12 @@ A real Apache Kafka (KRaft, one node) and a real Valkey on this machine, without
 A stack is one folder with its data, its logs, and ``stack.json`` with ports and processes. The servers outlive the program that started
 them.
 
-Law: one folder has at most one Kafka and one Valkey running; a second start finds them, and no foreign process is ever stopped.
+Law: one folder has at most one Kafka and one Valkey running; a second start finds them, and no foreign process is ever stopped. Whoever
+does not read the folder does not get into its Valkey, so that jobs of another folder cannot write into its journal by accident.
 
 ::
 
-    FOLDER/stack.json     ports and processes
+    FOLDER/stack.json     id, ports, processes, Valkey's password; readable by its user alone
     FOLDER/kafka/         server.properties, log4j2.properties, kafka.log, kafka.out, data/
     FOLDER/redis/         redis.conf, redis.log, redis.out, data/
 """
@@ -19,6 +20,8 @@ import functools
 import json
 import os
 import random
+import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Collection
@@ -34,6 +37,7 @@ from tidegate.stack.servers import (
     format_kafka_storage,
     kafka_answers,
     kafka_command,
+    make_cluster_id,
     redis_answers,
     valkey_binary,
     write_kafka_config,
@@ -70,13 +74,19 @@ class StackStatus:
 
     directory: str
     services: tuple[ServiceStatus, ...]
+    id: str = ""
 
     @property
     def healthy(self) -> bool:
         return all(service.healthy for service in self.services)
 
     def as_dict(self) -> dict[str, object]:
-        return {"directory": self.directory, "healthy": self.healthy, "services": [asdict(service) for service in self.services]}
+        return {
+            "directory": self.directory,
+            "id": self.id,
+            "healthy": self.healthy,
+            "services": [asdict(service) for service in self.services],
+        }
 
 
 class EmbeddedStack:
@@ -91,6 +101,7 @@ class EmbeddedStack:
         usual_ports: Whether to try first the ports that clients expect, 9092 and 6379.
         heap: Largest heap of Kafka's JVM, as Java writes it, e.g. ``512m``.
         security: Users and certificates; None: every process on this machine has access.
+        with_password: Whether a Valkey that is started asks for a password, made for this folder; without *security* only.
     """
 
     def __init__(
@@ -102,7 +113,9 @@ class EmbeddedStack:
         security: StackSecurity | None = None,
         *,
         usual_ports: bool = False,
+        with_password: bool = False,
     ) -> None:
+        self._with_password = with_password
         self._usual_ports = _USUAL_PORTS if usual_ports else {}
         self.directory = directory.absolute()
         self._wanted_ports = {"kafka": kafka_port, "redis": redis_port}
@@ -130,8 +143,28 @@ class EmbeddedStack:
 
     @property
     def redis_url(self) -> str:
-        """Valkey's address, for Redis clients."""
+        """Valkey's address with its password, for Redis clients. Never show it unless it is asked for."""
+        return f"redis://{f':{self.redis_password}@' if self.redis_password else ''}127.0.0.1:{self._port('redis')}/0"
+
+    @property
+    def redis_address(self) -> str:
+        """Valkey's address as it may be shown."""
         return f"redis://127.0.0.1:{self._port('redis')}/0"
+
+    def has_address(self, url: object) -> bool:
+        """Return whether *url* leads to this stack's Valkey, without a password."""
+        pattern = rf"redis://(localhost|127\.0\.0\.1):{self._port('redis')}(/\d*)?"
+        return isinstance(url, str) and re.fullmatch(pattern, url) is not None
+
+    @property
+    def redis_password(self) -> str:
+        """The password of the Valkey that runs, or ran last; empty if it asks for none."""
+        return str(self._read().get("redis_password") or "")
+
+    @property
+    def id(self) -> str:
+        """The identity of this stack, which is its Kafka's cluster id; empty if it was made by an earlier version."""
+        return str(self._read().get("id") or "")
 
     @property
     def kafka_pid(self) -> int | None:
@@ -176,7 +209,7 @@ class EmbeddedStack:
 
     def status(self) -> StackStatus:
         """Ask both servers whether they answer."""
-        return StackStatus(str(self.directory), tuple(self._service_status(name) for name in ("kafka", "redis")))
+        return StackStatus(str(self.directory), tuple(self._service_status(name) for name in ("kafka", "redis")), self.id)
 
     def stop_kafka(self, grace_s: float = STOP_GRACE_S) -> None:
         """Stop Kafka alone; *grace_s* 0 kills it, as a power cut would. :meth:`start_kafka` starts it again on the same port."""
@@ -216,7 +249,9 @@ class EmbeddedStack:
         folder = self.directory / "kafka"
         tls_port = self._choose_port("kafka_tls", keep_port) if self._security is not None else 0
         properties = write_kafka_config(folder, port, tls_port, free_port({port, tls_port}), self._security)
-        format_kafka_storage(java, jars, properties, self._security)
+        if not self.id and not (folder / "data" / "meta.properties").exists():
+            self._update({"id": make_cluster_id()})
+        format_kafka_storage(java, jars, properties, self._security, self.id or make_cluster_id())
         progress(f"Kafka: starting on port {port}")
         server = launch(kafka_command(java, jars, properties, self._heap), properties, folder / "kafka.out")
         self._record("kafka", server)
@@ -224,7 +259,10 @@ class EmbeddedStack:
     def _launch_redis(self, progress: Progress, *, keep_port: bool) -> None:
         port = self._choose_port("redis", keep_port)
         folder = self.directory / "redis"
-        config = write_redis_config(folder, port, self._security)
+        # A password stays that of the folder: its programs may have been given it.
+        password = self.redis_password or (secrets.token_urlsafe(24) if self._with_password and self._security is None else "")
+        self._update({"redis_password": password})
+        config = write_redis_config(folder, port, self._security, password)
         progress(f"Valkey: starting on port {port}")
         self._record("redis", launch([valkey_binary(), config], config, folder / "redis.out"))
 
@@ -286,6 +324,7 @@ class EmbeddedStack:
     def _update(self, changes: dict[str, object]) -> None:
         # Replaced in one step: a reader sees the old state or the new one, also after a power cut.
         fresh = self.directory / f"stack.json.{os.getpid()}"
+        fresh.touch(mode=0o600)
         fresh.write_text(json.dumps(self._read() | changes, indent=2, sort_keys=True) + "\n")
         fresh.replace(self.directory / "stack.json")
 
@@ -317,7 +356,7 @@ class EmbeddedStack:
     # ----- health
 
     def _address(self, name: str) -> str:
-        return self.bootstrap if name == "kafka" else self.redis_url
+        return self.bootstrap if name == "kafka" else self.redis_address
 
     def _is_healthy(self, name: str) -> bool:
         # A plain connection is tried first: a client of Kafka or Redis would still wait to retry when the server is up.

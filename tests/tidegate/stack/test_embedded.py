@@ -22,6 +22,8 @@ from ordering.errors import RefusedError
 from tidegate.cli.raw_topic import produce, topic
 from tidegate.kafka.admin import Admin
 from tidegate.observe.console import report_errors
+from tidegate.redis_client import connect
+from tidegate.settings.tables.redis import RedisSettings
 from tidegate.stack import embedded
 from tidegate.stack.embedded import EmbeddedStack, free_port
 from tidegate.stack.jars import StackError
@@ -205,7 +207,13 @@ def test_up_outlives_its_process_and_down_with_wipe_leaves_nothing(tmp_path: Pat
     stack = EmbeddedStack.find(tmp_path / "stack")
     assert stack is not None
     assert stack.bootstrap == f"127.0.0.1:{kafka_port}"
-    assert stack.redis_url == f"redis://127.0.0.1:{redis_port}/0"
+    assert stack.redis_address == f"redis://127.0.0.1:{redis_port}/0"
+    # On request alone the password is printed.
+    assert tidegate("up", "--dir", folder, "--print", "redis").stdout == f"{stack.redis_url}\n"
+    assert stack.redis_password
+    assert stack.redis_password not in tidegate("up", "--dir", folder).stdout + started.stdout + started.stderr
+    assert redis.Redis.from_url(stack.redis_url).ping()
+    assert AdminClient({"bootstrap.servers": stack.bootstrap}).describe_cluster().result(20).cluster_id == stack.id
     pids = [stack.kafka_pid, stack.redis_pid]
     stopped = tidegate("down", "--dir", folder, "--wipe", "--format", "json")
     assert json.loads(stopped.stdout)["stopped"] == ["kafka", "redis"]
@@ -278,3 +286,75 @@ def test_the_stack_folder_may_come_from_the_environment(tmp_path: Path, monkeypa
     answer = json.loads(tidegate("status", "--format", "json").stdout)
     assert answer["directory"] == os.fspath(tmp_path / "elsewhere")
     assert not answer["healthy"]
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
+    """A Valkey as ``tidegate up`` starts it."""
+    stack = EmbeddedStack(tmp_path_factory.mktemp("folder") / ".tidegate" / "stack", with_password=True)
+    stack.directory.mkdir(mode=0o700, parents=True)
+    # Without its Kafka, which takes seconds and has no part in this.
+    stack._update({"kafka_port": free_port()})
+    stack.start_redis()
+    yield stack
+    stack.stop()
+
+
+def test_only_who_reads_the_folder_gets_into_its_valkey(locked: EmbeddedStack) -> None:
+    """The password is made for the folder, stands in a file of its user alone, and survives a restart; no configuration shows it."""
+    assert len(locked.redis_password) >= 32
+    assert redis.Redis.from_url(locked.redis_url).ping()
+    with pytest.raises(redis.AuthenticationError):
+        redis.Redis.from_url(locked.redis_address).ping()
+    file = locked.directory / "stack.json"
+    assert file.stat().st_mode & 0o077 == 0
+    assert locked.redis_password not in (locked.directory / "redis" / "redis.conf").read_text()
+    assert locked.redis_password not in json.dumps(locked.status().as_dict())
+    before = locked.redis_password
+    locked.stop_redis()
+    locked.start_redis()
+    assert locked.redis_password == before
+
+
+def test_commands_of_the_folder_use_its_password_and_others_are_refused(locked: EmbeddedStack, tmp_path: Path) -> None:
+    """Also where tidegate.toml names the server without a password; ``config`` does not show it."""
+    home = locked.directory.parents[1]
+    tables = "[inputs.a]\n"
+    named = f'{tables}[redis]\nurl = "redis://localhost:{redis_port(locked)}/0"\n'
+    for folder, text, works in ((home, tables, True), (home, named, True), (tmp_path, named, False)):
+        (folder / "tidegate.toml").write_text(text)
+        shown = run_in(folder, "status", "a", "--format", "json")
+        assert ("TG-REDIS-AUTH" not in shown.stderr) is works, shown.stderr
+        assert locked.redis_password not in run_in(folder, "config").stdout + shown.stdout + shown.stderr
+    output = f'[outputs.o]\ntopic = "o"\n[outputs.o.redis]\nkind = "stream"\nurl = "redis://127.0.0.1:{redis_port(locked)}/1"\n'
+    (home / "output.toml").write_text(output)
+    told = json.loads(run_in(home, "config", "--config", "output.toml", "--format", "json").stdout)
+    assert told["outputs.o.redis.password"] == {"value": "***", "origin": "embedded stack"}
+    printed = run_in(tmp_path, "status", "a", TIDEGATE_REDIS__URL=locked.redis_url)
+    assert "TG-REDIS-AUTH" not in printed.stderr
+
+
+def test_a_server_that_nobody_has_named_is_told(locked: EmbeddedStack, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever listens at the usual port may be another folder's: one warning in a process; none for a server with a name."""
+    address = f"redis://:{locked.redis_password}@localhost:{redis_port(locked)}/0"
+    named = RedisSettings.model_validate({"url": address})
+    unnamed = RedisSettings.model_construct(_fields_set=set(), **{name: getattr(named, name) for name in RedisSettings.model_fields})
+    said: list[str] = []
+    for settings, warnings in ((named, 0), (unnamed, 1), (unnamed, 1)):
+        connect(settings).close()
+        said = [record.getMessage() for record in caplog.records if "no stack of this folder is up" in record.getMessage()]
+        assert len(said) == warnings
+    assert "redis.url is not set" in said[0]
+    assert locked.redis_password not in said[0]
+
+
+def redis_port(stack: EmbeddedStack) -> int:
+    """The port of its Valkey."""
+    return int(stack.redis_address.rpartition(":")[2].partition("/")[0])
+
+
+def run_in(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, without what this process's environment names."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")} | environment
+    command = [sys.executable, "-P", "-m", "tidegate", *arguments]
+    return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False, timeout=60)
