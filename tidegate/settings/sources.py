@@ -86,7 +86,7 @@ def read_file(path: Path) -> Layer:
     """Read a TOML file; origins are ``PATH:LINE``. Raises SettingError: there is none, or (with line and column) it is not TOML."""
     name = str(path)
     try:
-        text = read_file_text(path)
+        text = read_file_text(path, encoding="utf-8-sig")
         document = tomllib.loads(text)
     except FileNotFoundError:
         fix = "check --config and TIDEGATE_CONFIG"
