@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping
+from difflib import ndiff
 from pathlib import Path
 
 from ordering.errors import RefusedError
@@ -19,6 +20,9 @@ from tidegate.settings.load import Settings
 
 _FILE = "settings.json"
 TASKS = "spark.shuffle_partitions"
+# Most lines of a difference of two plans that an error shows.
+_LINES_SHOWN = 12
+_ABSENT = object()
 
 
 def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = ()) -> None:
@@ -73,16 +77,51 @@ def with_bound_tasks(settings: Settings, binding: Mapping[str, str] | None) -> S
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str], may_grow: Collection[str] = ()) -> list[str]:
-    """Return a text for each setting that differs, except growth of the settings in *may_grow*."""
+    """
+    Return a text for each setting that differs, except growth of the settings in *may_grow*. Of long values, such as plans and objects,
+    it has only what differs.
+    """
 
     def may_differ(key: str) -> bool:
         return key in may_grow and key in before and key in after and _has_grown(before[key], after[key])
 
     return [
-        f"{key}: {before.get(key, '(unset)')} -> {after.get(key, '(unset)')}"
+        f"{key}: {_describe_change(before.get(key, '(unset)'), after.get(key, '(unset)'))}"
         for key in sorted({*before, *after})
         if before.get(key) != after.get(key) and not may_differ(key)
     ]
+
+
+def _describe_change(before: str, after: str) -> str:
+    if "\n" in before + after:
+        return _changed_lines(before, after)
+    members = [_members(value) for value in (before, after)]
+    if all(member is not None for member in members):
+        old, new = (member or {} for member in members)
+        names = [name for name in dict.fromkeys([*old, *new]) if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
+        return ", ".join(f"{name} {_json(old, name)} -> {_json(new, name)}" for name in names)
+    return f"{before} -> {after}"
+
+
+def _changed_lines(before: str, after: str) -> str:
+    """Return the lines that only one of two texts has, each after a minus (before) or a plus (after), in their order."""
+    lines = [line for line in ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
+    shown = [f"{line[0]} {' '.join(line[1:].split())}" for line in lines[:_LINES_SHOWN]]
+    more = f"\n  and {len(lines) - _LINES_SHOWN} more lines" if len(lines) > _LINES_SHOWN else ""
+    return "".join(f"\n  {line}" for line in shown) + more
+
+
+def _members(value: str) -> dict[str, object] | None:
+    """Return the members of a JSON object; None if *value* is no such object."""
+    try:
+        members = json.loads(value)
+    except ValueError:
+        return None
+    return members if isinstance(members, dict) else None
+
+
+def _json(members: Mapping[str, object], name: str) -> str:
+    return json.dumps(members[name]) if name in members else "(unset)"
 
 
 def _has_grown(before: str, after: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -21,6 +22,8 @@ from tidegate.verify.topic_rows import TopicPartition
 
 # A row or event as text is cut to so many characters.
 _SHOWN = 400
+# Most differences of one partition, or of one table, as text.
+_DIFFERENCES_SHOWN = 3
 
 
 def total_sha256(partitions: Mapping[int, tuple[int, bytes]]) -> str:
@@ -288,10 +291,18 @@ def _query_lines(stage: QueryStage) -> Iterator[str]:
         found = "as computed" if not table.differing else f"of which {table.differing:,} are not as computed, or are missing"
         yield f"{table.kind} {table.name} from {reads}: {table.count:,} rows {found}{_ahead(_table_dict(table))}"
         yield f"  sha256 {table.sha256.hex()}"
+    shown: Counter[tuple[str, int]] = Counter()
     for difference in row_differences(stage):
+        shown[difference.where, difference.partition] += 1
+        if shown[difference.where, difference.partition] > _DIFFERENCES_SHOWN:
+            continue
         place = "" if difference.index < 0 else f", partition {difference.partition}, after {difference.index:,} equal rows"
         yield f"  {difference.where}{place}: {difference.kind}"
         yield from (f"    {line}" for line in _row_lines(difference))
+    for (where, partition), count in shown.items():
+        if count > _DIFFERENCES_SHOWN:
+            place = f", partition {partition}" if partition >= 0 else ""
+            yield f"  {where}{place}: {count - _DIFFERENCES_SHOWN:,} more differences (--format json lists {count:,})"
     yield from (
         f"  broken promise at {topic}-{each.partition}@{each.log_offset}: {each.description}" for topic, each in broken_promises(stage)
     )

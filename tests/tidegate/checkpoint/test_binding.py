@@ -46,6 +46,22 @@ def test_other_settings_are_refused_with_each_difference(tmp_path: Path, now: di
     bind(tmp_path, SETTINGS)
 
 
+def test_of_long_values_only_what_differs_is_shown(tmp_path: Path) -> None:
+    """A plan has many lines, and two of them side by side show nothing."""
+    plan = "\n".join(["Project k, n", "  Window 1 m", *(f"    column {number}" for number in range(40)), "      Scan a"])
+    before = {"plan": plan, "topic_ids": '{"a": "A", "b": "B"}', "late": "3h"}
+    bind(tmp_path, before)
+    changed = plan.replace("Window 1 m", "Window 5 m").replace("column 7", "column 77")
+    with pytest.raises(RefusedError) as raised:
+        bind(tmp_path, {**before, "plan": changed, "topic_ids": '{"a": "A", "b": "C", "d": "D"}'})
+    assert raised.value.what.split("other settings: ")[1] == (
+        'plan: \n  - Window 1 m\n  + Window 5 m\n  - column 7\n  + column 77; topic_ids: b "B" -> "C", d (unset) -> "D"'
+    )
+    with pytest.raises(RefusedError) as raised:
+        bind(tmp_path, {**before, "plan": "other"})
+    assert raised.value.what.endswith("\n  and 32 more lines")
+
+
 def test_a_start_that_died_while_binding_binds_anew(tmp_path: Path) -> None:
     """A half-written draft is no binding."""
     (tmp_path / "settings.new").write_text('{"late": ')
