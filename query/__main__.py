@@ -75,6 +75,7 @@ def query(
         _print_end(format, plans[0].output, line, fields)
         return
     claim(folder)
+    job.record_query(settings, plan, script, into)
     name = plan.name
     progress, batch_costs = QueryProgress(plan.buckets), BatchCostWriter(folder, plan.buckets)
     lookup_floor = LookupFloor(folder, plan.buckets) if plan.references else None

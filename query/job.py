@@ -26,12 +26,12 @@ from query.config import Partition, QueryPlan
 from query.plan.nodes import Plan
 from query.reference.files import load_references
 from query.reference.polling import fill_empty, poll_at_start
-from query.script import read_script
+from query.script import read_script, read_script_text
 from query.sql.bind import bind_outputs
 from query.sql.input_clauses import names_in
 from query.stage.planned_range import RANGE_SCHEMA
 from query.start.apply import apply
-from query.start.binding import bound_result_ids, bound_topic_ids
+from query.start.binding import bound_result_ids, bound_topic_ids, query_text
 from query.start.bucket_layout import check_over
 from query.start.decide import WAYS_OUT, decide, plan_layout
 from query.start.read_positions import finished_positions
@@ -40,7 +40,9 @@ from tidegate.checkpoint.binding import read_binding, with_bound_tasks
 from tidegate.checkpoint.ended_run import RunEnded
 from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
+from tidegate.checkpoint.query_history import QueryRun, record_run
 from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.syntax.parse import Script
 from tidegate.kafka.admin import ANSWER_S, Admin
 from tidegate.observe.logs import get_logger
 from tidegate.observe.null_shares import NullShare
@@ -61,14 +63,32 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
     return a plan for each output, in the order of the script. *into* is the output given beside the script. QueryError: the script is
     wrong, or cannot be read. RefusedError: reference data that it names cannot be read.
     """
-    parsed = read_script(script)
+    return bind_plans(settings, read_script(script), into, str(script))
+
+
+def bind_plans(settings: Settings, parsed: Script, into: str | None, where: str) -> tuple[Plan, ...]:
+    """As :func:`read_plans`, for a script that has been parsed; *where* is what errors call it."""
     inputs = [table.schema_of_events(name) for name, table in settings.inputs.items()]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
     fill_empty(settings.references, names_in(parsed))
     references = [table.schema for table in load_references(settings.references, names_in(parsed)).values()]
     plans = bind_outputs(parsed, [*inputs, *results, *references], into=into, window_us_max=settings.query.window_max_us)
-    check_over(plans, str(script))
+    check_over(plans, where)
     return plans
+
+
+def record_query(settings: Settings, plan: QueryPlan, script: Path, into: str | None) -> None:
+    """Record which query writes from when on, so that each span of results can be verified by the query that wrote it."""
+    topic, folder = plan.outputs[0].topic, Path(plan.checkpoint)
+    topic_id = bound_result_ids(read_binding(folder) or {}).get(topic or "")
+    if topic is None or topic_id is None:
+        return
+    promises = [promise for by_bucket in plan.promises for promise in by_bucket.values()]
+    # With OVER earlier runs have also written results from their last CTI on, of substreams that were ahead of it.
+    from_us = max((max(each.c, each.largest_us + 1) if each.ahead else each.c for each in promises), default=None)
+    text = query_text(plan.plans, (feed.topic for feed in plan.feeds))
+    run = QueryRun(read_script_text(script), into, text, plan.start_us, from_us, min((each.c for each in promises), default=None))
+    record_run(settings.redis, folder, topic, topic_id, run)
 
 
 def prepare(

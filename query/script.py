@@ -17,12 +17,13 @@ def read_script(script: Path, name: str | None = None) -> Script:
 
     *name* is what errors call the script, by default the path. Raises QueryError: it cannot be read, or is no SQL of this dialect.
     """
-    text = _read_text(script)
+    text = read_script_text(script)
     extensions.load()
     return parse_script(text, name or str(script))
 
 
-def _read_text(script: Path) -> str:
+def read_script_text(script: Path) -> str:
+    """Return the text of a script; QueryError: it cannot be read."""
     if not script.suffix and not script.exists():
         query = extensions.find_query(str(script))
         return query.sql if isinstance(query, Query) else str(query)

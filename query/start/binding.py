@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY
@@ -49,6 +49,12 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) ->
         "exchange": exchange_binding(plan.exchange),
         TASKS: str(plan.shuffle_partitions),
     }
+
+
+def query_text(plans: Sequence[Plan], reads: Iterable[str]) -> str:
+    """Return which query computes results, from which ordered topics, as text: two runs with the same text compute the same."""
+    types = types_and_case(plans)
+    return "\n".join([f"reads {', '.join(reads)}", f"types {types['types']}; case {types['case']}", *(plan.explain() for plan in plans)])
 
 
 def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:

@@ -64,15 +64,21 @@ class Recount:
 
 
 def plan_recount(
-    settings: Settings, plans: tuple[Plan, ...], admin: Admin, requested: Start | None = None, since_us: int | None = None
+    settings: Settings,
+    plans: tuple[Plan, ...],
+    admin: Admin,
+    requested: Start | None = None,
+    since_us: int | None = None,
+    *,
+    is_earlier: bool = False,
 ) -> Recount:
     """
     Return the recount of a job from its start on, or from *since_us* on, microseconds, if that is later. *requested* is the start of a job
-    whose checkpoint is not here. RefusedError: the settings are not the job's (TG-VERIFY-SETTINGS), or records that it needs are gone
-    (TG-RETENTION).
+    whose checkpoint is not here. *is_earlier*: an earlier query than the checkpoint's has written the results. RefusedError: the settings
+    are not the job's (TG-VERIFY-SETTINGS), or records that it needs are gone (TG-RETENTION).
     """
     topics = survey_topics(settings, plans, admin)
-    binding = read_binding(topics.folder)
+    binding = None if is_earlier else read_binding(topics.folder)
     settings = with_bound_tasks(settings, binding)
     layout = plan_layout(settings, plans, topics)
     start = requested or BEGINNING if binding is None else bound_start(binding)
@@ -91,7 +97,7 @@ def plan_recount(
     from_us = since_us if is_later and not (plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result)) else None
     # Without the checkpoint, whose positions are those at which the job stands now.
     folder, located = topics.folder, replace(plan, start_us=plan.start_us if from_us is None else from_us, checkpoint="")
-    log_starts = read_log_starts(folder) if from_us is None else {}
+    log_starts = read_log_starts(folder) if from_us is None and not is_earlier else {}
     located = replace(located, log_starts=log_starts or settle_logs(admin, located))
     versions = TakenVersions.read(folder) if plan.references else None
     return Recount(
@@ -105,7 +111,7 @@ def plan_recount(
         from_us=from_us,
         has_checkpoint=binding is not None,
         references=None if versions is None else _known_references(versions, plan),
-        was_resumed=any(read_promises(folder, len(plan.outputs))),
+        was_resumed=not is_earlier and any(read_promises(folder, len(plan.outputs))),
     )
 
 

@@ -299,10 +299,10 @@ def _query_lines(stage: QueryStage) -> Iterator[str]:
         place = "" if difference.index < 0 else f", partition {difference.partition}, after {difference.index:,} equal rows"
         yield f"  {difference.where}{place}: {difference.kind}"
         yield from (f"    {line}" for line in _row_lines(difference))
-    for (where, partition), count in shown.items():
-        if count > _DIFFERENCES_SHOWN:
+    for (where, partition), times in shown.items():
+        if times > _DIFFERENCES_SHOWN:
             place = f", partition {partition}" if partition >= 0 else ""
-            yield f"  {where}{place}: {count - _DIFFERENCES_SHOWN:,} more differences (--format json lists {count:,})"
+            yield f"  {where}{place}: {times - _DIFFERENCES_SHOWN:,} more differences (--format json lists {times:,})"
     yield from (
         f"  broken promise at {topic}-{each.partition}@{each.log_offset}: {each.description}" for topic, each in broken_promises(stage)
     )

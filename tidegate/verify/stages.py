@@ -16,20 +16,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 
 from ingest.journal.redis_journal import RedisJournal
 from ingest.replay.plan import Replay, plan_replay
 from ordering.errors import RefusedError, SettingError
 from ordering.ticks import DAY_US, INFINITY, NEVER, SECOND_US, format_tick
 from query.config import Partition
+from query.job import bind_plans
 from query.plan.nodes import UNBOUNDED, Plan
+from query.start.binding import query_text
 from query.start.recount import Recount, plan_recount
 from query.start.survey import survey_topics
 from sinks.file_places import absolute_place
-from tidegate.checkpoint.output_start import Start
+from tidegate.checkpoint.output_start import BEGINNING, Start
+from tidegate.checkpoint.query_history import QueryRun, known_runs
 from tidegate.compare.digest import ChannelDigest
 from tidegate.compare.records import Side
 from tidegate.compare.sides import complete_from_us, make_side
+from tidegate.expressions.syntax.parse import parse_script
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.records import ALL_HEADERS
 from tidegate.settings.load import Settings
@@ -280,7 +285,16 @@ def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> 
     since_us, until_us = part.since_us, part.until_us
     is_target = request.target in {plan.output for plan in plans}
     destinations = Destinations.read(request.settings, request.admin, plans) if is_target and part == Part(None, None) else Destinations()
+    runs = _runs_of(request, plans)
+    own_from_us = runs[-1].from_us if len(runs) > 1 else None
+    if own_from_us is not None and (until_us is None or until_us > own_from_us):
+        since_us = max(own_from_us, NEVER if since_us is None else since_us)
     recount = _plan_recount(request, plans, since_us)
+    is_split = own_from_us is not None and recount.from_us is not None
+    if own_from_us is not None and not is_split:
+        what = "an earlier query wrote the results before it, and the order between keys depends on where a run begins: only the present"
+        destinations.notes.append(f"{what} query is computed")
+    earlier_notes = list(_plan_earlier(request, name, runs, part, planned)) if is_split else []
     since_us = recount.from_us if since_us is None else max(since_us, NEVER if recount.from_us is None else recount.from_us)
     needed = _needed_part(recount, until_us)
     input_stages = [_plan(request, feed.input, not feed.is_result, needed, planned) for feed in recount.plan.feeds]
@@ -294,8 +308,51 @@ def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> 
     topics = _topic_partitions(request.admin, recount, since_us, until_us)
     stage = QueryStage(name, recount, since_us, until_us, topics, files, destinations.checks, destinations.notes)
     stage.vouched_from_us = _vouched_us(input_stages, recount.plan.lookback_us)
-    stage.notes += _query_notes(stage)
+    stage.notes += [*_query_notes(stage), *earlier_notes]
     return stage
+
+
+def _runs_of(request: Request, plans: tuple[Plan, ...]) -> list[QueryRun]:
+    """Return the runs into a query's first topic, the present one last; successive runs of one query count as one."""
+    topics = survey_topics(request.settings, plans, request.admin)
+    topic = topics.results.get(topics.outputs[0].topic or "")
+    runs: list[QueryRun] = []
+    if topic is not None:
+        for run in known_runs(request.settings.redis, topics.folder, topic.name, topic.topic_id):
+            if not runs or run.plan != runs[-1].plan:
+                runs.append(run)
+    # What else is said of the present query than that it is this one is no help.
+    return runs if runs and runs[-1].plan == query_text(plans, (read.name for read in topics.ordered.values())) else []
+
+
+def _plan_earlier(request: Request, name: str, runs: Sequence[QueryRun], part: Part, planned: _Planned) -> Iterator[str]:
+    """Plan a stage for each earlier query that wrote results of *part*; yield notes on what is not checked."""
+    for run, following in pairwise(runs):
+        until_us = following.before_us
+        if until_us is None or (part.since_us is not None and part.since_us >= until_us):
+            continue
+        if following.from_us != until_us:
+            span = f"{format_tick(until_us)} to {format_tick(following.from_us or until_us)}"
+            yield f"results from {span} are of two queries, and are not checked"
+        plans = bind_plans(request.settings, parse_script(run.script, name), run.into, name) if run.script else ()
+        reads = [read.name for read in survey_topics(request.settings, plans, request.admin).ordered.values()] if plans else []
+        if query_text(plans, reads) != run.plan:
+            what = f"the script that wrote the results before {format_tick(until_us)} means another query, or reads other topics, by now"
+            yield f"{what}: they are not checked"
+            continue
+        since_us = run.from_us if part.since_us is None else max(part.since_us, NEVER if run.from_us is None else run.from_us)
+        if since_us is not None and since_us >= until_us:
+            continue
+        start = BEGINNING if run.start_us is None else Start(format_tick(run.start_us), run.start_us)
+        recount = plan_recount(request.settings, plans, request.admin, start, since_us, is_earlier=True)
+        needed = _needed_part(recount, until_us)
+        stages = [_plan(request, feed.input, not feed.is_result, needed, planned) for feed in recount.plan.feeds]
+        topics = _topic_partitions(request.admin, recount, since_us, until_us)
+        span = f"{name} before {format_tick(until_us)}"
+        stage = QueryStage(span, recount, since_us, until_us, topics, {})
+        stage.vouched_from_us = _vouched_us(stages, recount.plan.lookback_us)
+        stage.notes.append("written by an earlier query, and computed by that")
+        planned[span, False] = stage, Part(since_us, until_us)
 
 
 def _needed_part(recount: Recount, until_us: int | None) -> Part:
