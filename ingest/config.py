@@ -152,7 +152,7 @@ class IngestPlan:
         if number not in self.promises and (self.start_us == NEVER or model.joined_us > NEVER):
             return model.new_state()
         next_offset = self.starts[self.partitions[number]].next_offset
-        return model.resume(self.promises.get(number, {}), next_offset, self.start_us)
+        return model.resume(self.promises.get(number, {}), self.settings.places.place_of(next_offset), self.start_us)
 
 
 def own_key(ordered_topic: str, partition: Partition, topic_id: str) -> JournalKey:

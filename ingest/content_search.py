@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ingest.config import IngestPlan, Partition
 from ingest.fields import FieldReader
+from ingest.stage.exploding import explode
 from ingest.stage.processor import read_unskipped
 from ordering.arrays import Mask
 from tidegate.expressions.evaluation.evaluate import evaluate
@@ -38,17 +39,27 @@ class Wanted:
 def find_offsets(
     plan: IngestPlan, partition: Partition, start: int, end: int, wanted: Wanted, on_records: Callable[[int], None]
 ) -> Iterator[int]:
-    """Yield the offsets of the records of a range that are wanted; *on_records* is called with the number of records of each piece."""
+    """Yield the places of the events of a range that are wanted; *on_records* is called with the number of records of each piece."""
     fields = FieldReader.of(plan.settings, plan.payloads) if wanted.key is not None and plan.settings.over is not None else None
     with RangeReader(plan.kafka, *partition) as reader:
-        for records in read_unskipped(reader, start, end, plan.skipped_spans(partition), CHUNK_EVENTS):
-            is_wanted = np.ones(len(records), dtype=np.bool_)
-            if wanted.key is not None:
-                is_wanted &= _has_key(records, fields, wanted.key)
-            if wanted.condition is not None and is_wanted.any():
-                is_wanted &= _is_true(wanted.condition, records.value, plan)
-            yield from records.offset[is_wanted].tolist()
-            on_records(len(records))
+        for read in read_unskipped(reader, start, end, plan.skipped_spans(partition), CHUNK_EVENTS):
+            for records in _events_of(read, plan):
+                is_wanted = np.ones(len(records), dtype=np.bool_)
+                if wanted.key is not None:
+                    is_wanted &= _has_key(records, fields, wanted.key)
+                if wanted.condition is not None and is_wanted.any():
+                    is_wanted &= _is_true(wanted.condition, records.value, plan)
+                yield from records.offset[is_wanted].tolist()
+            on_records(len(read))
+
+
+def _events_of(records: Records, plan: IngestPlan) -> Iterator[Records]:
+    """Yield the records, or the elements of those that are arrays, by their places."""
+    if plan.settings.explode is None:
+        yield records
+        return
+    for elements in explode(records, np.ones(len(records), dtype=np.bool_)):
+        yield elements.records.select(~elements.is_empty)
 
 
 def _has_key(records: Records, fields: FieldReader | None, key: bytes) -> Mask:

@@ -24,8 +24,8 @@ CHUNK_RECORDS = 2_000
 
 class ExplainingWalk(ReplayingWalk):
     """
-    A replay that explains its decisions. *facts* are the journal's, imports included; *offsets* are the records to explain.
-    ``unusable_offsets`` has the reason for each of them that is no event, and the place in its payload.
+    A replay that explains its decisions. *facts* are the journal's, imports included; *offsets* are the records to explain, by their places
+    (:mod:`ordering.protocol.elements`). ``unusable_offsets`` has the reason for each of them that is no event, and the place in its payload.
     """
 
     def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], offsets: frozenset[int]) -> None:
@@ -42,7 +42,7 @@ class ExplainingWalk(ReplayingWalk):
         called with the number of records of each piece.
         """
         open_offsets = set(self._offsets)
-        self._state.next_offset = start
+        self._state.next_offset = self._places.place_of(start)
         with self._open_reader() as reader:
             for records in read_unskipped(reader, start, end, self._plan.skipped_spans(self._partition), CHUNK_RECORDS):
                 self._judge(*self._partition, records, self._marks)
@@ -50,15 +50,19 @@ class ExplainingWalk(ReplayingWalk):
                 on_records(len(records))
                 if not open_offsets - self.unusable_offsets.keys():
                     return
+        end = self._places.place_of(end)
         marks = self._marks.between(self._state.next_offset, end)
         self._step(self._model.time_only_batch(end, marks.estimates, marks.imports))
         yield from self._pop_explanations(open_offsets)
-        yield from self._explainer.held()
+        yield from map(self._show, self._explainer.held())
 
     def _pop_explanations(self, open_offsets: set[int]) -> Iterator[Explanation]:
         explanations, self._explanations = self._explanations, []
         open_offsets -= {explanation.offset for explanation in explanations}
-        yield from explanations
+        yield from map(self._show, explanations)
+
+    def _show(self, explanation: Explanation) -> Explanation:
+        return explanation.with_places() if self._places.bits else explanation
 
     def _step(self, batch: Batch) -> None:
         self._explanations += self._explainer.walk(batch)

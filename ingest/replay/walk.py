@@ -41,10 +41,10 @@ class ReplayingWalk(RangeWalk):
         by_kind: dict[int, list[tuple[int, int]]] = {}
         for fact in sorted(facts, key=lambda fact: fact.position):
             by_kind.setdefault(fact.kind, []).append((fact.position, fact.value))
-        start = self._state.next_offset
+        start = self._places.offset_of(self._state.next_offset)
         self._marks = RangeMarks(
             *(_in_force_from(start, by_kind.get(kind, [])) for kind in (FactKind.ESTIMATE, FactKind.IMPORT)),
-        )
+        ).at(self._places)
         self._planning_times = self._planning_times_of(tuple(by_kind.get(plan.settings.planning_kind, ())))
         self._steps: list[Released] = []
         self.unusable: Counter[str] = Counter()
@@ -60,12 +60,12 @@ class ReplayingWalk(RangeWalk):
 
     def events(self, end: int, *, finish: bool = False) -> Iterator[tuple[int, Released]]:
         """Walk until *end*, and to the end of the input if *finish*; yield the records and the released events of each piece."""
-        start, skips = self._state.next_offset, self._plan.skipped_spans(self._partition)
+        start, skips = self._places.offset_of(self._state.next_offset), self._plan.skipped_spans(self._partition)
         with self._open_reader() as reader:
             for records in read_unskipped(reader, start, end, skips, CHUNK_EVENTS):
                 self._judge(*self._partition, records, self._marks)
                 yield from self._pop_steps(len(records))
-        end = max(end, self._state.next_offset)
+        end = max(self._places.place_of(end), self._state.next_offset)
         marks = self._marks.between(self._state.next_offset, end)
         self._step(self._model.time_only_batch(end, marks.estimates, marks.imports, finish))
         yield from self._pop_steps(0)

@@ -25,15 +25,18 @@ from ingest.planner.arrival_stamps import PlanningTimes
 from ingest.skips import read_parts
 from ingest.stage.dead_letters import SourceCtis, source_ctis, unusable_rows
 from ingest.stage.earlier_attempt import EarlierAttempt, read_earlier_attempt
+from ingest.stage.exploding import ElementRecords, explode
 from ingest.stage.fact_outbox import FactOutbox, range_facts
 from ingest.stage.pending_ctis import PendingCtis
 from ingest.stage.policy_breaks import PolicyBreaks
 from ingest.stage.watermark_report import watermark_details, watermark_report
+from ordering.arrays import Ints
 from ordering.columns.framed_payloads import payload_of
 from ordering.columns.payload_columns import rows_above
 from ordering.model.events import Dropped, Reason, Released
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model
+from ordering.protocol.elements import Places
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY, NEVER, format_tick
 from tidegate.checkpoint.spilling import spill
@@ -69,6 +72,10 @@ class RangeMarks:
     def between(self, first: int, last: int) -> RangeMarks:
         """Return the marks with first <= position <= last."""
         return RangeMarks(*(tuple(mark for mark in marks if first <= mark[0] <= last) for marks in (self.estimates, self.imports)))
+
+    def at(self, places: Places) -> RangeMarks:
+        """Return the marks with the places of their positions."""
+        return RangeMarks(*(tuple((places.place_of(position), us) for position, us in marks) for marks in (self.estimates, self.imports)))
 
 
 class IngestStage:
@@ -169,6 +176,8 @@ class RangeWalk:
         save: Callable[[], None] = lambda: None,
     ) -> None:
         self._save = save
+        # The model and its state count in places. Ranges, marks, CTIs and reports have offsets.
+        self._places = plan.settings.places
         self._plan, self._model, self._state, self._fields, self._producer = plan, model, state, fields, producer
         self._writer = ChannelWriter(producer, plan.settings.ordered_topic, are_framed=bool(plan.settings.headers))
         self._pending = PendingCtis(model.generation)
@@ -189,7 +198,7 @@ class RangeWalk:
     def run(self, planned: IngestRange, substreams: int | None = None) -> str:
         """Walk the range; return the report as JSON, with details of up to *substreams* substreams (None: without details)."""
         settings, end, self._place = self._plan.settings, planned.end, f"{planned.topic}-{planned.partition}"
-        marks = RangeMarks(planned.marks, planned.imports)
+        marks = RangeMarks(planned.marks, planned.imports).at(self._places)
         self._planning_times = PlanningTimes(settings.planning_kind, planned.spans, planned.planned_ms, self._plan.arrival_max_ahead_us)
         self._outbox = FactOutbox(
             self._model, self._state, range_facts(planned, settings.planning_kind, is_first=self._state.last_promise is None)
@@ -207,16 +216,17 @@ class RangeWalk:
                 pause_at("piece read")
                 self.judge(planned.topic, planned.partition, records, marks)
         # The range may end in offsets without usable records, and facts may take effect there.
-        remaining = marks.between(self._state.next_offset, end)
-        batch = self._model.time_only_batch(end, remaining.estimates, remaining.imports, planned.is_final)
+        last = self._places.place_of(end)
+        remaining = marks.between(self._state.next_offset, last)
+        batch = self._model.time_only_batch(last, remaining.estimates, remaining.imports, planned.is_final)
         joins = planned.joined_us > NEVER and end == planned.start
-        if batch.estimates or batch.imports or batch.finish or joins or self._state.next_offset != end:
+        if batch.estimates or batch.imports or batch.finish or joins or self._state.next_offset != last:
             self._step(batch)
         if self._earlier is not None:
             self._earlier.check_end(self._state.seq)
             for released in self._compared:
                 self._writer.write_events(released)
-        self.ctis = self._outbox.attach(self._pending.pop_all(), is_last=True)
+        self.ctis = self._pop_ctis(is_last=True)
         self._spend("write")
         return self._report(planned, substreams)
 
@@ -238,8 +248,22 @@ class RangeWalk:
         records = self._without_absurd_arrivals(topic, partition, records)
         if not len(records):
             return
-        fields, ctis, key = self._read_fields(records)
         arrival_us = self._planning_times.arrival_us(records)
+        if self._plan.settings.explode is None:
+            self._judge_events(topic, partition, records, arrival_us, marks)
+            return
+        for elements in explode(records, source_ctis(records.without_frames()).is_no_cti):
+            self._judge_events(topic, partition, elements.records, arrival_us[elements.row], marks, elements)
+
+    def _judge_events(
+        self, topic: str, partition: int, records: Records, arrival_us: Ints, marks: RangeMarks, elements: ElementRecords | None = None
+    ) -> None:
+        """Judge records that are one event each: *elements* says which of them are none, if they were arrays."""
+        fields, ctis, key = self._read_fields(records)
+        is_letter = np.ones(len(records), dtype=np.bool_)
+        if elements is not None:
+            fields.mark_unusable(elements.is_no_object, IngestReason.MALFORMED)
+            is_letter = ~elements.is_empty
         self._spend("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
         in_force = marks.between(self._state.next_offset, end - 1)
@@ -260,10 +284,17 @@ class RangeWalk:
         )
         assert start >= self._state.next_offset, "a range starts where the state stands"
         for row, reason in unusable_rows(records, fields, ctis):
-            self._dead_letter(topic, partition, records, row, reason)
+            if is_letter[row]:
+                self._dead_letter(topic, partition, records, row, reason)
+        self._count_empty(int(np.count_nonzero(~is_letter)))
         dropped = self._step(batch)
         if dropped is not None and self._plan.settings.dropped_topic is not None:
             self._keep_dropped(topic, partition, records, dropped)
+
+    def _count_empty(self, arrays: int) -> None:
+        # The model counts a record for each, since its arrival advances time.
+        for name, count in (("empty_records", arrays), ("events_in", -arrays), ("unreadable", -arrays)):
+            self._add(name, count)
 
     def _read_fields(self, records: Records) -> tuple[Fields, SourceCtis, pa.Array]:
         """Return the fields of records, their CTIs, and the key of each event: its substream's, or without substreams its record's."""
@@ -306,10 +337,15 @@ class RangeWalk:
             self._write_pending()
         return step.dropped
 
+    def _pop_ctis(self, *, is_last: bool) -> list[Cti]:
+        """Return the waiting CTIs with their facts. A CTI within an array says that its record is not yet judged."""
+        ctis = self._outbox.attach(self._pending.pop_all(), is_last=is_last)
+        return [replace(cti, next_offset=self._places.offset_of(cti.next_offset)) for cti in ctis] if self._places.bits else ctis
+
     def _write_pending(self) -> None:
         """Write the waiting CTIs before the end of the range."""
         self._spend("order")
-        write_ctis(self._producer, self._plan.settings.ordered_topic, self._outbox.attach(self._pending.pop_all(), is_last=False))
+        write_ctis(self._producer, self._plan.settings.ordered_topic, self._pop_ctis(is_last=False))
         self._unpromised_bytes = 0
         self._spend("acknowledge")
 
@@ -317,11 +353,11 @@ class RangeWalk:
         bound_us = self._plan.settings.watermark_jump_warn_us
         # A clock reading is up to the slack old when records are planned under it.
         planned, slack_us = self._planning_times, self._plan.clock_slack_us
-        clock_us = planned.times_at(batch.offset) + slack_us if planned.judges_stamps else None
+        clock_us = planned.times_at(self._places.offsets_of(batch.offset)) + slack_us if planned.judges_stamps else None
         for jump in find_time_jumps(batch, self._model.policies, self._state.arrival_us, clock_us, bound_us):
             self._jumps.append(jump)
             if f"time_jumps_{jump.cause}" not in self._state.totals:
-                _log.warning(EFFECTS[jump.cause], origin=f"{self._place}@{jump.offset}", jump=jump.in_words)
+                _log.warning(EFFECTS[jump.cause], origin=f"{self._place}@{self._places.text(jump.offset)}", jump=jump.in_words)
             self._add(f"time_jumps_{jump.cause}", jump.count)
 
     def _without_absurd_arrivals(self, topic: str, partition: int, records: Records) -> Records:
@@ -331,11 +367,11 @@ class RangeWalk:
             return records
         for row in np.flatnonzero(absurd).tolist():
             reason = IngestReason.ARRIVAL_MISSING if records.timestamp_ms[row] <= 0 else IngestReason.ARRIVAL_AHEAD
-            self._dead_letter(topic, partition, records, row, reason)
+            self._dead_letter(topic, partition, replace(records, offset=records.offset << self._places.bits), row, reason)
         return records.select(~absurd)
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: IngestReason) -> None:
-        origin = f"{topic}-{partition}@{records.offset[row]}"
+        origin = f"{topic}-{partition}@{self._places.text(int(records.offset[row]))}"
         letter_writers(self._plan)[0].send(DeadLetter(reason, origin, *_key_and_value(records, row)))
         if f"dead_letter_{reason}" not in self._state.totals:
             # Log each reason once; later records are only counted.
@@ -352,7 +388,7 @@ class RangeWalk:
             details = tuple(zip(("event_time", "arrival", "limit"), texts, strict=True))
             key, value = _key_and_value(records, row)
             name = DropReason[Reason(reason).name]
-            writer.send(DeadLetter(name, f"{topic}-{partition}@{offset}", key, value, details=details))
+            writer.send(DeadLetter(name, f"{topic}-{partition}@{self._places.text(offset)}", key, value, details=details))
 
     def _count(self, counts: Counts) -> None:
         for name, count in asdict(counts).items():
@@ -375,7 +411,7 @@ class RangeWalk:
             "topic": planned.topic,
             "partition": planned.partition,
             "number": planned.number,
-            "next_offset": state.next_offset,
+            "next_offset": self._places.offset_of(state.next_offset),
             "arrival_us": state.arrival_us,
             "c": state.c,
             "held": state.held_count,
@@ -390,7 +426,11 @@ class RangeWalk:
         }
         if self._jumps:
             furthest = max(self._jumps, key=lambda jump: jump.by_us)
-            fields["jump"] = {"origin": f"{self._place}@{furthest.offset}", "cause": furthest.cause, "by_us": furthest.by_us}
+            fields["jump"] = {
+                "origin": f"{self._place}@{self._places.text(furthest.offset)}",
+                "cause": furthest.cause,
+                "by_us": furthest.by_us,
+            }
         if substreams is not None:
             fields |= watermark_details(state, self._model.policies, self._model.over, substreams)
         return json.dumps(fields, separators=(",", ":"))

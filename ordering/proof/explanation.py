@@ -7,12 +7,13 @@ explanations from a log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
 from ordering.policies import Action
+from ordering.protocol.elements import OF_ELEMENTS
 from ordering.ticks import NEVER, format_tick
 
 # The name of a partition in explanations: its number, or the user's own name.
@@ -53,6 +54,16 @@ class Mover(StrEnum):
     END = "end"
 
 
+class ShownPlace(int):
+    """The place of an element (:mod:`ordering.protocol.elements`), shown as ``offset[index]``."""
+
+    def __str__(self) -> str:
+        return OF_ELEMENTS.text(int(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
 @dataclass(frozen=True, slots=True)
 class TimeCause:
     """
@@ -66,7 +77,7 @@ class TimeCause:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the mover (as ``what``), the offset and the time as ISO-8601."""
-        return {"what": self.mover.value, "offset": self.offset, "time": _time(self.time_us)}
+        return {"what": self.mover.value, "offset": _offset(self.offset), "time": _time(self.time_us)}
 
     def __str__(self) -> str:
         names = {
@@ -153,11 +164,22 @@ class Explanation:
     def policies(self) -> tuple[str, ...]:
         return tuple(step.policy.value for step in self.steps)
 
+    def with_places(self) -> Explanation:
+        """Return the explanation with its offsets, which are places of elements, shown as such."""
+        return replace(
+            self,
+            offset=ShownPlace(self.offset),
+            clamped_by=_shown(self.clamped_by),
+            watermark_set_by=_shown(self.watermark_set_by),
+            steps=tuple(replace(step, limit_set_by=_shown(step.limit_set_by)) for step in self.steps),
+            released_by=_shown(self.released_by),
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return all fields for JSON: times as ISO-8601, None if there is none."""
         return {
             "partition": self.partition,
-            "offset": self.offset,
+            "offset": _offset(self.offset),
             "verdict": self.verdict.value,
             "policies": list(self.policies),
             "event_time": _time(self.event_time_us),
@@ -210,3 +232,11 @@ def _time(time_us: int | None) -> str | None:
 
 def _dict(setter: TimeCause | None) -> dict[str, Any] | None:
     return setter.as_dict() if setter else None
+
+
+def _shown(cause: TimeCause | None) -> TimeCause | None:
+    return cause if cause is None or cause.offset is None else replace(cause, offset=ShownPlace(cause.offset))
+
+
+def _offset(offset: int | None) -> int | str | None:
+    return str(offset) if isinstance(offset, ShownPlace) else offset

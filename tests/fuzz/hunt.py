@@ -25,7 +25,7 @@ CORPUS = Path(__file__).parent / "corpus"
 HEAD = struct.Struct("<QdI")
 SCRATCH_BYTES = HEAD.size + BYTES_MAX
 # Targets that share a corpus.
-_CORPUS_OF = {"scan_json": "read_json"}
+_CORPUS_OF = {"scan_json": "read_json", "split_json": "read_json"}
 # How often inputs that did something new are preferred to those of the corpus.
 _NEW_SHARE = 0.7
 _KNOWN_MAX = 4_000

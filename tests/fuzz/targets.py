@@ -42,6 +42,7 @@ from tidegate.payloads.avro_layout import AvroSchema
 from tidegate.payloads.avro_records import AvroReader
 from tidegate.payloads.avro_schema import parse_avro_schema
 from tidegate.payloads.csv_records import CsvReader
+from tidegate.payloads.json_elements import split_elements
 
 _FIELDS = [Field((name,)) for name in ("at", "k", "AT", "a.b")]
 _PATHS = (("at",), ("k",), ("AT", "k"), ("a.b",), ())
@@ -120,6 +121,29 @@ def scan_json(octets: bytes) -> str:
             assert json_payloads.same(json_payloads.read(one.encode()) if letter in "ra" else one, member), (path, expected)
         told.append(kinds)
     return f"{told} {found.status[0]}"
+
+
+def split_json(octets: bytes) -> str:
+    """An array is split alike by C and without it, alone and beside others; the elements are those that Python reads."""
+    told = []
+    for payload in (octets, b"[%b,%b]" % (octets, octets)):
+        alone = _split(_column(payload), 0)
+        assert alone == _split(_column(_NEIGHBOUR, payload, b"[1,2]"), 1), "a neighbour changes it"
+        with _without_native():
+            assert alone == _split(_column(payload), 0), "the compiled splitter differs"
+        try:
+            value = json.loads(payload)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, list) and len(alone) > 1:
+            assert repr([json.loads(element) for element in alone]) == repr(value), "the elements are others"
+        told.append(min(len(alone), 4))
+    return str(told)
+
+
+def _split(payloads: pa.Array, row: int) -> list[bytes]:
+    elements = split_elements(payloads)
+    return [element for element, of in zip(elements.value.to_pylist(), elements.row.tolist(), strict=True) if of == row]
 
 
 def _json_verdict(payloads: pa.Array, row: int) -> tuple[tuple[bool, int, bytes], list[Any], str | None]:
@@ -263,6 +287,7 @@ def read_script(octets: bytes) -> str:
 TARGETS: Mapping[str, Callable[[bytes], str]] = {
     "read_json": read_json,
     "scan_json": scan_json,
+    "split_json": split_json,
     "write_json": write_json,
     "read_avro": read_avro,
     "read_csv": read_csv,

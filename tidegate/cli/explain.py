@@ -20,19 +20,21 @@ if TYPE_CHECKING:
     from ingest.skips import Skip
     from ingest.unusable_place import UnusablePlace
     from ordering.proof.explain import Explanation
+    from ordering.protocol.elements import Places
     from ordering.protocol.facts import Fact
     from tidegate.expressions.tree import Expr
     from tidegate.kafka.admin import Admin
     from tidegate.settings.load import Settings
 
 _LIMIT_MAX = 10_000
-_PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,9})@(?P<offset>\d{1,18})")
+_PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,9})@(?P<offset>\d{1,18})(?:\[(?P<index>\d{1,7})\])?")
 
 
 def explain(
     name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
     places: Annotated[
-        list[str] | None, typer.Argument(metavar="[PLACE...]", help="Records of its raw topics: topic-partition@offset.")
+        list[str] | None,
+        typer.Argument(metavar="[PLACE...]", help="Records of its raw topics: topic-partition@offset, of arrays @offset[index]."),
     ] = None,
     where: Annotated[str | None, typer.Option(help="Instead of places: records of which this is true, as in \"order_id = 'o-1'\".")] = None,
     key: Annotated[str | None, typer.Option(help="Records with this key: with OVER of their substream, else of Kafka.")] = None,
@@ -66,13 +68,14 @@ def explain(
     if is_search and not found:
         print_lines([f"no record of {name} is like that"] if format is Format.TEXT else [])
         raise typer.Exit(1)
-    for partition, offsets in (found or parse_places(places or [], plan.partitions)).items():
-        explained = _print_skipped(skips, partition, offsets, format)
+    numbered = plan.settings.places
+    for partition, offsets in (found or parse_places(places or [], plan.partitions, numbered)).items():
+        explained = _print_skipped(skips, partition, offsets, numbered, format)
         if explained:
             explanations, unusable = _explain_records(plan, admin, journal, partition, explained)
             for offset in explained:
                 missing |= offset not in explanations and offset not in unusable
-                _print_record(partition, offset, explanations.get(offset), unusable.get(offset), format)
+                _print_record(partition, offset, numbered, explanations.get(offset), unusable.get(offset), format)
     if missing:
         raise typer.Exit(1)
 
@@ -118,7 +121,7 @@ def _explain_records(
     """Return, by offset, the explanations of the records at *offsets*, and why others of them are no events; show the progress."""
     from ingest.explain import ExplainingWalk
 
-    start, end = _read_bounds(admin, partition, offsets)
+    start, end = _read_bounds(admin, partition, [plan.settings.places.offset_of(offset) for offset in offsets])
     walk = ExplainingWalk(plan, partition, _read_facts(plan, journal, partition), frozenset(offsets))
     walked = 0
     with live_line(standard_error(), f"{partition[0]}-{partition[1]}", end - start) as show:
@@ -133,11 +136,16 @@ def _explain_records(
 
 
 def _print_record(
-    partition: Partition, offset: int, explanation: Explanation | None, unusable: UnusablePlace | None, format: Format
+    partition: Partition,
+    offset: int,
+    numbered: Places,
+    explanation: Explanation | None,
+    unusable: UnusablePlace | None,
+    format: Format,
 ) -> None:
-    place = f"{partition[0]}-{partition[1]}@{offset}"
+    place = f"{partition[0]}-{partition[1]}@{numbered.text(offset)}"
     if format is Format.JSON:
-        fields: dict[str, Any] = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": None}
+        fields: dict[str, Any] = {**_json_place(partition, offset, numbered), "unusable": None}
         if unusable is not None:
             fields |= {"unusable": unusable.reason, "at_byte": unusable.at_byte, "around": unusable.around, "problem": unusable.problem}
         print_json({**(explanation.as_dict() if explanation is not None else {"verdict": None}), **fields})
@@ -149,25 +157,33 @@ def _print_record(
         print_lines([f"There is no record at {place}."])
 
 
-def _print_skipped(skips: tuple[Skip, ...], partition: Partition, offsets: list[int], format: Format) -> list[int]:
+def _json_place(partition: Partition, offset: int, numbered: Places) -> dict[str, str | int]:
+    index = {"index": numbered.index_of(offset)} if numbered.bits else {}
+    return {"topic": partition[0], "partition": partition[1], "offset": numbered.offset_of(offset), **index}
+
+
+def _print_skipped(skips: tuple[Skip, ...], partition: Partition, offsets: list[int], numbered: Places, format: Format) -> list[int]:
     """Print which of the records are skipped, and why; return the other offsets."""
     from ingest.skips import skip_at
 
     others = []
     for offset in offsets:
-        skip = skip_at(skips, partition, offset)
+        skip = skip_at(skips, partition, numbered.offset_of(offset))
         if skip is None:
             others.append(offset)
         elif format is Format.JSON:
-            place = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": None}
-            print_json({"verdict": "skipped", "skip": asdict(skip), **place})
+            place = _json_place(partition, offset, numbered)
+            print_json({"verdict": "skipped", "skip": asdict(skip), **place, "unusable": None})
         else:
-            print_lines([f"The record at {partition[0]}-{partition[1]}@{offset} is skipped, by the skip {skip.describe()}."])
+            print_lines([f"The record at {partition[0]}-{partition[1]}@{numbered.text(offset)} is skipped, by the skip {skip.describe()}."])
     return others
 
 
-def parse_places(places: list[str], partitions: tuple[Partition, ...] = ()) -> dict[Partition, list[int]]:
-    """Return the requested offsets by input partition. SettingError: a place has another form, or names none of *partitions*, if known."""
+def parse_places(places: list[str], partitions: tuple[Partition, ...] = (), numbered: Places | None = None) -> dict[Partition, list[int]]:
+    """
+    Return the requested places by input partition; without an index it is the first element. SettingError: a place has another form, names
+    none of *partitions*, or has an index where records are no arrays, if these are known.
+    """
     offsets_by_partition: dict[Partition, list[int]] = {}
     for place in places:
         match = _PLACE.fullmatch(place)
@@ -177,7 +193,12 @@ def parse_places(places: list[str], partitions: tuple[Partition, ...] = ()) -> d
             fix = "write topic-partition@offset, as dead letters, logs and tidegate compare do"
             topic, number = partitions[0] if partitions else ("flights", 0)
             raise SettingError(what, code="TG-SETTING-PLACE", where="PLACE", fix=fix, example=f"{topic}-{number}@1234")
-        offsets_by_partition.setdefault(partition, []).append(int(match["offset"]))
+        index = int(match["index"] or 0)
+        if index and numbered is not None and not numbered.bits:
+            what, fix = f"{place} names an element, and a record of the input is one event", 'leave [index] out, or set explode = "array"'
+            raise SettingError(what, code="TG-SETTING-PLACE", where="PLACE", fix=fix, example=place.partition("[")[0])
+        offset = int(match["offset"])
+        offsets_by_partition.setdefault(partition, []).append(offset if numbered is None else numbered.place_of(offset, index))
     return offsets_by_partition
 
 

@@ -283,6 +283,54 @@ int64_t tg_json_fields(const column *payloads, const node *nodes, uint8_t *const
     return others;
 }
 
+/* Return the byte after an array whose elements are strict JSON, and count them; *spans* (NULL: none) gets start and end of each. */
+static const uint8_t *split_array(scanner *s, const uint8_t *at, const uint8_t *first, int64_t *count, int64_t *spans) {
+    *count = 0;
+    at = skip_space(s, at + 1);
+    if (at < s->end && *at == ']')
+        return at + 1;
+    for (;;) {
+        const uint8_t *start = at;
+        if (!(at = skip_value(s, at)))
+            return NULL;
+        if (spans) {
+            spans[2 * *count] = start - first;
+            spans[2 * *count + 1] = at - first;
+        }
+        ++*count;
+        at = skip_space(s, at);
+        if (at == s->end || (*at != ',' && *at != ']'))
+            return NULL;
+        if (*at == ']')
+            return at + 1;
+        at = skip_space(s, at + 1);
+    }
+}
+
+/*
+ * Count the elements of each payload that is an array in strict JSON; -1 for any other, and for null. With *spans*, whose room the counts of
+ * an earlier call tell, write start and end of each element, counted from the start of the first payload. Return the sum of the counts.
+ */
+int64_t tg_json_elements(const column *payloads, int64_t *counts, int64_t *spans) {
+    const uint8_t *start = payloads->bytes + end_of(payloads, -1), *limit = payloads->bytes + end_of(payloads, payloads->rows - 1);
+    int64_t total = 0;
+    for (int64_t row = 0; row < payloads->rows; row++) {
+        int64_t place = payloads->first + row, known = counts[row];
+        scanner s = {payloads->bytes + end_of(payloads, row), limit, 0, 0, 0};
+        counts[row] = -1;
+        if ((spans && known < 0) || (payloads->valid && !(payloads->valid[place >> 3] >> (place & 7) & 1)))
+            continue;
+        const uint8_t *at = skip_space(&s, payloads->bytes + end_of(payloads, row - 1));
+        int64_t count;
+        if (at == s.end || *at != '[' || !(at = split_array(&s, at, start, &count, spans ? spans + 2 * total : NULL)) ||
+            skip_space(&s, at) != s.end)
+            continue;
+        counts[row] = count;
+        total += count;
+    }
+    return total;
+}
+
 /* Count the kinds of a slot's values, LOOSE left aside (the caller zeroes *counts*); return an upper bound of the bytes of its texts. */
 int64_t tg_json_kinds(const uint8_t *kinds, const int64_t *values, int64_t rows, int64_t *counts) {
     int64_t bytes = 0;

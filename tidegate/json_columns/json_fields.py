@@ -91,6 +91,7 @@ def library() -> ctypes.CDLL | None:
     pointers = ctypes.POINTER(pointer)
     signatures: native_parts.Signatures = {
         "tg_json_fields": (number, [ctypes.POINTER(_Column), ctypes.POINTER(_Node), pointers, pointers, pointer, pointer, pointer]),
+        "tg_json_elements": (number, [ctypes.POINTER(_Column), pointer, pointer]),
         "tg_json_kinds": (number, [pointer, pointer, number, pointer]),
         "tg_json_texts": (None, [pointer, pointer, pointer, number, pointer, pointer]),
     }
@@ -156,7 +157,23 @@ def read_members(payloads: pa.Array, wanted: tuple[Wanted, ...]) -> JsonFields |
     return None if part is None or tree is None else _read(part, payloads, tree)
 
 
-def _read(part: ctypes.CDLL, payloads: pa.Array, tree: FieldTree) -> JsonFields | None:
+def read_elements(payloads: pa.Array) -> tuple[Ints, Ints] | None:
+    """
+    Return how many elements each payload of a binary or large_binary column has, -1 if it is no array in strict JSON, and the bytes of each
+    element as (start, end) from the start of the first payload; None if C is not to be used.
+    """
+    part = library() if native_parts.is_enabled() else None
+    column = None if part is None else _column_for_c(payloads)
+    if part is None or column is None:
+        return None
+    counts = np.empty(len(payloads), dtype=np.int64)
+    spans = np.empty((part.tg_json_elements(column, counts.ctypes.data, None), 2), dtype=np.int64)
+    part.tg_json_elements(column, counts.ctypes.data, spans.ctypes.data)
+    return counts, spans
+
+
+def _column_for_c(payloads: pa.Array) -> _Column | None:
+    """Return a column as C takes it; None if it is empty or too long."""
     rows, wide = len(payloads), pa.types.is_large_binary(payloads.type)
     valid, ends, octets = payloads.buffers()
     if not rows or octets is None:
@@ -166,6 +183,15 @@ def _read(part: ctypes.CDLL, payloads: pa.Array, tree: FieldTree) -> JsonFields 
         return None
     column = _Column(octets.address, ends.address, valid.address if valid is not None and payloads.null_count else None)
     column.first, column.rows, column.wide = payloads.offset, rows, wide
+    return column
+
+
+def _read(part: ctypes.CDLL, payloads: pa.Array, tree: FieldTree) -> JsonFields | None:
+    column = _column_for_c(payloads)
+    if column is None:
+        return None
+    rows, (_, ends, octets) = len(payloads), payloads.buffers()
+    first = int(np.frombuffer(ends, dtype=np.int64 if column.wide else np.int32)[payloads.offset])
     kinds = [np.zeros(rows, dtype=np.uint8) for _ in range(tree.slot_count)]
     values = [np.zeros(rows, dtype=np.int64) for _ in range(tree.slot_count)]
     # Room in which C keeps an entry for each node.
@@ -174,7 +200,7 @@ def _read(part: ctypes.CDLL, payloads: pa.Array, tree: FieldTree) -> JsonFields 
     others = part.tg_json_fields(
         column, tree.nodes, _addresses(kinds), _addresses(values), found.ctypes.data, following.ctypes.data, status.ctypes.data
     )
-    start = octets.address + int(edges[0])
+    start = octets.address + first
     columns = [_column(part, start, *slot) for slot in zip(kinds, values, strict=True)]
     other_rows = np.flatnonzero(status == OTHER) if others else np.empty(0, dtype=np.int64)
     return JsonFields(status, other_rows, [columns[slot] for slot in tree.slots])

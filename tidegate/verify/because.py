@@ -54,8 +54,8 @@ def _explain_events(stage: OrderedStage, admin: Admin) -> Iterator[str]:
     for number, wanted in sorted(offsets_by_number.items()):
         partition = plan.partitions[number]
         start, end = admin.starts([partition])[partition], stage.replay.ends[partition]
-        present = frozenset(offset for offset in wanted if start <= offset < end)
-        if max(wanted) - start > _EXPLAINED_RECORDS:
+        present = frozenset(place for place in wanted if start <= plan.settings.places.offset_of(place) < end)
+        if plan.settings.places.offset_of(max(wanted)) - start > _EXPLAINED_RECORDS:
             # The command that the user can run if the answer is worth the wait.
             yield f"tidegate explain {stage.name} {' '.join(raw_place(stage, number, offset) for offset in sorted(wanted))}"
             continue

@@ -112,7 +112,7 @@ def raw_place(stage: OrderedStage, number: int, offset: int) -> str:
     if number >= len(partitions):
         return f"input partition {number} @{offset}"
     topic, partition = partitions[number]
-    return f"{topic}-{partition}@{offset}"
+    return f"{topic}-{partition}@{stage.replay.plan.settings.places.text(offset)}"
 
 
 def _query_dict(stage: QueryStage) -> dict[str, Any]:

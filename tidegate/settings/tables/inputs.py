@@ -15,6 +15,7 @@ from pydantic import Field
 
 from ordering.errors import TidegateError
 from ordering.policies import JUMP_WARN_US, Action, Generation, Policies, Shape
+from ordering.protocol.elements import OF_ELEMENTS, OF_RECORDS, Places
 from ordering.protocol.facts import FactKind
 from ordering.ticks import MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
 from tidegate.settings.kinds import (
@@ -154,6 +155,10 @@ class InputSettings(Table):
     reorder_us: Duration = Field(default=0, description="How long events are held so that they can be put in order; adds this much delay.")
     out_of_order_action: Literal["adjust", "drop"] = Field(
         default="adjust", description="What happens to an event below the watermark: lifted to it, or dropped."
+    )
+    explode: Literal["array"] | None = Field(
+        default=None,
+        description="array: each element of a record that is a JSON array is an event of its own; absent: each record is one event.",
     )
     source_ctis: Switch = Field(default=False, description="Whether the raw topic holds CTIs among its events, enqueued by their source.")
     import_ctis_from: Annotated[Name | None, Kind("name of another input; default: none")] = Field(
@@ -366,6 +371,11 @@ class InputSettings(Table):
     def event_shape(self) -> Shape:
         return Shape(self.shape)
 
+    @property
+    def places(self) -> Places:
+        """How the input's events are numbered."""
+        return OF_RECORDS if self.explode is None else OF_ELEMENTS
+
     def schema_of_events(self, name: str) -> InputSchema:
         """Return the schema of the input for scripts, which call it *name*."""
         from tidegate.expressions.binding.input_schema import InputSchema
@@ -405,6 +415,7 @@ class InputSettings(Table):
             **shape_part,
             **cti_part,
             **({"headers": json.dumps(self.headers)} if self.headers else {}),
+            **({} if self.explode is None else {"explode": self.explode}),
             **format_fingerprint(self),
         }
 

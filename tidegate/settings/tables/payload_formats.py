@@ -17,7 +17,7 @@ from tidegate.settings.problems import nearest_word
 from tidegate.settings.tables.base import Conflict, FieldType
 
 # Settings that have an effect for one format only.
-FORMATS_OF = {"csv_columns": "csv", "csv_delimiter": "csv", "avro_schema": "avro"}
+FORMATS_OF = {"csv_columns": "csv", "csv_delimiter": "csv", "avro_schema": "avro", "explode": "json"}
 
 
 def _parse_event_time(value: object) -> str:
