@@ -25,7 +25,7 @@ CHUNK_RECORDS = 2_000
 class ExplainingWalk(ReplayingWalk):
     """
     A replay that explains its decisions. *facts* are the journal's, imports included; *offsets* are the records to explain, by their places
-    (:mod:`ordering.protocol.elements`). ``unusable_offsets`` has the reason for each of them that is no event, and the place in its payload.
+    (:mod:`ordering.protocol.elements`). ``unusable_offsets`` has the reason for each of them that is no event, and its place there.
     """
 
     def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], offsets: frozenset[int]) -> None:

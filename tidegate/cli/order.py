@@ -63,6 +63,10 @@ def order(
     delimiter: Annotated[
         str | None, typer.Option(help="What stands between the columns of a CSV; default: a comma, in .tsv a tab.")
     ] = None,
+    explode: Annotated[
+        bool,
+        typer.Option("--explode", help="Arrays among JSON objects are as many events as they have elements, as in a file that is one."),
+    ] = False,
     output: Annotated[Path | None, typer.Option(help="Where the ordered events go; default: standard output.")] = None,
     dropped: Annotated[Path | None, typer.Option(help="Where dropped and unreadable records go, with the reason.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show what happened to every event, and because of which other.")] = False,
@@ -101,7 +105,7 @@ def order(
     with open_source(file) as source:
         file_format = detect_format(file, source, input_suffix)
         check_distinct_files(source, output, dropped)
-        records = open_records(file, file_format, source, separator, BLOCK_BYTES)
+        records = open_records(file, file_format, source, separator, BLOCK_BYTES, explodes=explode)
         plan = replace(plan, is_typed=file_format is not FileFormat.CSV)
         with LineWriter(output) as ordered_writer, LineWriter(dropped, is_wanted=dropped is not None) as dropped_writer:
             try:

@@ -27,7 +27,7 @@ class LocalFile:
     """
     The file of one input: the input's name in the script, and the path (``-``: standard input). ``delimiter`` stands between the columns
     of a CSV, ``columns`` are names of which its header must have one; None and none: not said. ``types`` are those of fields of reference
-    data.
+    data. If it ``explodes``, arrays among its objects are as many records as they have elements.
     """
 
     name: str
@@ -36,6 +36,7 @@ class LocalFile:
     delimiter: str | None = None
     columns: tuple[str, ...] = ()
     types: tuple[tuple[str, str], ...] = ()
+    explodes: bool = False
 
     @property
     def can_be_read_twice(self) -> bool:
@@ -124,7 +125,9 @@ def _format_by_suffix(path: str) -> Format:
 def open_file_records(file: LocalFile, block_bytes: int) -> Iterator[Records]:
     """Open a file's records; raise OrderFileError if it does not have the format of its ending."""
     with open_source(file.path) as source:
-        records = open_records(file.path, file.format, source, file.delimiter or _usual_delimiter(file.path), block_bytes)
+        records = open_records(
+            file.path, file.format, source, file.delimiter or _usual_delimiter(file.path), block_bytes, explodes=file.explodes
+        )
         if file.format is Format.CSV and file.columns:
             _check_header(file, records.columns or [])
         yield records

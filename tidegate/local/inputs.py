@@ -238,8 +238,8 @@ class FileInput:
 
 class _Rows(RecordColumns):
     def __init__(self, source: FileInput, block: Block) -> None:
-        # As in ingest, a JSON value that is no object is a record without fields.
-        if not block.is_plain:
+        # As in ingest, a JSON value that is no object is a record without fields, but no element of an array.
+        if not block.is_plain and not source.file.explodes:
             block.fault = [None if fault is Fault.OBJECT else fault for fault in block.fault]
         super().__init__(block, block.payloads())
         self._name, size = source.name, len(block)

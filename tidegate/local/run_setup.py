@@ -104,7 +104,7 @@ class RunSetup:
         schemas, rules = _schemas_and_rules(files, flags, settings)
         known_tables = _by_name(settings.references if settings else {})
         tables = _load_tables(references, known_tables)
-        files = _with_csv_settings(files, _by_name(settings.inputs if settings else {}))
+        files = _with_form_settings(files, _by_name(settings.inputs if settings else {}))
         given = {file.name.lower() for file in [*files, *references]}
         configured = {table.name: table for name, table in known_tables.items() if name not in given}
         if configured_references and configured:
@@ -140,8 +140,8 @@ def _schemas_and_rules(
     return schemas, rules
 
 
-def _with_csv_settings(files: Sequence[LocalFile], inputs: Mapping[str, InputSettings]) -> list[LocalFile]:
-    """Return the files with the delimiter and the columns that the configuration gives their inputs, where no flag says otherwise."""
+def _with_form_settings(files: Sequence[LocalFile], inputs: Mapping[str, InputSettings]) -> list[LocalFile]:
+    """Return the files with what the configuration says of their inputs' payloads, where no flag says otherwise."""
     found = []
     for file in files:
         table = inputs.get(file.name.lower())
@@ -149,6 +149,8 @@ def _with_csv_settings(files: Sequence[LocalFile], inputs: Mapping[str, InputSet
             # A .tsv file says by its ending what is between its columns.
             own = None if file.path.lower().endswith(".tsv") else table.csv_delimiter
             file = replace(file, delimiter=file.delimiter or own, columns=table.csv_columns)
+        if table is not None and table.explode is not None:
+            file = replace(file, explodes=True)
         found.append(file)
     return found
 

@@ -18,7 +18,7 @@ from ordering.errors import SettingError
 from tidegate.order.blocks import Format, OrderFileError, Records
 from tidegate.order.csv_records import CsvRecords
 from tidegate.order.json_arrays import JsonForm, detect_form
-from tidegate.order.json_records import JsonArrayRecords, JsonObjectRecords, NdjsonRecords
+from tidegate.order.json_records import ExplodedLines, JsonArrayRecords, JsonMixedRecords, JsonObjectRecords, NdjsonRecords
 
 # About how much of a file is read at a time. Results do not depend on it.
 BLOCK_BYTES = 8 * 2**20
@@ -31,12 +31,17 @@ FORMAT_BY_SUFFIX = {
 _GZIP = b"\x1f\x8b"
 
 
-def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, block_bytes: int) -> Records:
-    """Start reading *source*, which errors call *path* (``-``: standard input). OrderFileError: it cannot be read in that format."""
+def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, block_bytes: int, *, explodes: bool = False) -> Records:
+    """
+    Start reading *source*, which errors call *path* (``-``: standard input). If it *explodes*, arrays among objects are as many records as
+    they have elements. OrderFileError: it cannot be read in that format.
+    """
     total = Path(path).stat().st_size if path != STANDARD_INPUT and Path(path).is_file() else 0
     if format is Format.NDJSON:
         form, peeked = detect_form(source)
         kinds = {JsonForm.LINES: NdjsonRecords, JsonForm.ARRAY: JsonArrayRecords, JsonForm.OBJECTS: JsonObjectRecords}
+        if explodes:
+            kinds = {form: ExplodedLines if form is JsonForm.LINES else JsonMixedRecords for form in JsonForm}
         return kinds[form](source, total, block_bytes, peeked)
     if format is Format.CSV:
         return CsvRecords(path, source, total, delimiter, block_bytes)

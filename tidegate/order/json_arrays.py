@@ -153,3 +153,22 @@ class ObjectElements(ArrayElements):
             self._depth = max(self._depth - 1, 0)
             return (at + 1, at + 1) if self._depth == 0 else None
         return (at, at + 1) if self._depth == 0 else None
+
+
+class MixedElements(ArrayElements):
+    """The objects of a sequence and the elements of the arrays in it, found piece by piece."""
+
+    def __init__(self, element_bytes_max: int) -> None:
+        super().__init__(element_bytes_max)
+        self._in_object = False
+
+    def _cut(self, sign: bytes, at: int) -> tuple[int, int] | None:
+        if sign in _OPENING and self._depth == 0:
+            self._depth, self._in_object = 1, sign == b"{"
+            return at, at if self._in_object else at + 1
+        if sign in _CLOSING and self._depth == 1 and self._in_object:
+            self._depth = 0
+            return at + 1, at + 1
+        if self._depth == 0 and sign == b",":
+            return at, at + 1
+        return None if self._depth == 1 and self._in_object and sign == b"," else super()._cut(sign, at)

@@ -20,7 +20,8 @@ from tidegate.expressions.json_texts import is_too_deep
 from tidegate.json_columns import json_fields
 from tidegate.order import blocks
 from tidegate.order.blocks import SHOWN_CHARACTERS, Block, Fault, as_json_text
-from tidegate.order.json_arrays import ArrayElements, ObjectElements
+from tidegate.order.json_arrays import ArrayElements, MixedElements, ObjectElements
+from tidegate.payloads.json_elements import split_elements
 
 _JSON_SPACE = b" \t\r"
 _IS_SPACE, _IS_STRIPPED = (np.isin(np.arange(256), list(octets)) for octets in (_JSON_SPACE, _JSON_SPACE + b","))
@@ -119,6 +120,35 @@ class JsonObjectRecords(JsonArrayRecords):
     """Objects that take several lines each."""
 
     elements_of = ObjectElements
+
+
+class JsonMixedRecords(JsonArrayRecords):
+    """Objects, and the elements of arrays, over several lines each."""
+
+    elements_of = MixedElements
+
+
+class ExplodedLines(NdjsonRecords):
+    """An object, or an array of objects, a line. Records are numbered by objects, as in one array."""
+
+    def _parse_block(self, text: bytes, first_bytes: int) -> Block:
+        lines = _split_lines(text)
+        is_too_long = pc.greater(pc.binary_length(lines), blocks.RECORD_BYTES_MAX).to_numpy(zero_copy_only=False).copy()
+        is_too_long[0] |= first_bytes > blocks.RECORD_BYTES_MAX
+        elements = split_elements(pc.if_else(pa.array(is_too_long), pc.binary_slice(lines, 0, SHOWN_CHARACTERS), lines))
+        block, records = Block(may_repeat_names=True), list[tuple[int, bytes]]()
+        for row, element in zip(elements.row.tolist(), elements.value.to_pylist(), strict=True):
+            if not element:
+                continue
+            self._line += 1
+            if is_too_long[row]:
+                _add_records(block, records)
+                records = []
+                block.add(self._line, as_json_text(element), None, Fault.TOO_LONG)
+            else:
+                records.append((self._line, element))
+        _add_records(block, records)
+        return block
 
 
 def _split_lines(text: bytes) -> pa.Array:

@@ -170,3 +170,36 @@ def test_the_order_command_and_local_read_such_a_file(tmp_path: Path) -> None:
     assert told.exit_code == 0
     assert (tmp_path / "to" / "out.ndjson").read_text() == '{"v":1}\n{"v":2}\n'
     assert json.loads((tmp_path / "to" / "dead.ndjson").read_text())["line"] == 2
+
+
+LINES = '{"at": 100}\n[{"at": 101}, {"at":102,"x":"],{"}, 7]\n[]\n{"at": 103}\n'
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 30, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        LINES,
+        '[{"at": 100}]\n[{"at": 101},\n{"at":102,"x":"],{"}, 7]\n{"at": 103}',
+        '[{"at": 100}, {"at": 101}]{"at":102,"x":"],{"},[7],{"at": 103}',
+    ],
+)
+def test_arrays_among_objects_are_their_elements_if_asked_for(text: str, block_bytes: int) -> None:
+    """On lines and over several, wherever the file is cut; records are numbered by elements."""
+    source = io.BytesIO(text.encode())
+    blocks = list(open_records("-", Format.NDJSON, source, ",", block_bytes, explodes=True).blocks())
+    found = [(line, fields, fault) for block in blocks for line, fields, fault in zip(block.line, block.fields, block.fault, strict=True)]
+    assert [(line, fields and fields["at"], fault) for line, fields, fault in found] == [
+        (1, 100, None),
+        (2, 101, None),
+        (3, 102, None),
+        (4, None, "object"),
+        (5, 103, None),
+    ]
+
+
+def test_a_broken_line_among_arrays_costs_itself_alone() -> None:
+    """As in every file of lines."""
+    source = io.BytesIO(b'{"at": 100}\n[{"at": 1}\n[{"at": 101}]\n{"at": 102\n{"at": 103}\n')
+    blocks = list(open_records("-", Format.NDJSON, source, ",", 1000, explodes=True).blocks())
+    assert [fields and fields["at"] for block in blocks for fields in block.fields] == [100, None, 101, None, 103]
