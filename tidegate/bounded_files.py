@@ -44,7 +44,7 @@ def read_file_bytes(path: Path, bytes_max: int) -> bytes:
 
 
 def read_file_text(path: Path, bytes_max: int = TEXT_BYTES_MAX, encoding: str = "utf-8-sig") -> str:
-    """Return the text of a file without its byte order mark, line ends as ``\\n``. Raises as :func:`read_file_bytes`, and UnicodeDecodeError."""
+    """Return the text of a file without a byte order mark, line ends as ``\\n``; UnicodeDecodeError, and as :func:`read_file_bytes`."""
     text = read_file_bytes(path, bytes_max).decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -33,6 +33,7 @@ class Fields:
         end_us: The ends of intervals.
         start_us: For an end edge the time of its start edge, for a start edge ``NEVER``.
         reasons: By row, why it is not well formed; default: "malformed".
+        key_counts: For each key of OVER, how many values are texts, and how many are others; NULL counts for neither.
     """
 
     event_time_us: Ticks
@@ -43,6 +44,7 @@ class Fields:
     end_us: Ticks | None = None
     start_us: Ticks | None = None
     reasons: Mapping[int, IngestReason] = field(default_factory=dict)
+    key_counts: tuple[tuple[int, int], ...] = ()
 
     def mark_unusable(self, rows: Mask, reason: IngestReason) -> None:
         if rows.any():
@@ -80,6 +82,10 @@ class Column(Protocol):
 
     def present(self) -> Mask:
         """Return which rows have a value that is not null."""
+        ...
+
+    def count_texts(self) -> tuple[int, int]:
+        """Return how many values are texts, and how many are others."""
         ...
 
 
@@ -120,11 +126,12 @@ def assemble_fields(extracted: ExtractedFields, unit: str, shape: Shape) -> Fiel
     """Return the *extracted* columns as an ingest job needs them: times in *unit*, and the span of an event of that *shape*."""
     ok, columns = extracted.well_formed, extracted.columns
     substream = substream_keys(columns)
+    counts = tuple(columns[name].count_texts() for name in map(over_name, range(len(columns))) if name in columns)
     if "time" not in columns:
-        return Fields(np.zeros(len(ok), dtype=np.int64), ok.copy(), ok, ok, substream, reasons=extracted.reasons)
+        return Fields(np.zeros(len(ok), dtype=np.int64), ok.copy(), ok, ok, substream, reasons=extracted.reasons, key_counts=counts)
     time_us, valid = columns["time"].ticks(unit)
     timed = valid & ok
-    fields = Fields(time_us, timed.copy(), ok, timed, substream, reasons=extracted.reasons)
+    fields = Fields(time_us, timed.copy(), ok, timed, substream, reasons=extracted.reasons, key_counts=counts)
     return fields if shape is Shape.POINT else _with_span(fields, columns["end"], unit, shape)
 
 

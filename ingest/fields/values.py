@@ -59,6 +59,11 @@ class Values:
     def present(self) -> Mask:
         return self.variant.valid_mask()
 
+    def count_texts(self) -> tuple[int, int]:
+        counts = {kind: len(part) - part.null_count for kind, part in self.variant.parts.items()}
+        texts = counts.pop(Kind.NVARCHAR, 0)
+        return texts, sum(counts.values())
+
 
 def _distinct(write: Callable[[Any], bytes]) -> Callable[[pa.Array], pa.Array]:
     def keys(part: pa.Array) -> pa.Array:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
+from ingest.fields.columns import over_name
 from ingest.planned_range import IngestRange
 from ingest.planner.arrival_stamps import PlanningTimes
 from ingest.skips import read_parts
@@ -41,6 +42,7 @@ from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY, NEVER, format_tick
 from tidegate.checkpoint.spilling import spill
 from tidegate.dead_letter_reasons import DropReason, IngestReason
+from tidegate.expressions.syntax.plain_path import listed_paths
 from tidegate.fault_points import pause_at
 from tidegate.kafka.client_properties import EVENT_BYTES_MAX
 from tidegate.kafka.dead_letters import DeadLetter, DeadLetterWriter, cached_dead_letters, drop_dead_letters
@@ -264,6 +266,7 @@ class RangeWalk:
         if elements is not None:
             fields.mark_unusable(elements.is_no_object, IngestReason.MALFORMED)
             is_letter = ~elements.is_empty
+        self._count_keys(fields)
         self._spend("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
         in_force = marks.between(self._state.next_offset, end - 1)
@@ -290,6 +293,21 @@ class RangeWalk:
         dropped = self._step(batch)
         if dropped is not None and self._plan.settings.dropped_topic is not None:
             self._keep_dropped(topic, partition, records, dropped)
+
+    def _count_keys(self, fields: Fields) -> None:
+        """Count the keys that are texts and those that are other values; tell once that both occur, since 5 and "5" are one substream."""
+        totals = self._state.totals
+        for place, counts in enumerate(fields.key_counts):
+            names = [f"{over_name(place)}_{kind}" for kind in ("texts", "values")]
+            were_mixed = all(name in totals for name in names)
+            for name, count in zip(names, counts, strict=True):
+                self._add(name, count)
+            if not were_mixed and all(name in totals for name in names):
+                _log.warning(
+                    "a key of OVER is a text in some records and no text in others: a number and the text that spells it are one substream",
+                    key=".".join(listed_paths(self._plan.settings.over or "")[place]),
+                    **{kind: totals[name] for kind, name in zip(("texts", "others"), names, strict=True)},
+                )
 
     def _count_empty(self, arrays: int) -> None:
         # The model counts a record for each, since its arrival advances time.

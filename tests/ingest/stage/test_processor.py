@@ -13,12 +13,14 @@ from support.ingest_plans import ingest_plan, input_settings
 from ingest.fields import FieldReader
 from ingest.offsets import PlannedPosition
 from ingest.planned_range import IngestRange
+from ingest.replay.walk import ReplayingWalk
 from ingest.stage.processor import RangeMarks, RangeWalk
 from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import SECOND_US
 from tidegate.checkpoint.spilling import spill
 from tidegate.kafka.records import Records
 from tidegate.kafka.writer import GaplessProducer
+from tidegate.observe.logs import configure_worker
 from tidegate.settings.tables.inputs import InputSettings
 
 RAW = ("raw", 0)
@@ -95,3 +97,19 @@ def test_what_a_range_of_large_records_holds_is_saved_as_it_grows() -> None:
         producer.discard()
     assert max(waiting) <= 3 * most, "25 MiB are held, in files but for the last pieces"
     assert restored.held_count > 190
+
+
+def test_keys_that_are_texts_and_numbers_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """5 and "5" are one substream; two keys of which each has a kind of its own are none of it."""
+    settings = {"__name__": "raw", "timestamp_by": "t", "over": "k, p.n", "late": "5s"}
+    plan = replace(PLAN, settings=InputSettings.model_validate(settings))
+    walk = ReplayingWalk(plan, RAW, ())
+    configure_worker()
+    for offset, keys in enumerate(['"k":"x","p":{"n":1}', '"k":null', '"k":"5","p":{"n":2.5}', '"k":5', '"k":true', '"k":"y"'], start=10):
+        records = Records(np.array([offset]), np.array([10**6]), pa.nulls(1, pa.binary()), pa.array([b'{"t":1000,%b}' % keys.encode()]))
+        walk._judge(*RAW, records, RangeMarks((), ()))
+    told = [line for line in capsys.readouterr().err.splitlines() if "a number and the text that spells it are one substream" in line]
+    assert len(told) == 1
+    assert '"key": "k"' in told[0] or "key=k" in told[0]
+    totals = walk._state.totals
+    assert [totals.get(name, 0) for name in ("over_texts", "over_values", "over1_texts", "over1_values")] == [3, 2, 0, 2]
