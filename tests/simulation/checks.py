@@ -24,7 +24,7 @@ from ordering.ticks import INFINITY, NEVER, TICK_MIN
 
 _EVENT = struct.Struct("<BBHIqqqqq")
 _FLAGS = {"early": 128, "late": 1, "out_of_order": 2, "cti_violation": 4, "lifted_end": 64}
-_INTERVAL, _START, _END = 8, 16, 32
+_INTERVAL, _START, _END, _EARLY = 8, 16, 32, 128
 Facts = dict[str, dict[int, dict[int, int]]]
 """``estimate`` or ``import`` -> input partition -> position -> time."""
 
@@ -113,7 +113,7 @@ def _row(event: OrderedEvent, key: bytes | None, value: bytes, over: bool) -> Ro
         flags |= _INTERVAL
     if event.start_us is not None:
         flags |= _START if event.start_us == NEVER else _END
-    version = 2 if flags >> 2 else 1
+    version = 3 if flags & _EARLY else 2 if flags >> 2 else 1
     fields = (event.roster, event.seq, event.system_us, event.event_time_us, event.arrival_us, event.offset)
     return event.system_us // 1000, key or b"" if over else key, _EVENT.pack(version, 1, flags, *fields), value
 

@@ -9,7 +9,7 @@ import pytest
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.resume import last_promises
-from ordering.protocol.wire import encode_cti, encode_event_headers
+from ordering.protocol.wire import VERSION, encode_cti, encode_event_headers
 from tidegate.kafka.channel_promises import ended_error, log_of
 from tidegate.kafka.ranges import Records
 
@@ -61,7 +61,7 @@ def test_an_event_of_a_version_to_come_is_refused() -> None:
     """Nobody knows what it says."""
     header, value = event(0, 0, 5_000)
     with pytest.raises(ProtocolError):
-        log_of(records((b"\x03" + header[1:], value)), "t", 0)
+        log_of(records((bytes([VERSION + 1]) + header[1:], value)), "t", 0)
     assert not len(log_of(records((b"\x63" + header[1:], value)), "t", 0)), "no version will ever have that number"
 
 
