@@ -108,7 +108,9 @@ def draw(seed: int, breakage: Breakage | None = None) -> Scenario:
     """Return the scenario of *seed*; with a *breakage* one of those in which it shows."""
     chance = random.Random(seed)
     span_us = chance.choice([20, 60, 300]) * SECOND_US
-    settings = replace(_draw_settings(chance, span_us), **(breakage.settings if breakage else {}))  # type: ignore[arg-type]
+    # Drawn apart, so that everything else of a seed stays what it was before there was a choice.
+    early_action = random.Random(f"early action {seed}").choice(list(Action))
+    settings = replace(_draw_settings(chance, span_us, early_action), **(breakage.settings if breakage else {}))  # type: ignore[arg-type]
     messages = _draw_messages(chance, settings, span_us)
     ends_us = max([START_US + span_us, *(message.at_us for message in messages)])
     wanted = (breakage.trouble, breakage.afterlife) if breakage else (None, None)
@@ -124,12 +126,12 @@ def _may_skip(faults: tuple[Fault, ...]) -> bool:
     return not kinds & {"journal away", "journal wiped", "checkpoint lost", "partition joins"}
 
 
-def _draw_settings(chance: random.Random, span_us: int) -> Settings:
+def _draw_settings(chance: random.Random, span_us: int, early_action: Action) -> Settings:
     over = chance.random() < 0.5
     second = span_us // 60
     policies = Policies(
         early_us=chance.choice([None, None, 0, 2 * second, 10 * second]),
-        early_action=chance.choice([Action.ADJUST, Action.DROP]),
+        early_action=early_action,
         late_us=chance.choice([0, second, 3 * second, 10 * second, *([] if over else [None])]),
         late_action=chance.choice([Action.ADJUST, Action.ADJUST, Action.DROP]),
         reorder_us=chance.choice([-1, 0, 0, second, 5 * second]),
