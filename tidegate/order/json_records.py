@@ -21,7 +21,6 @@ from tidegate.json_columns import json_fields
 from tidegate.order import blocks
 from tidegate.order.blocks import SHOWN_CHARACTERS, Block, Fault, as_json_text
 from tidegate.order.json_arrays import ArrayElements, MixedElements, ObjectElements
-from tidegate.payloads.json_elements import split_elements
 
 _JSON_SPACE = b" \t\r"
 _IS_SPACE, _IS_STRIPPED = (np.isin(np.arange(256), list(octets)) for octets in (_JSON_SPACE, _JSON_SPACE + b","))
@@ -132,6 +131,9 @@ class ExplodedLines(NdjsonRecords):
     """An object, or an array of objects, a line. Records are numbered by objects, as in one array."""
 
     def _parse_block(self, text: bytes, first_bytes: int) -> Block:
+        # Slow to import, and few files need it.
+        from tidegate.payloads.json_elements import split_elements
+
         lines = _split_lines(text)
         is_too_long = pc.greater(pc.binary_length(lines), blocks.RECORD_BYTES_MAX).to_numpy(zero_copy_only=False).copy()
         is_too_long[0] |= first_bytes > blocks.RECORD_BYTES_MAX
