@@ -22,10 +22,9 @@ from query.columns.decode import decode
 from query.columns.large_tables import combine_column
 from query.config import Feed, QueryPlan
 from query.plan.columns_read import leaves_read
-from query.plan.nodes import Plan, Scan
-from tidegate.expressions.binding.setting_expressions import path_of
+from query.plan.nodes import Plan
 from tidegate.expressions.syntax.errors import suggest
-from tidegate.expressions.tree import Field, keys_of
+from tidegate.expressions.tree import Field
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.ranges import RangeReader
 from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
@@ -52,16 +51,6 @@ def absent_columns(
     for field in _without_values(leaves_read(plans, input, Field), payloads, payload_format):
         fix = suggest(str(field), [name for name in names if name != str(field)], _FIX)
         yield f"{field} has no value in {len(payloads):,} records of {input}: it is NULL", fix
-
-
-def other_spellings(scan: Scan, payloads: pa.Array) -> Iterator[tuple[str, str]]:
-    """Yield (warning, fix) for each plain name in TIMESTAMP BY and OVER, which are exact, that the last record spells in another case."""
-    names = _names(payloads[len(payloads) - 1].as_py()) if len(payloads) else []
-    for clause, expr in (("TIMESTAMP BY", scan.timestamp_by), *(("OVER", key) for key in keys_of(scan.over))):
-        name = path[0] if expr is not None and (path := path_of(expr)) else ""
-        spelled = next((other for other in names if other.lower() == name.lower()), name)
-        if name not in names and spelled != name:
-            yield f"{clause} {name} finds nothing: records of {scan.input} have {spelled}, and names are exact there", f"write {spelled}"
 
 
 def _without_values(fields: Sequence[Field], payloads: pa.Array, payload_format: PayloadFormat) -> list[Field]:

@@ -10,7 +10,7 @@ from tidegate.access_rights import REDIS_COMMANDS, REDIS_WATCHING, Right, kafka_
 
 CONNECTING = {"select", "ping", "client|setname", "client|setinfo"}
 CLIENTS = r"(?:_client|client|pipe|exchange|_connection\(\))"
-NAMED_OTHERWISE = {"scan_iter": "scan", "config_get": "config|get"}
+NAMED_OTHERWISE = {"scan_iter": "scan", "config_get": "config|get", "delete": "del"}
 NOT_COMMANDS = {"close", "pipeline", "execute", "from_url"}
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ordering.errors import SettingError
 from ordering.policies import Action, Policies
 from ordering.protocol.keys import KEY_BYTES_MAX
-from query.absent_columns import CODE, SAMPLE_RECORDS, absent_columns, other_spellings
+from query.absent_columns import CODE, SAMPLE_RECORDS, absent_columns
 from query.engine.program import Program
 from query.lint import Finding
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
@@ -213,8 +213,7 @@ def find_absent(script: BoundScript, setup: RunSetup) -> list[Finding]:
         if file.can_be_read_twice:
             payloads = _first_payloads(file)
             if len(payloads):
-                of_times = [found for scan in script.scans if scan.input == file.name for found in other_spellings(scan, payloads)]
-                absent = dict.fromkeys([*of_times, *absent_columns(script.plans, file.name, payloads)])
+                absent = dict.fromkeys(absent_columns(script.plans, file.name, payloads))
                 findings += [Finding(CODE, file.path, what, fix) for what, fix in absent]
     return findings
 
