@@ -237,6 +237,12 @@ class ClearableStore(Protocol):
         """Delete all rows and the progress of the stream; what is gone already is no error."""
 
 
+def shared_rows_error(where: str, others: Collection[str]) -> StoreError:
+    """Return the error of :meth:`ClearableStore.count_clearable` where results of other topics are among the rows."""
+    what = f"there are results of other topics too: {', '.join(sorted(others))}"
+    return StoreError(what, code="TG-RESET-ROWS", where=where, fix="reset without --rows, and delete its rows yourself")
+
+
 class InstalledStore(StoreSettings):
     """The table ``[outputs.NAME.KIND]`` of a store that an installed package brings, as its entry point KIND in ``tidegate.stores``."""
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ordering.errors import UnreachableError
 from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, StoreContext, find_refusals
+from sinks.stores.clickhouse.clearing import clear, count_clearable
 from sinks.stores.clickhouse.client import ClickHouseClient, ValuesRefused
 from sinks.stores.clickhouse.reading import ClickHouseReader
 from sinks.stores.clickhouse.statements import BatchStatements, read_progress
@@ -79,6 +80,15 @@ class ClickHouseStore:
         pause_at("progress sent")
         self._written_to[batch.partition] = batch.end
         return batch.progress
+
+    def count_clearable(self) -> int | None:
+        """See :class:`sinks.stores.base.ClearableStore`."""
+        return count_clearable(self._client, self._settings, self._context.output, self._context.stream.name, self.name)
+
+    def clear(self) -> None:
+        """Delete the rows of the table, then its progress."""
+        clear(self._client, self._settings, self._context.output, self._context.stream.name, self.name)
+        self._target = None
 
     def reader(self) -> ClickHouseReader:
         """Return a reader of the table."""

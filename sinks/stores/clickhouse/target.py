@@ -74,6 +74,12 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def names_of(settings: ClickHouseSettings, output: str) -> tuple[str, str]:
+    """Return the names of the table of an output and of the table of its progress."""
+    name = settings.table or output
+    return name, f"{name}_tidegate_progress"
+
+
 def find_target(
     client: ClickHouseClient, settings: ClickHouseSettings, output: str, columns: Sequence[Column], *, may_change: bool
 ) -> Target:
@@ -81,14 +87,14 @@ def find_target(
     Return the tables of an output, made or extended if *may_change*. Raises StoreError: the table does not fit the query, or it is gone
     though results have been written.
     """
-    return _Finder(client, settings, settings.table or output, columns).find(may_change=may_change)
+    return _Finder(client, settings, names_of(settings, output), columns).find(may_change=may_change)
 
 
 class _Finder:
-    def __init__(self, client: ClickHouseClient, settings: ClickHouseSettings, name: str, columns: Sequence[Column]) -> None:
-        self._client, self._settings, self._name, self._columns = client, settings, name, columns
-        self._table = f"{quote(settings.database)}.{quote(name)}"
-        self._progress_name = f"{name}_tidegate_progress"
+    def __init__(self, client: ClickHouseClient, settings: ClickHouseSettings, names: tuple[str, str], columns: Sequence[Column]) -> None:
+        self._client, self._settings, self._columns = client, settings, columns
+        self._name, self._progress_name = names
+        self._table = f"{quote(settings.database)}.{quote(self._name)}"
         self._progress = f"{quote(settings.database)}.{quote(self._progress_name)}"
 
     def find(self, *, may_change: bool) -> Target:

@@ -5,11 +5,13 @@ Law: a batch and the progress of its partition are one commit. The commit has th
 transaction, and the log offset as the version of a second one. It is based on the version of the table in which the progress was read.
 delta-rs gives it up if a commit since then has moved the same transactions or has changed the table's metadata, and the table's log takes
 each version once. So of two writers one commits, and the other finds the batch done. The property ``tidegate.topic.NAME`` of the table
-holds the id of the stream; it is set once.
+holds the id of the stream; it is set once, and empty after the rows were deleted (``tidegate reset --rows``). Since versions of application
+transactions stay, their names then have another beginning: the property ``tidegate.cleared.NAME``.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -17,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from sinks.parquet_columns import make_schema
-from sinks.stores.base import Batch, Progress, StoreContext
+from sinks.stores.base import Batch, Progress, StoreContext, shared_rows_error
 from sinks.stores.delta.failures import translate_errors
 from sinks.stores.delta.reading import DeltaReader
 from sinks.stores.delta.target import check_new, find_missing, schema_of
@@ -32,6 +34,8 @@ from tidegate.settings.tables.stores.delta import DeltaSettings
 _ONCE = CommitProperties(max_commit_retries=0)
 # The beginning of the table property that holds the id of a topic.
 _ID_PROPERTY = "tidegate.topic."
+# The beginning of the table property that is drawn anew whenever the rows of a topic are deleted.
+_CLEARED_PROPERTY = "tidegate.cleared."
 
 
 class DeltaStore:
@@ -42,6 +46,7 @@ class DeltaStore:
         self._options = reveal_properties(settings.storage_options)
         self._table: DeltaTable | None = None
         self._id_property = f"{_ID_PROPERTY}{context.stream.name}"
+        self._cleared_property = f"{_CLEARED_PROPERTY}{context.stream.name}"
 
     @property
     def name(self) -> str:
@@ -78,8 +83,32 @@ class DeltaStore:
                 return DeltaReader(self.name, None, columns, {}, is_shared=False)
             find_missing(table, self._settings, columns)
             progress = self._progress_of(table, range(self._context.stream.partitions))
-            topics = [name for name in table.metadata().configuration if name.startswith(_ID_PROPERTY)]
+            topics = [name for name, id in table.metadata().configuration.items() if name.startswith(_ID_PROPERTY) and id]
         return DeltaReader(self.name, table, columns, progress, is_shared=len(topics) > 1)
+
+    def count_clearable(self) -> int | None:
+        """See :class:`sinks.stores.base.ClearableStore`."""
+        with translate_errors(self.name):
+            table = self._open()
+            if table is None:
+                return None
+            topics = {name for name, id in table.metadata().configuration.items() if name.startswith(_ID_PROPERTY) and id}
+            if others := topics - {self._id_property}:
+                raise shared_rows_error(self.name, [name.removeprefix(_ID_PROPERTY) for name in others])
+            rows = int(table.count())
+            return rows if rows or topics else None
+
+    def clear(self) -> None:
+        """Delete the rows, then the progress: if it is cut off between, the progress tells that there is something left to do."""
+        if self.count_clearable() is None:
+            return
+        with translate_errors(self.name):
+            table = self._open()
+            assert table is not None, "it was counted"
+            table.delete()
+            table.update_incremental()
+            properties = {self._id_property: "", self._cleared_property: secrets.token_hex(8)}
+            table.alter.set_table_properties(properties, raise_if_not_exists=False)
 
     def close(self) -> None:
         """Forget the table; the next call opens it again."""
@@ -98,7 +127,7 @@ class DeltaStore:
             if missing:
                 table.alter.add_columns(missing)
                 table.update_incremental()
-            if self._id_property not in table.metadata().configuration:
+            if not table.metadata().configuration.get(self._id_property):
                 table.alter.set_table_properties({self._id_property: self._context.stream.id}, raise_if_not_exists=False)
                 table.update_incremental()
             return table
@@ -128,13 +157,14 @@ class DeltaStore:
         assert self._table is not None
         return self._table
 
-    def _app_ids(self, partition: int) -> tuple[str, str]:
+    def _app_ids(self, table: DeltaTable, partition: int) -> tuple[str, str]:
         """Return the names of the application transactions that hold a partition's position and log offset."""
-        name = f"tidegate {self._context.stream.name} {partition}"
+        cleared = table.metadata().configuration.get(self._cleared_property)
+        name = f"tidegate {f'{cleared} ' if cleared else ''}{self._context.stream.name} {partition}"
         return name, f"{name} offset"
 
     def _progress_in(self, table: DeltaTable, partition: int) -> Progress:
-        position, offset = (table.transaction_version(name) or 0 for name in self._app_ids(partition))
+        position, offset = (table.transaction_version(name) or 0 for name in self._app_ids(table, partition))
         return Progress(table.metadata().configuration.get(self._id_property) or self._context.stream.id, position, offset)
 
     def _progress_of(self, table: DeltaTable, partitions: Sequence[int]) -> dict[int, Progress]:
@@ -153,7 +183,7 @@ class DeltaStore:
     def _commit(self, table: DeltaTable, batch: Batch) -> None:
         typed = fit_rows(schema_of(table), batch.rows, make_typed_table(batch.rows, self._context.columns))
         pause_at("rows sent")
-        moves = zip(self._app_ids(batch.partition), (batch.end, batch.offset), strict=True)
+        moves = zip(self._app_ids(table, batch.partition), (batch.end, batch.offset), strict=True)
         progress = [Transaction(name, version) for name, version in moves]
         write_deltalake(table, typed, mode="append", commit_properties=CommitProperties(app_transactions=progress))
         pause_at("progress sent")

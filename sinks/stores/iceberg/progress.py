@@ -46,22 +46,27 @@ def read_progress(table: Table, stream: Stream) -> TableProgress:
     snapshot_id = None if current is None else current.snapshot_id
     while snapshot_id is not None:
         if text := texts.get(snapshot_id):
-            return _parse(text)
+            return _parse(text, stream)
         snapshot_id = parents.get(snapshot_id)
     # If other snapshots still name the topic, the table was replaced by an empty one, so it has no results.
     if not any(texts.values()) and (text := table.properties.get(key)):
-        return _parse(text)
+        return _parse(text, stream)
     return TableProgress(stream.id, {})
 
 
-def is_shared(table: Table, stream: Stream) -> bool:
-    """Return whether the table has results of another topic too, by its properties and snapshots."""
-    summaries = (snapshot.summary.additional_properties for snapshot in table.snapshots() if snapshot.summary)
-    names = [*table.properties, *(name for summary in summaries for name in summary)]
-    return any(name.startswith(_KEY) and name != f"{_KEY}{stream.name}" for name in names)
+def no_progress(stream: Stream) -> dict[str, str]:
+    """Return the entry, as :meth:`TableProgress.as_property` does, of a topic whose rows were deleted: one of its name begins anew."""
+    return TableProgress("", {}).as_property(stream)
 
 
-def _parse(text: str) -> TableProgress:
+def other_topics(table: Table, stream: Stream) -> set[str]:
+    """Return the other topics whose results the table has, by its properties and snapshots."""
+    summaries = [snapshot.summary.additional_properties for snapshot in table.snapshots() if snapshot.summary]
+    names = {name for entries in (table.properties, *summaries) for name in entries if name.startswith(_KEY)}
+    return {name.removeprefix(_KEY) for name in names - {f"{_KEY}{stream.name}"}}
+
+
+def _parse(text: str, stream: Stream) -> TableProgress:
     stored = json.loads(text)
     partitions = {int(partition): (position, offset) for partition, (position, offset) in stored["partitions"].items()}
-    return TableProgress(stored["id"], partitions)
+    return TableProgress(stored["id"] or stream.id, partitions)

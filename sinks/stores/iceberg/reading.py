@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from sinks.stores.base import StoreContext
 from sinks.stores.iceberg.failures import translate_errors
-from sinks.stores.iceberg.progress import is_shared, read_progress
+from sinks.stores.iceberg.progress import other_topics, read_progress
 from sinks.stores.lake_reader import LakeReader
 from sinks.stores.reading import Standing
 
@@ -25,7 +25,7 @@ class IcebergReader(LakeReader):
             return
         table_progress = read_progress(table, context.stream)
         progress = {partition: table_progress.of(partition) for partition in table_progress.partitions}
-        super().__init__(context.columns, table.schema().as_arrow(), Standing(progress, is_shared(table, context.stream)))
+        super().__init__(context.columns, table.schema().as_arrow(), Standing(progress, bool(other_topics(table, context.stream))))
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         assert self._table is not None, "only an existing table is read"

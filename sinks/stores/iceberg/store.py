@@ -13,12 +13,13 @@ from functools import partial
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table, TableProperties
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from sinks.stores.base import Batch, Progress, StoreContext
+from sinks.stores.base import Batch, Progress, StoreContext, shared_rows_error
 from sinks.stores.iceberg.failures import translate_errors
-from sinks.stores.iceberg.progress import TableProgress, read_progress
+from sinks.stores.iceberg.progress import TableProgress, no_progress, other_topics, read_progress
 from sinks.stores.iceberg.reading import IcebergReader
 from sinks.stores.iceberg.rest_timeouts import limit_rest_requests
 from sinks.stores.iceberg.target import check_new, find_missing, make_layout
@@ -65,6 +66,30 @@ class IcebergStore:
         """Commit the rows with the progress."""
         return repeat_lost(partial(self._write, batch), CommitFailedException, self.name, _PAUSE_S)
 
+    def count_clearable(self) -> int | None:
+        """See :class:`sinks.stores.base.ClearableStore`."""
+        table = self._look_up()
+        if table is None:
+            return None
+        with translate_errors(self.name):
+            if others := other_topics(table, self._context.stream):
+                raise shared_rows_error(self.name, others)
+            rows = int(table.scan().count())
+            return rows if rows or read_progress(table, self._context.stream).partitions else None
+
+    def clear(self) -> None:
+        """Delete the rows and the progress, in one commit."""
+        if self.count_clearable() is None:
+            return
+        with translate_errors(self.name):
+            table = self._connect().load_table(self._settings.table)
+            entry = no_progress(self._context.stream)
+            with table.transaction() as commit:
+                commit.delete(AlwaysTrue())
+                # Without a row to delete there is no snapshot; this one bears the progress.
+                commit.append(table.schema().as_arrow().empty_table(), snapshot_properties=entry)
+                commit.set_properties(entry)
+
     def reader(self) -> IcebergReader:
         """Return a reader of the current snapshot."""
         return IcebergReader(self.name, self._find_without_making(), self._context)
@@ -86,21 +111,25 @@ class IcebergStore:
 
     def _find_without_making(self) -> Table | None:
         """Return the table, None if there is none, without making anything. Raises StoreError: the table does not fit the query."""
+        table = self._look_up()
+        if table is not None:
+            find_missing(table, self._settings, self._context.columns)
+        return table
+
+    def _look_up(self) -> Table | None:
+        """Return the table, None if there is none, without making anything."""
         with translate_errors(self.name):
             # Without this property the client makes the tables of an SQL catalog at once.
             catalog = self._load_catalog(init_catalog_tables="false")
             try:
-                table = self._find(catalog)
+                return self._find(catalog)
             except (OperationalError, ProgrammingError) as error:
                 # An SQL catalog without tables is empty.
                 if not any(text in str(error) for text in ("no such table", "UndefinedTable")):
                     raise
-                table = None
+                return None
             finally:
                 catalog.close()
-        if table is not None:
-            find_missing(table, self._settings, self._context.columns)
-        return table
 
     def _find(self, catalog: Catalog) -> Table | None:
         try:

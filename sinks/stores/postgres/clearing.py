@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from sinks.stores.base import StoreError
+from sinks.stores.base import StoreError, shared_rows_error
 from sinks.stores.postgres.target import PROGRESS_TABLE, TableName, find_name, find_relation
 from tidegate.settings.tables.stores.postgres import PostgresSettings
 
@@ -32,11 +32,7 @@ def count_clearable(connection: psycopg.Connection[Any], settings: PostgresSetti
         query = sql.SQL("SELECT DISTINCT topic FROM {} WHERE table_name = %s AND topic <> %s ORDER BY topic")
         others = [row[0] for row in connection.execute(query.format(progress.identifier), [name.table, topic]).fetchall()]
         if others:
-            what, fix = (
-                f"the table has results of other topics too: {', '.join(others)}",
-                "reset without --rows, and delete its rows yourself",
-            )
-            raise StoreError(what, code="TG-RESET-ROWS", where=str(name), fix=fix)
+            raise shared_rows_error(str(name), others)
     rows = _count(connection, name, sql.SQL("SELECT count(*) FROM {}"), []) if name in tables else 0
     of_topic = sql.SQL("SELECT count(*) FROM {} WHERE table_name = %s AND topic = %s")
     has_progress = progress in tables and _count(connection, progress, of_topic, [name.table, topic]) > 0

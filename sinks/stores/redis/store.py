@@ -20,6 +20,7 @@ import redis
 from ordering.errors import UnreachableError
 from ordering.ticks import MILLISECOND_US
 from sinks.stores.base import Batch, Progress, Refusal, RowsRefused, StoreContext, StoreError
+from sinks.stores.redis.clearing import clear, count_clearable
 from sinks.stores.redis.commands import COMMANDS, DISK_FIELD, Write, make_writes, parse_progress, progress_field, progress_key
 from sinks.stores.redis.failures import translate_errors
 from sinks.stores.redis.reading import RedisReader
@@ -132,6 +133,16 @@ class RedisStore:
     def null_refusals(self) -> Mapping[str, str]:
         """Return all columns of the key: the name of a Redis key has no NULL."""
         return dict.fromkeys(self._settings.primary_key, "")
+
+    def count_clearable(self) -> int | None:
+        """See :class:`sinks.stores.base.ClearableStore`."""
+        with translate_errors(self._where):
+            return count_clearable(self._connect(), self._settings, self._prefix, self._context.stream.name, self._where)
+
+    def clear(self) -> None:
+        """Delete the keys of the rows, then that of the progress."""
+        with translate_errors(self._where):
+            clear(self._connect(), self._settings, self._prefix, self._context.stream.name, self._where)
 
     def reader(self) -> RedisReader:
         """Return a reader of the keys."""

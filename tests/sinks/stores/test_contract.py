@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from support.cutting_proxy import CuttingProxy
 from support.stores import kit
-from support.stores.benches import BENCHES, EVERY_BENCH
+from support.stores.benches import BENCHES, EVERY_BENCH, HttpBench, SqliteBench
 from support.stores.kit import Bench
 
-from sinks.stores.base import Progress, Stream
+from sinks.stores.base import ClearableStore, Progress, StoreError, Stream
 
 pytestmark = pytest.mark.heavy
 _number = itertools.count()
@@ -110,3 +110,46 @@ def test_a_cut_line_loses_and_doubles_nothing(bench: Bench, target: str, towards
 def test_progress_is_a_value() -> None:
     """Progress compares by its fields, so that a copier can tell whose batch stands."""
     assert Progress("a", 1, 2) == Progress("a", 1, 2) != Progress("a", 1, 3)
+
+
+def test_rows_that_are_cleared_can_be_written_again(bench: Bench, target: str) -> None:
+    """``tidegate reset --rows``: nothing stands, clearing once more does nothing, and a topic of the name begins anew."""
+    store = bench.make(target, kit.stream())
+    if not isinstance(store, ClearableStore):
+        assert isinstance(bench, HttpBench | SqliteBench), "a receiver takes nothing back, and the example is a small one"
+        store.close()
+        return
+    assert store.count_clearable() is None, "there is nothing yet"
+    store.prepare()
+    for end, start in ((10, 0), (25, 10)):
+        store.write(kit.batch_of(kit.stream().id, 1, start, end))
+    store.close()
+    unconnected = bench.make(target, Stream(kit.stream().name, "", 0))
+    assert isinstance(unconnected, ClearableStore)
+    assert unconnected.count_clearable() == 25
+    for _ in range(2):
+        unconnected.clear()
+    unconnected.close()
+    again = bench.make(target, Stream(kit.stream().name, "another id", kit.PARTITIONS))
+    again.prepare()
+    assert again.progress([0, 1, 2]) == {}
+    assert bench.read(target) == []
+    assert again.write(kit.batch_of("another id", 1, 0, 7))[:2] == ("another id", 7)
+    again.close()
+    kit.check_stands(bench, target, {1: 7})
+
+
+def test_rows_of_two_topics_are_not_cleared(bench: Bench, target: str) -> None:
+    """They cannot be told apart."""
+    stores = [bench.make(target, stream) for stream in (kit.stream(), kit.stream("others"))]
+    if not isinstance(stores[0], ClearableStore):
+        return
+    for partition, (store, stream) in enumerate(zip(stores, (kit.stream(), kit.stream("others")), strict=True)):
+        store.prepare()
+        store.write(kit.batch_of(stream.id, partition, 0, 5))
+    with pytest.raises(StoreError) as refused:
+        stores[0].clear()
+    assert refused.value.code == "TG-RESET-ROWS"
+    for store in stores:
+        store.close()
+    assert len(bench.read(target)) >= 5

@@ -16,7 +16,7 @@ from support.stores.writers import batch
 from support.valkey_server import Server
 
 from ordering.errors import UnreachableError
-from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, StoreError, Stream
+from sinks.stores.base import ClearableStore, Progress, RowsRefused, Store, StoreContext, StoreError, Stream
 from sinks.stores.registry import make_store
 from tidegate.settings.tables.stores.redis import RedisStoreSettings
 from tidegate.stack.embedded import free_port
@@ -230,3 +230,23 @@ def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any
     """A key where none is used, none where one is needed, and so on."""
     with pytest.raises(ValidationError):
         RedisStoreSettings.model_validate({"url": "redis://localhost:6379/0", **settings})
+
+
+def test_the_rows_of_a_longer_prefix_are_not_cleared(server: Server, client: redis.Redis) -> None:
+    """Its keys begin with the shorter one; nothing is deleted then, nor is a key of another type ever."""
+    longer = store_of(server, **BY_CAR, key_prefix="rides:daily:")
+    shorter = store_of(server, **BY_CAR, key_prefix="rides:")
+    for store in (shorter, longer):
+        store.write(batch(0, {"car": "a", "fixes": 1}))
+    assert isinstance(shorter, ClearableStore)
+    assert isinstance(longer, ClearableStore)
+    with pytest.raises(StoreError) as refused:
+        shorter.clear()
+    assert (refused.value.code, client.exists("rides:a", "rides:daily:a")) == ("TG-RESET-ROWS", 2)
+    longer.clear()
+    client.set("rides:foreign", "a text")
+    assert shorter.count_clearable() == 1
+    shorter.clear()
+    assert client.keys("*") == ["rides:foreign"]
+    for store in (shorter, longer):
+        store.close()
