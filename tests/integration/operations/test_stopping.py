@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psutil
@@ -35,7 +36,17 @@ MOMENTS_S = (0.0, 0.7, 1.5, 3.0, 5.0)
 
 def once_java_runs(job: Job) -> None:
     """Wait for the job's JVM."""
-    job.until(lambda: any(child.name() == "java" for child in psutil.Process(job.pid).children(recursive=True)), "its JVM")
+    job.until(lambda: "java" in _names_below(job.pid), "its JVM")
+
+
+def _names_below(pid: int) -> set[str]:
+    """Return the names of a process's children and theirs; one that ends meanwhile has none."""
+    names = set()
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                names.add(child.name())
+    return names
 
 
 @pytest.mark.parametrize("kind", ["ingest", "query"])

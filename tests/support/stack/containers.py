@@ -75,7 +75,8 @@ class KafkaContainer(DockerContainer):
         self.bootstrap = f"127.0.0.1:{self._port}"
         self.ports["9092/tcp"] = ("127.0.0.1", self._port)  # with_bind_ports would open it to the network
         self.with_env("ADVERTISED", self.bootstrap)
-        self.with_env("HEAP", "512m")
+        # Letters of 70 MB and transactions of other tests come at the same time.
+        self.with_env("HEAP", "1g")
         self.with_copy_into_container(_SCRIPT, "/start-kafka.sh")
         self.with_kwargs(entrypoint=["sh", "/start-kafka.sh"])
 

@@ -152,7 +152,7 @@ def _containers() -> Iterator[Stack]:
 @contextlib.contextmanager
 def _embedded(folder: Path, reason: str) -> Iterator[Stack]:
     started_on.append(f"the embedded stack ({reason})")
-    with EmbeddedStack(folder, heap="512m") as running:
+    with EmbeddedStack(folder, heap="1g") as running:
         yield running
         running.stop(wipe=True)
 
