@@ -49,6 +49,8 @@ def _names_below(pid: int) -> set[str]:
     return names
 
 
+# Twelve jobs are started alone, each with a JVM of its own.
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["ingest", "query"])
 def test_a_signal_to_all_processes_of_a_starting_job_is_a_stop(kind: str, stack: Stack, tmp_path: Path) -> None:
     """As service managers send it: exit code 0, and no word of a Java that would be missing."""
