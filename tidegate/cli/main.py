@@ -105,7 +105,7 @@ def _program() -> None:
 
 
 _USUAL_ORDER = (
-    *("up", "status", "down", "config", "ingest", "query", "sink", "plan", "lint"),
+    *("new", "up", "status", "down", "config", "ingest", "query", "sink", "plan", "lint"),
     *("local", "test", "order", "compare", "watermarks", "explain"),
 )
 

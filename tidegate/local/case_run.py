@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from ordering.errors import QueryError
-from tidegate.local.case_files import SCRIPT, Case, CaseError
+from tidegate.local.case_files import Case, CaseError
 from tidegate.local.output import DEAD, dead_line
 from tidegate.local.run_setup import RunSetup, open_run
 from tidegate.local.script import BoundScript, bind_script, unread_inputs
@@ -64,7 +64,7 @@ def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
     """
     setup = RunSetup.of(case.files, case.flags, case.config, case.references)
     try:
-        script = bind_script(case.folder / SCRIPT, setup.settings, name=SCRIPT)
+        script = bind_script(case.script, setup.settings, name=case.script.name)
     except QueryError as error:
         return Verdict(case, {"error": compare_lines((case.error or "").splitlines(), str(error).splitlines())})
     if unread := unread_inputs(script, setup.settings):

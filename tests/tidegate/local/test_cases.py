@@ -166,3 +166,30 @@ def test_policies_are_those_of_the_case(tmp_path: Path) -> None:
     laid_out(tmp_path / "held", files | {"case.toml": 'reorder = "5s"'})
     laid_out(tmp_path / "dropped", files | {"case.toml": 'out_of_order_action = "drop"', "expected.out.ndjson": '{"v":2}\n'})
     assert run(tmp_path)[0] == 0
+
+
+def test_a_case_may_test_the_script_and_the_configuration_of_its_project(tmp_path: Path) -> None:
+    """case.toml names them from the folder of the case; the configuration's policies hold."""
+    laid_out(tmp_path, {"shown.sql": GOOD["query.sql"], "tidegate.toml": '[inputs.a]\ntimestamp_by = "at"\nlate = "off"\nearly = "off"'})
+    own = {name: text for name, text in GOOD.items() if name != "query.sql"}
+    laid_out(tmp_path / "cases" / "one", own | {"case.toml": 'script = "../../shown.sql"\nconfig = "../../tidegate.toml"'})
+    code, told = run(tmp_path / "cases")
+    assert (code, told["good"]) == (0, 1), told
+
+
+@pytest.mark.parametrize(
+    ("files", "told_as"),
+    [
+        ({"case.toml": 'script = "../none.sql"'}, "there is no file"),
+        ({"case.toml": 'description = "no script"'}, "there is no query.sql"),
+        ({"case.toml": 'script = "query.sql"', "query.sql": GOOD["query.sql"]}, "one would not be used"),
+        ({"case.toml": 'script = "shown.sql"', "shown.sql": GOOD["query.sql"]}, "shown.sql is no file of a case"),
+    ],
+)
+def test_a_case_without_a_script_of_its_own_is_broken(files: dict[str, str], told_as: str, tmp_path: Path) -> None:
+    """A case whose script cannot be found, or of which one would not be used, tests nothing."""
+    own = {name: text for name, text in GOOD.items() if name != "query.sql"}
+    laid_out(tmp_path, own | files)
+    code, told = run(tmp_path)
+    assert (code, told["broken"]) == (2, 1)
+    assert told_as in json.dumps(told["cases"])
