@@ -19,13 +19,10 @@ from ingest.fields import FieldReader
 from ingest.stage.exploding import explode
 from ingest.stage.processor import read_unskipped
 from ordering.arrays import Mask
-from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Expr, Field
-from tidegate.expressions.variant import Variant
+from tidegate.expressions.tree import Expr
 from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader
 from tidegate.kafka.records import Records
-from tidegate.payloads.formats import reader_of
+from tidegate.payloads.conditions import is_true
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ def find_offsets(
                 if wanted.key is not None:
                     is_wanted &= _has_key(records, fields, wanted.key)
                 if wanted.condition is not None and is_wanted.any():
-                    is_wanted &= _is_true(wanted.condition, records.value, plan)
+                    is_wanted &= is_true(wanted.condition, records.value, plan.payloads)
                 yield from records.offset[is_wanted].tolist()
             on_records(len(read))
 
@@ -68,13 +65,3 @@ def _has_key(records: Records, fields: FieldReader | None, key: bytes) -> Mask:
     keys = keys.dictionary_decode() if isinstance(keys, pa.DictionaryArray) else keys
     found: Mask = pc.equal(keys.cast(pa.binary()), pa.scalar(key, pa.binary())).fill_null(False).to_numpy(zero_copy_only=False)
     return found
-
-
-def _is_true(condition: Expr, payloads: pa.Array, plan: IngestPlan) -> Mask:
-    leaves = list(dict.fromkeys(leaf for leaf in condition.leaves() if isinstance(leaf, Field)))
-    read = reader_of(plan.payloads).extract(payloads, leaves)
-    columns: dict[Expr, Variant] = {leaf: read.columns[leaf] for leaf in leaves}
-    [found], _ = evaluate([condition], columns, len(payloads))
-    is_true = found.parts.get(Kind.BIT)
-    none: Mask = np.zeros(len(payloads), dtype=np.bool_)
-    return none if is_true is None else is_true.fill_null(False).to_numpy(zero_copy_only=False)

@@ -78,7 +78,7 @@ query.__main__
 tidegate.ordering  tidegate.query  tidegate.sinks
 tidegate.order  tidegate.compare
 tidegate.local  tidegate.verify  tidegate.reset
-tidegate.project
+tidegate.project  tidegate.peek
 tidegate.cli
 tidegate.__main__
 """

@@ -106,7 +106,7 @@ def _program() -> None:
 
 _USUAL_ORDER = (
     *("new", "up", "status", "down", "config", "ingest", "query", "sink", "plan", "lint"),
-    *("local", "test", "order", "compare", "watermarks", "explain"),
+    *("local", "test", "order", "peek", "compare", "watermarks", "explain"),
 )
 
 

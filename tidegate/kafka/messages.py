@@ -80,7 +80,7 @@ class MessageConsumer:
         return Records(offset, stamp, key, value, *own, is_framed=bool(self._framed))
 
     def _read(self, message: Message) -> _FetchedRecord:
-        headers = _headers(message) if self._headers or self._framed else []
+        headers = read_headers(message) if self._headers or self._framed else []
         value = message.value()
         if not self._framed:
             return _FetchedRecord(message, headers, value)
@@ -102,7 +102,7 @@ def _offset(message: Message) -> int:
 _call_headers = methodcaller("headers")
 
 
-def _headers(message: Message) -> Headers:
+def read_headers(message: Message) -> Headers:
     """Return a record's headers, without those whose names are no UTF-8. To be called once for each message."""
     try:
         headers: Any = _call_headers(message) or ()

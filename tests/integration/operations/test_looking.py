@@ -1,0 +1,220 @@
+"""
+What is in topics, shown and read from outside (``tidegate peek``, ``tidegate.read``), on what real jobs wrote.
+
+Level 3 where results are read: what a job wrote after copies, and in whatever batches, is read once and in one order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stack.jobs import Workspace, workspace
+from support.stack.servers import SharedStack
+from support.stack.topics import create, fresh, header, produce, records
+
+from ordering.protocol.wire import HEADER_NAME
+
+pytestmark = pytest.mark.integration
+
+START_MS = 1_767_600_000_000  # 2026-01-05T08:00:00Z
+SCRIPT = """
+SELECT car, System.Timestamp() AS minute_end, COUNT(*) AS fixes, AVG(speed) AS speed
+INTO rides FROM taxis TIMESTAMP BY at OVER car GROUP BY car, TumblingWindow(minute, 1)
+"""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record to produce."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    stamp_ms: int
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass
+class Chain:
+    """A raw topic with history, what ingest and a query made of it, and a folder with their configuration."""
+
+    folder: Path
+    stack: SharedStack
+    topic: str
+    space: Workspace
+
+    def tidegate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the folder, without Java."""
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "tidegate", *arguments],
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a command."""
+        own = {"TIDEGATE_KAFKA__BOOTSTRAP": self.stack.bootstrap, "TIDEGATE_REDIS__URL": self.stack.redis_url, "JAVA_HOME": "/nowhere"}
+        return os.environ | own
+
+    def peek(self, *arguments: str) -> list[dict[str, Any]]:
+        """Return what ``tidegate peek`` prints as JSON."""
+        done = self.tidegate("peek", *arguments, "--format", "json")
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def position(number: int) -> Sent:
+    """Return a position: one each second, by three cars; every tenth arrives 3 s late, and one 100 s."""
+    car = "abc"[number % 3]
+    at_ms = START_MS + number * 1_000 - (100_000 if number == 157 else 3_000 if number % 10 == 5 else 0)
+    value = json.dumps({"at": at_ms / 1000, "car": car, "speed": 30 + number % 7, "place": {"lat": 48.1, "name": f"n{number}"}})
+    return Sent(number % 2, car.encode(), value.encode(), START_MS + number * 1_000, (("trace", b"t%d" % number),) if number == 299 else ())
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory, shared_stack: SharedStack) -> Iterator[Chain]:
+    """Five minutes of positions, a broken record and one without a payload; ordered, and counted by minute; then copies of results."""
+    folder, topic = tmp_path_factory.mktemp("looking"), fresh("taxis")
+    tables = f"""
+[inputs.taxis]
+topic = "{topic}"
+timestamp_by = "at"
+over = "car"
+late = "1m"
+reorder = "5s"
+
+[outputs.rides]
+topic = "{topic}.rides"
+files = "out/rides"
+query = "rides.sql"
+"""
+    bootstrap = shared_stack.bootstrap
+    create(bootstrap, topic, 2)
+    bad = [Sent(0, b"a", b'{"at": 1,, }', START_MS + 300_000), Sent(1, b"b", None, START_MS + 300_000)]
+    produce(bootstrap, topic, [*map(position, range(300)), *bad])
+    with workspace(folder, shared_stack, tables) as space:
+        space.script("rides.sql", SCRIPT)
+        space.start("ingest", "taxis", "--until-end").finish()
+        space.start("query", "rides.sql").finish()
+        # As after a writer that failed: its last results are there again.
+        results = [m for m in records(bootstrap, f"{topic}.rides") if m.value() and m.value()[:1] == b"{"]
+        copies = [
+            Sent(m.partition() or 0, m.key(), m.value(), m.timestamp()[1], ((HEADER_NAME, header(m, HEADER_NAME)),)) for m in results[-6:]
+        ]
+        produce(bootstrap, f"{topic}.rides", copies)
+        yield Chain(folder, shared_stack, topic, space)
+
+
+def test_the_newest_raw_records_are_shown_with_their_headers(chain: Chain) -> None:
+    """Two partitions by their timestamps; payloads as they are; a record without one, and one that is no JSON, too."""
+    found = chain.peek(chain.topic, "--limit", "4")
+    assert [one["offset"] for one in found] == [149, 149, 150, 150]
+    assert found[1]["value"]["place"]["name"] == "n299"
+    assert found[1]["headers"] == {"trace": "t299"}
+    assert (found[2]["value"], found[3]["value"]) == ('{"at": 1,, }', None)
+    assert {one["kind"] for one in found} == {"raw"}
+    text = chain.tidegate("peek", chain.topic, "-n", "4").stdout.splitlines()
+    assert text[1].startswith(f"{chain.topic}-1@149  2026-01-05T08:04:59Z  key c  ")
+    assert text[1].endswith("[trace=t299]")
+    assert text[3].endswith("key b  (no payload)")
+
+
+def test_ordered_events_are_shown_with_seq_and_what_policies_did(chain: Chain) -> None:
+    """The late one is found by a condition on its payload; its times and its origin are those that the header says."""
+    ordered = f"{chain.topic}.ordered"
+    found = chain.peek(ordered, "--where", "place.name = 'n157' AND speed > 3")
+    assert len(found) == 1
+    assert (found[0]["kind"], found[0]["key"], found[0]["origin_offset"]) == ("event", "b", 78)
+    assert {"late", "out_of_order"} & set(found[0]["flags"])
+    assert found[0]["event_time"] == "2026-01-05T08:00:57Z"
+    assert found[0]["arrival"] == "2026-01-05T08:02:37Z"
+    line = chain.tidegate("peek", ordered, "--where", "place.name = 'n157'").stdout
+    assert re.search(r"  seq \d+  2026-01-05T08:0\d:\d\dZ  key b  \{.*\}  \(late.*: event time 2026-01-05T08:00:57Z, arrived", line)
+    newest = chain.peek(ordered, "-n", "3")
+    assert [one["kind"] for one in newest].count("event") == 3
+    assert newest[-1]["kind"] == "cti"
+    assert newest[-1]["c"] == "infinity"
+    assert [one["kind"] for one in chain.peek(ordered, "-n", "3", "--no-ctis")] == ["event"] * 3
+
+
+def test_dead_letters_are_shown_with_reason_and_origin(chain: Chain) -> None:
+    """That of a record without a payload too, though it has no payload either."""
+    found = {one["value"]: one for one in chain.peek(f"{chain.topic}.ordered.dead")}
+    assert found['{"at": 1,, }']["headers"] == {"reason": "malformed", "origin": f"{chain.topic}-0@150"}
+    assert found[None]["headers"]["reason"] == "no_payload"
+    assert {one["kind"] for one in found.values()} == {"dead_letter"}
+    text = chain.tidegate("peek", f"{chain.topic}.ordered.dead").stdout
+    assert f"malformed, from {chain.topic}-0@150  key a  " in text
+    assert f"no_payload, from {chain.topic}-1@150  key b  (no payload)" in text
+
+
+def test_repetitions_of_results_are_left_out_and_counted(chain: Chain) -> None:
+    """Each seq of a partition once; the remark says how many were left out."""
+    done = chain.tidegate("peek", f"{chain.topic}.rides", "--from", "earliest", "--no-ctis", "--format", "json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len({(one["partition"], one["seq"]) for one in found}) == len(found)
+    assert "left out: 6 repetitions" in done.stderr
+    assert sum(one["value"]["fixes"] for one in found) == 300
+
+
+def test_key_time_partition_and_limit_choose(chain: Chain) -> None:
+    """Each alone and together."""
+    assert {one["key"] for one in chain.peek(chain.topic, "--key", "b", "-n", "20")} == {"b"}
+    since = chain.peek(chain.topic, "--from", "2026-01-05T08:04:50Z")
+    assert [one["timestamp"] for one in since] == [f"2026-01-05T08:04:{second}Z" for second in range(50, 60)] + ["2026-01-05T08:05:00Z"] * 2
+    assert len(chain.peek(chain.topic, "--from", "2026-01-05T08:00:00Z", "--partition", "1", "--limit", "7")) == 7
+    assert {one["partition"] for one in chain.peek(chain.topic, "--partition", "1")} == {1}
+    assert chain.peek(chain.topic, "--where", "car = 'nobody'") == []
+    assert "no record of" in chain.tidegate("peek", chain.topic, "--where", "car = 'nobody'").stderr
+
+
+def test_wrong_arguments_are_told_before_a_server_is_asked(chain: Chain) -> None:
+    """A condition that is none, a time that is none; then a topic and a partition that are not there."""
+    for arguments, code in (
+        (["x", "--where", "car ="], "TG-QUERY-SYNTAX"),
+        (["x", "--where", "1 = 1"], "TG-QUERY-CONDITION"),
+        (["x", "--from", "noon"], "TG-TICK-RANGE"),
+        (["no-such-topic"], "TG-TOPIC-MISSING"),
+        ([chain.topic, "--partition", "2"], "TG-SETTING-FLAG"),
+    ):
+        done = chain.tidegate("peek", *arguments)
+        assert done.returncode in (2, 3), done
+        assert done.stderr.startswith(code), done.stderr
+
+
+def test_following_shows_what_comes_until_it_is_stopped(chain: Chain) -> None:
+    """What comes is shown within seconds, and Ctrl-C ends it without complaint."""
+    topic = create(chain.stack.bootstrap, fresh("followed"), 2)
+    command = [sys.executable, "-P", "-m", "tidegate", "peek", topic, "--follow", "--key", "k", "--format", "json"]
+    process = subprocess.Popen(
+        command, cwd=chain.folder, env=chain.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        lines = []
+        for number in range(3):
+            time.sleep(1.0 if number else 3.0)
+            produce(chain.stack.bootstrap, topic, [Sent(number % 2, key, b'{"n": %d}' % number, START_MS) for key in (b"k", b"other")])
+            lines.append(json.loads(process.stdout.readline()))
+        assert [line["value"] for line in lines] == [{"n": 0}, {"n": 1}, {"n": 2}]
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert (process.returncode, "Traceback" in errors) == (0, False), errors
+    finally:
+        if process.poll() is None:
+            process.kill()
