@@ -41,6 +41,6 @@ USER tidegate
 WORKDIR /var/lib/tidegate
 # Not in the home, over which a volume lies: the class archive (180 MB) halves the CPU of a JVM's start.
 ENV XDG_CACHE_HOME=/var/cache/tidegate
-RUN python -m tidegate.spark.class_archive
+RUN python -m tidegate.platform.spark.class_archive
 ENTRYPOINT ["tidegate"]
 CMD ["--help"]

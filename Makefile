@@ -7,7 +7,7 @@ SEEDS ?= 0-9999
 KILLS ?= 200
 WORKERS ?= 4
 PACKAGES := ordering ingest query sinks tidegate
-NATIVE := tidegate/kafka/_native.so
+NATIVE := tidegate/platform/kafka/_native.so
 # Tests of one file stay together, the longest files come first: tests/conftest.py. Where Python is told to write no bytecode, every
 # process of a run - hundreds of commands, jobs and workers - would compile anew all that it imports, and pytest all tests.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
@@ -22,7 +22,7 @@ install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.loc
 	@scripts/install.sh
 	@touch $@
 
-$(NATIVE): tidegate/kafka/native.c $(wildcard tidegate/json_columns/*.[ch] tidegate/payloads/*.c) hatch_build.py | .venv/installed
+$(NATIVE): tidegate/platform/kafka/native.c $(wildcard tidegate/language/json_columns/*.[ch] tidegate/records/payloads/*.c) hatch_build.py | .venv/installed
 	@$(BIN)/python hatch_build.py || true
 
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark; POSTGRES=URL fills tables too
@@ -39,7 +39,7 @@ test: install  ## all that a change must pass (10 minutes on 2 cores); services 
 	@$(PYTEST) $(ARGS)
 
 test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, faults, chains and large states (four hours)
-	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) tests/ordering tests/ingest tests/tidegate/json_columns tests/tidegate/payloads \
+	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) tests/ordering tests/ingest tests/tidegate/language/json_columns tests/tidegate/records/payloads \
 	  tests/query tests/integration/query/test_cases_on_kafka.py \
 	  --hypothesis-profile=deep $(ARGS)
 	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) -m deep $(ARGS)

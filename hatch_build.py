@@ -25,13 +25,13 @@ except ImportError:  # compiled in place, where no build backend is needed
 ROOT = Path(__file__).resolve().parent
 # Each source with what becomes of it.
 PARTS = {
-    Path("tidegate/kafka/native.c"): Path("tidegate/kafka/_native.so"),
-    Path("tidegate/json_columns/json_fields.c"): Path("tidegate/json_columns/_json_fields.so"),
-    Path("tidegate/json_columns/json_rows.c"): Path("tidegate/json_columns/_json_rows.so"),
-    Path("tidegate/payloads/avro_layout.c"): Path("tidegate/payloads/_avro_layout.so"),
+    Path("tidegate/platform/kafka/native.c"): Path("tidegate/platform/kafka/_native.so"),
+    Path("tidegate/language/json_columns/json_fields.c"): Path("tidegate/language/json_columns/_json_fields.so"),
+    Path("tidegate/language/json_columns/json_rows.c"): Path("tidegate/language/json_columns/_json_rows.so"),
+    Path("tidegate/records/payloads/avro_layout.c"): Path("tidegate/records/payloads/_avro_layout.so"),
 }
 # Of the package only this module is used, by its file: it imports the standard library alone.
-NATIVE_PARTS = runpy.run_path(str(ROOT / "tidegate" / "native_parts.py"))
+NATIVE_PARTS = runpy.run_path(str(ROOT / "tidegate" / "basics" / "native_parts.py"))
 FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]
 
 

@@ -15,7 +15,7 @@ if [ -z "$(docker images -q tidegate-base:local)" ]; then
     --customize-hook='copy-in /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/' "$VERSION_CODENAME" - | docker import - tidegate-base:local
 fi
 
-jars=$(.venv/bin/python -m tidegate.stack.jars)
+jars=$(.venv/bin/python -m tidegate.platform.stack.jars)
 mkdir -p "$work"/{kafka,redis,postgres/lib}
 cp -r "$jars" "$work/kafka/libs"
 cp deploy/kafka.sh "$work/kafka/"
@@ -26,7 +26,7 @@ COPY kafka.sh /kafka.sh
 CMD ["/kafka.sh"]
 DOCKERFILE
 
-cp "$(.venv/bin/python -c 'from tidegate.stack.servers import valkey_binary; print(valkey_binary())')" "$work/redis/redis-server"
+cp "$(.venv/bin/python -c 'from tidegate.platform.stack.servers import valkey_binary; print(valkey_binary())')" "$work/redis/redis-server"
 docker build --quiet --tag tidegate-redis:local --file - "$work/redis" <<'DOCKERFILE'
 FROM tidegate-base:local
 COPY redis-server /usr/local/bin/redis-server

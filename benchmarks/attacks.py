@@ -25,8 +25,8 @@ import measuring
 from confluent_kafka import Producer
 from running import console, measured
 
-from tidegate.kafka.admin import Admin
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 LETTERS = "".join(random.Random(19).choices(string.ascii_letters, k=1_000_000))
 START_MS = 978_307_200_000

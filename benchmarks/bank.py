@@ -33,9 +33,9 @@ from rich.console import Console
 from running import Bench, progress
 
 from ordering.protocol.wire import CTI_HEADER_BYTES, HEADER_NAME
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.writer import Columns
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.writer import Columns
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 Ints = NDArray[np.int64]
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.writer import Columns, GaplessProducer
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.kafka.writer import Columns, GaplessProducer
 
 
 def copy_messages(bootstrap: str, source: str, sink: str, mine: list[int], copied: Any) -> None:

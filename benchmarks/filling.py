@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ordering.protocol.partitioner import output_partitions
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.writer import Columns, GaplessProducer
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.writer import Columns, GaplessProducer
 
 FIRST_ARRIVAL_MS = 1_700_000_000_000
 DEVICES = 1_000

@@ -27,8 +27,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from measuring import Meter
 
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
-from tidegate.kafka.admin import Admin
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 PARTITIONS = 2
 SLICE_S = 0.01

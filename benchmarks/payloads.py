@@ -22,9 +22,9 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from ingest.fields import FieldReader
-from tidegate.expressions.tree import Field
-from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
+from tidegate.language.expressions.tree import Field
+from tidegate.records.fields import FieldReader
+from tidegate.records.payloads.formats import JSON, PayloadFormat, reader_of
 
 BATCH = 20_000
 _ROUNDS = 3

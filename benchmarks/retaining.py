@@ -35,8 +35,8 @@ from query.columns.decode import DecodedRange
 from query.columns.events import DECODED_SCHEMA
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 BATCH = 20_000
 WEEK_US = 7 * DAY_US

@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 from running import Bench, Figures, console, middle, progress
 
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 PARTS = ("kernel", "retaining", "ingest", "growth", "partitions", "queries", "flights", "peers")
 GROWTH = 1 / 30, 4 / 30, 10 / 30, 20 / 30, 29 / 30

@@ -24,8 +24,8 @@ from filling import fill
 from measuring import Meter
 from rich.console import Console
 
-from tidegate.kafka.admin import Admin
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 HERE = Path(__file__).parent
 STEADY = 0.30, 0.97

@@ -41,10 +41,10 @@ from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import Rows
 from sinks.stores.clickhouse.target import literal
 from sinks.stores.typed_rows import make_typed_table
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.writer import ChannelWriter, GaplessProducer
-from tidegate.settings.load import Settings
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.postgres_server import PostgresServer

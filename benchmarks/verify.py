@@ -25,7 +25,7 @@ from filling import fill, made
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 PARTITIONS, PIECE = 2, 100_000
 TABLES = """

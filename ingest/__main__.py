@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.observe.console import Format, run_command
+from tidegate.platform.observe.console import Format, run_command
 
 
 class OnFailure(StrEnum):
@@ -34,14 +34,14 @@ def ingest(
     import time
     from contextlib import ExitStack
 
-    from tidegate.checkpoint.binding import checkpoint_folder
-    from tidegate.checkpoint.claim import check_not_resetting, claim
-    from tidegate.observe import logs
-    from tidegate.settings.load import load_assigned
-    from tidegate.spark.early_session import EarlySession, separate_stderr
-    from tidegate.spark.launch.private_folder import keep_files_private
-    from tidegate.spark.offset_log import checkpoint_state
-    from tidegate.spark.worker_log import WorkerLog
+    from tidegate.platform.checkpoint.binding import checkpoint_folder
+    from tidegate.platform.checkpoint.claim import check_not_resetting, claim
+    from tidegate.platform.observe import logs
+    from tidegate.platform.settings.load import load_assigned
+    from tidegate.platform.spark.early_session import EarlySession, separate_stderr
+    from tidegate.platform.spark.launch.private_folder import keep_files_private
+    from tidegate.platform.spark.offset_log import checkpoint_state
+    from tidegate.platform.spark.worker_log import WorkerLog
 
     separate_stderr()
     keep_files_private()
@@ -68,8 +68,8 @@ def ingest(
         spark = start_spark() if comes_back else None
         from ingest import job
         from ingest.run import IngestRun, print_had_ended
-        from tidegate.checkpoint.ended_run import RunEnded
-        from tidegate.checkpoint.output_start import parse_start
+        from tidegate.platform.checkpoint.ended_run import RunEnded
+        from tidegate.platform.checkpoint.output_start import parse_start
 
         requested = parse_start(start, now_us)
         prepared = []

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config import IngestPlan, Partition
-from ingest.fields import FieldReader
 from ingest.stage.exploding import explode
 from ingest.stage.processor import read_unskipped
 from ordering.arrays import Mask
-from tidegate.expressions.tree import Expr
-from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader
-from tidegate.kafka.records import Records
-from tidegate.payloads.conditions import is_true
+from tidegate.language.expressions.tree import Expr
+from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader
+from tidegate.platform.kafka.records import Records
+from tidegate.records.fields import FieldReader
+from tidegate.records.payloads.conditions import is_true
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ import numpy as np
 from ordering.protocol.punctuation import Cti
 from ordering.protocol.reader import Log, PartitionReader
 from ordering.ticks import INFINITY, TICK_MIN
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.channel_promises import ctis_of
-from tidegate.kafka.ranges import RangeReader
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.channel_promises import ctis_of
+from tidegate.platform.kafka.ranges import RangeReader
 
 # The first read begins this many records before the end; so does a later one that would begin more than LEAP_RECORDS before it.
 TAIL_RECORDS = 50_000

@@ -16,8 +16,8 @@ from ingest.unusable_place import UnusablePlace, find_unusable_place
 from ordering.model.step import Batch
 from ordering.proof.explain import Explainer, Explanation
 from ordering.protocol.facts import Fact
-from tidegate.dead_letter_reasons import IngestReason
-from tidegate.kafka.records import Records
+from tidegate.basics.dead_letter_reasons import IngestReason
+from tidegate.platform.kafka.records import Records
 
 CHUNK_RECORDS = 2_000
 

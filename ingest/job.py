@@ -27,16 +27,16 @@ from ingest.start.apply import apply
 from ingest.start.decide import decide
 from ingest.start.survey import survey_start
 from ingest.time_warnings import start_warnings
-from tidegate.checkpoint.ended_run import RunEnded
-from tidegate.checkpoint.output_start import Start
-from tidegate.kafka.admin import ANSWER_S, Admin
-from tidegate.observe.logs import get_logger
-from tidegate.observe.recovery_report import Recovery
-from tidegate.settings.load import Settings
-from tidegate.spark.data_source import SOURCE_NAME, make_source
-from tidegate.spark.deferred import Deferred
-from tidegate.spark.session import OnReports, Stage, start_stage
-from tidegate.spark.state_store import StageProcessor
+from tidegate.platform.checkpoint.ended_run import RunEnded
+from tidegate.platform.checkpoint.output_start import Start
+from tidegate.platform.kafka.admin import ANSWER_S, Admin
+from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.observe.recovery_report import Recovery
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.spark.data_source import SOURCE_NAME, make_source
+from tidegate.platform.spark.deferred import Deferred
+from tidegate.platform.spark.session import OnReports, Stage, start_stage
+from tidegate.platform.spark.state_store import StageProcessor
 
 _log = get_logger("ingest")
 

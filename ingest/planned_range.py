@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ordering.ticks import NEVER
-from tidegate.spark.range_rows import Label, Pairs, schema_of
+from tidegate.platform.spark.range_rows import Label, Pairs, schema_of
 
 
 @dataclass(frozen=True, slots=True)

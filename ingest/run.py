@@ -11,19 +11,19 @@ from ingest import job
 from ingest.config import IngestPlan
 from ingest.running_input import RunningInput
 from ordering.errors import TidegateError
-from tidegate.checkpoint.claim import release
-from tidegate.checkpoint.ended_run import RunEnded
-from tidegate.observe.console import end_line, live_line, print_json
-from tidegate.observe.metrics import Metrics
-from tidegate.observe.recovery_report import Recovery
-from tidegate.observe.stopping import stop_on_signal
-from tidegate.observe.terminal import standard_error
-from tidegate.secret_masking import scrub_error
-from tidegate.settings.load import Settings
-from tidegate.spark.cluster import Cluster
-from tidegate.spark.driver import DrivenQuery, drive
-from tidegate.spark.early_session import EarlySession
-from tidegate.spark.worker_log import WorkerLog
+from tidegate.basics.secret_masking import scrub_error
+from tidegate.platform.checkpoint.claim import release
+from tidegate.platform.checkpoint.ended_run import RunEnded
+from tidegate.platform.observe.console import end_line, live_line, print_json
+from tidegate.platform.observe.metrics import Metrics
+from tidegate.platform.observe.recovery_report import Recovery
+from tidegate.platform.observe.stopping import stop_on_signal
+from tidegate.platform.observe.terminal import standard_error
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.spark.cluster import Cluster
+from tidegate.platform.spark.driver import DrivenQuery, drive
+from tidegate.platform.spark.early_session import EarlySession
+from tidegate.platform.spark.worker_log import WorkerLog
 
 
 class IngestRun:

@@ -13,11 +13,11 @@ from ingest.progress import IngestProgress
 from ingest.time_warnings import PolicyBreakWarning, stands_still_because
 from ordering.errors import TidegateError
 from ordering.ticks import NEVER
-from tidegate.checkpoint.batch_cost import BatchCostWriter
-from tidegate.observe.logs import get_logger
-from tidegate.observe.progress_store import ProgressPublisher, ProgressStore
-from tidegate.observe.recovery_report import CatchUp, Recovery, RecoveryKind
-from tidegate.observe.recovery_watch import AskEnds, RecoveryWatch
+from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
+from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.observe.progress_store import ProgressPublisher, ProgressStore
+from tidegate.platform.observe.recovery_report import CatchUp, Recovery, RecoveryKind
+from tidegate.platform.observe.recovery_watch import AskEnds, RecoveryWatch
 
 
 class RunningInput:

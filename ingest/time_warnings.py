@@ -12,7 +12,7 @@ from typing import Any
 
 from ingest.config import IngestPlan
 from ordering.ticks import MILLISECOND_US, SECOND_US, format_duration
-from tidegate.settings.tables.inputs import InputSettings
+from tidegate.platform.settings.tables.inputs import InputSettings
 
 POLICIES = ("early", "late", "out_of_order")
 SHARE_MAX = 0.1

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tidegate.dead_letter_reasons import IngestReason
-from tidegate.visible_text import visible
+from tidegate.basics.dead_letter_reasons import IngestReason
+from tidegate.basics.visible_text import visible
 
 # How many bytes are shown before and after the place.
 _AROUND = 40

@@ -10,8 +10,8 @@ import typer
 
 from ordering.errors import TidegateError
 from ordering.ticks import INFINITY
-from tidegate.observe.console import Format, end_line, live_line, print_json, run_command
-from tidegate.observe.terminal import print_lines, standard_error
+from tidegate.platform.observe.console import Format, end_line, live_line, print_json, run_command
+from tidegate.platform.observe.terminal import print_lines, standard_error
 
 TIMES = "now, TIME (ISO-8601), last-stopped, earliest"
 
@@ -38,22 +38,22 @@ def query(
     from query.start.read_positions import finished_positions
     from query.start.survey import FINISHED_FILE, query_folder
     from sinks.copying.beside import SinksBeside, check_beside, copy_rest
-    from tidegate.checkpoint.batch_cost import BatchCostWriter
-    from tidegate.checkpoint.binding import replace_text
-    from tidegate.checkpoint.claim import check_not_resetting, claim
-    from tidegate.checkpoint.ended_run import RunEnded
-    from tidegate.checkpoint.output_start import parse_start, parse_time_flag
-    from tidegate.observe import logs
-    from tidegate.observe.metrics import Metrics
-    from tidegate.observe.progress_store import ProgressPublisher
-    from tidegate.observe.recovery_watch import RecoveryWatch
-    from tidegate.observe.stopping import stop_on_signal
-    from tidegate.settings.load import load_assigned
-    from tidegate.spark.cluster import Cluster
-    from tidegate.spark.driver import DrivenQuery, drive
-    from tidegate.spark.launch.private_folder import keep_files_private
-    from tidegate.spark.session import end_session, start_session
-    from tidegate.spark.worker_log import WorkerLog
+    from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
+    from tidegate.platform.checkpoint.binding import replace_text
+    from tidegate.platform.checkpoint.claim import check_not_resetting, claim
+    from tidegate.platform.checkpoint.ended_run import RunEnded
+    from tidegate.platform.checkpoint.output_start import parse_start, parse_time_flag
+    from tidegate.platform.observe import logs
+    from tidegate.platform.observe.metrics import Metrics
+    from tidegate.platform.observe.progress_store import ProgressPublisher
+    from tidegate.platform.observe.recovery_watch import RecoveryWatch
+    from tidegate.platform.observe.stopping import stop_on_signal
+    from tidegate.platform.settings.load import load_assigned
+    from tidegate.platform.spark.cluster import Cluster
+    from tidegate.platform.spark.driver import DrivenQuery, drive
+    from tidegate.platform.spark.launch.private_folder import keep_files_private
+    from tidegate.platform.spark.session import end_session, start_session
+    from tidegate.platform.spark.worker_log import WorkerLog
 
     keep_files_private()
     settings = load_assigned(config, assign)
@@ -161,9 +161,9 @@ def plan(
     from query.preview.forecast import GLANCE_S, forecast, retention_warnings
     from query.start.bucket_layout import describe_parallelism
     from sinks.stores.checking import check_stores, describe_copies, warn_of_null_keys
-    from tidegate.checkpoint.output_start import parse_start
-    from tidegate.kafka.admin import Admin
-    from tidegate.settings.load import load_assigned
+    from tidegate.platform.checkpoint.output_start import parse_start
+    from tidegate.platform.kafka.admin import Admin
+    from tidegate.platform.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
     plans = job.read_plans(settings, script, into)

@@ -23,11 +23,11 @@ from query.columns.large_tables import combine_column
 from query.config import Feed, QueryPlan
 from query.plan.columns_read import leaves_read
 from query.plan.nodes import Plan
-from tidegate.expressions.syntax.errors import suggest
-from tidegate.expressions.tree import Field
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.ranges import RangeReader
-from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
+from tidegate.language.expressions.syntax.errors import suggest
+from tidegate.language.expressions.tree import Field
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.records.payloads.formats import JSON, PayloadFormat, reader_of
 
 SAMPLE_RECORDS = 1_000
 # Large payloads: a start neither holds nor parses more of them, and the first of the newest records show their members as well.

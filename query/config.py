@@ -14,11 +14,11 @@ from query.engine.exchange import Exchange
 from query.engine.program import Program
 from query.plan.nodes import UNBOUNDED, Plan
 from query.reference.tables import ReferenceTable
-from tidegate.expressions.tree import Expr
-from tidegate.payloads.formats import JSON, PayloadFormat
-from tidegate.settings.tables.base import LETTER_BYTES_MAX
-from tidegate.settings.tables.outputs import OutputSettings
-from tidegate.settings.tables.references import ReferenceSettings
+from tidegate.language.expressions.tree import Expr
+from tidegate.platform.settings.tables.base import LETTER_BYTES_MAX
+from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.platform.settings.tables.references import ReferenceSettings
+from tidegate.records.payloads.formats import JSON, PayloadFormat
 
 Partition = tuple[str, int]
 

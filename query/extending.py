@@ -23,7 +23,7 @@ from query.operators.rows.row_groups import group_numbers
 from query.plan.operator import Operator
 from query.plan.operator_extensions import Argument, ColumnArgument, Length, NamedColumn, OperatorExtension, RowColumn
 from query.plan.row_tables import BAD_SCHEMA, Retained, by_substream, only_side, ticks
-from tidegate.expressions.variant import from_columns
+from tidegate.language.expressions.variant import from_columns
 
 __all__ = [
     "BAD_SCHEMA",

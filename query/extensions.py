@@ -28,14 +28,14 @@ from ordering.errors import QueryError
 from query.plan import operator_extensions as operators
 from query.plan.operator_extensions import OperatorExtension
 from query.sql.operator_calls import BUILT_IN_OPERATORS
-from tidegate.dead_letter_reasons import QueryReason
-from tidegate.expressions.functions import column_functions, extension_aggregates
-from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, argument_column, wrong_kinds
-from tidegate.expressions.functions.extension_aggregates import ExtensionAggregate
-from tidegate.expressions.kinds import DECLARABLE, Kind
-from tidegate.expressions.syntax.errors import suggest, suggest_type
-from tidegate.expressions.variant import Variant, finite
-from tidegate.package_offers import find_offers, load_offer, unusable_offer
+from tidegate.basics.dead_letter_reasons import QueryReason
+from tidegate.basics.package_offers import find_offers, load_offer, unusable_offer
+from tidegate.language.expressions.functions import column_functions, extension_aggregates
+from tidegate.language.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, argument_column, wrong_kinds
+from tidegate.language.expressions.functions.extension_aggregates import ExtensionAggregate
+from tidegate.language.expressions.kinds import DECLARABLE, Kind
+from tidegate.language.expressions.syntax.errors import suggest, suggest_type
+from tidegate.language.expressions.variant import Variant, finite
 
 FUNCTIONS, AGGREGATES, OPERATORS, QUERIES = "tidegate.functions", "tidegate.aggregates", "tidegate.operators", "tidegate.queries"
 PREFIX, AGGREGATE_PREFIX = "udf.", "uda."

@@ -36,23 +36,23 @@ from query.start.bucket_layout import check_over
 from query.start.decide import WAYS_OUT, decide, plan_layout
 from query.start.read_positions import finished_positions
 from query.start.survey import survey_run, survey_topics
-from tidegate.checkpoint.binding import read_binding, with_bound_tasks
-from tidegate.checkpoint.ended_run import RunEnded
-from tidegate.checkpoint.known_topics import KnownTopics
-from tidegate.checkpoint.output_start import Start
-from tidegate.checkpoint.query_history import QueryRun, record_run
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import Script
-from tidegate.kafka.admin import ANSWER_S, Admin
-from tidegate.observe.logs import get_logger
-from tidegate.observe.null_shares import NullShare
-from tidegate.observe.recovery_report import Recovery, RecoveryKind
-from tidegate.settings.load import Settings
-from tidegate.spark.data_source import make_source
-from tidegate.spark.deferred import Deferred
-from tidegate.spark.offset_log import last_batches
-from tidegate.spark.session import OnReports, Stage, start_stage
-from tidegate.spark.state_store import StageProcessor
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import Script
+from tidegate.platform.checkpoint.binding import read_binding, with_bound_tasks
+from tidegate.platform.checkpoint.ended_run import RunEnded
+from tidegate.platform.checkpoint.known_topics import KnownTopics
+from tidegate.platform.checkpoint.output_start import Start
+from tidegate.platform.checkpoint.query_history import QueryRun, record_run
+from tidegate.platform.kafka.admin import ANSWER_S, Admin
+from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.observe.null_shares import NullShare
+from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.spark.data_source import make_source
+from tidegate.platform.spark.deferred import Deferred
+from tidegate.platform.spark.offset_log import last_batches
+from tidegate.platform.spark.session import OnReports, Stage, start_stage
+from tidegate.platform.spark.state_store import StageProcessor
 
 _log = get_logger("query")
 

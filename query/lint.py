@@ -47,20 +47,20 @@ from query.sql.bind import bind_outputs
 from query.sql.input_clauses import named_table, spelled_name
 from query.sql.misused_names import is_quoted, text_or_field
 from query.sql.window_lengths import WindowLengths
-from tidegate.expressions.binding.declarations import apply_declarations
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.scalar_binder import is_bare_word
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.evaluation.translation import translate
-from tidegate.expressions.functions.catalog import DOUBTFUL_WORDS
-from tidegate.expressions.functions.column_functions import has_column_calls
-from tidegate.expressions.functions.conversions import TypedSql
-from tidegate.expressions.functions.conversions import can_fail as may_convert
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.dialect import PARTITION_BY
-from tidegate.expressions.syntax.errors import offset_of
-from tidegate.expressions.syntax.parse import Script
-from tidegate.expressions.tree import (
+from tidegate.language.expressions.binding.declarations import apply_declarations
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.scalar_binder import is_bare_word
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.evaluation.translation import translate
+from tidegate.language.expressions.functions.catalog import DOUBTFUL_WORDS
+from tidegate.language.expressions.functions.column_functions import has_column_calls
+from tidegate.language.expressions.functions.conversions import TypedSql
+from tidegate.language.expressions.functions.conversions import can_fail as may_convert
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.dialect import PARTITION_BY
+from tidegate.language.expressions.syntax.errors import offset_of
+from tidegate.language.expressions.syntax.parse import Script
+from tidegate.language.expressions.tree import (
     UNITS_US,
     Aggregate,
     Analytic,

@@ -17,9 +17,9 @@ from sqlglot import exp
 from query.sql.input_clauses import named_table, spelled_name
 from query.sql.misused_names import named_by_select
 from query.sql.scopes import first_table, joins_and_applies
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.errors import nearest, offset_of
-from tidegate.expressions.syntax.plain_path import listed_paths
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.errors import nearest, offset_of
+from tidegate.language.expressions.syntax.plain_path import listed_paths
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """
 Counts of NULL in the columns that a query reads, over the last minutes, from a sample of each piece that a bucket reads.
 
-A field that is renamed upstream is no error: it is NULL from then on. So running jobs count, and :mod:`tidegate.observe.null_shares` tells.
+A field that is renamed upstream is no error: it is NULL from then on. So running jobs count, and
+:mod:`tidegate.platform.observe.null_shares` tells.
 
 Law: no result depends on the counts, which are not saved with the bucket. Of each piece at most ``SAMPLE_RECORDS`` records are parsed once
 more, so the cost does not grow with the load.
@@ -22,8 +23,8 @@ from ordering.columns.framed_payloads import payloads_of
 from query.columns.large_tables import combine_column
 from query.plan.columns_read import leaves_read
 from query.plan.nodes import Plan
-from tidegate.expressions.tree import Field
-from tidegate.payloads.formats import JSON, PayloadFormat, PayloadReader, reader_of
+from tidegate.language.expressions.tree import Field
+from tidegate.records.payloads.formats import JSON, PayloadFormat, PayloadReader, reader_of
 
 SAMPLE_RECORDS = 256
 # Counts are kept in two parts of this length, the present one and the one before: "the last minutes" are two to five.

@@ -8,8 +8,8 @@ from typing import Any
 
 from ordering.protocol.reader import gap_error
 from ordering.ticks import INFINITY, NEVER, format_tick
-from tidegate.observe.null_shares import NullShare, find_null_columns
-from tidegate.observe.recovery_report import Positions
+from tidegate.platform.observe.null_shares import NullShare, find_null_columns
+from tidegate.platform.observe.recovery_report import Positions
 
 # How long a CTI may promise events that are not there, while the brokers answer (spec section 4).
 GAP_WAIT_S = 60.0

@@ -7,8 +7,8 @@ from pathlib import Path
 from ordering.errors import QueryError
 from query import extensions
 from query.api import Query
-from tidegate.bounded_files import read_file_text
-from tidegate.expressions.syntax.parse import Script, parse_script
+from tidegate.basics.bounded_files import read_file_text
+from tidegate.language.expressions.syntax.parse import Script, parse_script
 
 
 def read_script(script: Path, name: str | None = None) -> Script:

@@ -30,4 +30,4 @@ with_uv() {
 with_uv || { echo "uv could not install from the lock; trying pip, which is slower" >&2; "${pip[@]}" install --quiet --require-hashes -r requirements.lock; }
 "${pip[@]}" install --quiet --no-deps --no-build-isolation --editable .
 echo "recording which classes Spark loads, so that every job starts faster ..."
-.venv/bin/python -m tidegate.spark.class_archive
+.venv/bin/python -m tidegate.platform.spark.class_archive

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from ordering.ticks import format_tick
 from sinks.base import sort_rows
-from tidegate.visible_text import visible
+from tidegate.basics.visible_text import visible
 
 
 class ConsoleSink:

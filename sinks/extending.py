@@ -40,9 +40,9 @@ from sinks.stores.base import (
 )
 from sinks.stores.reading import Keeps, ReadableStore, Standing, StoreReader
 from sinks.stores.typed_rows import make_typed_table
-from tidegate.fault_points import pause_at
-from tidegate.settings.kinds import Duration, Kind
-from tidegate.settings.tables.base import Contradiction, Count
+from tidegate.basics.fault_points import pause_at
+from tidegate.platform.settings.kinds import Duration, Kind
+from tidegate.platform.settings.tables.base import Contradiction, Count
 
 __all__ = [
     "Batch",

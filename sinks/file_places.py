@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from sinks.base import SinkError
 from sinks.waiting_writes import put_until_taken, refusal_of
-from tidegate.settings.kinds import HDFS_SCHEMES
+from tidegate.platform.settings.kinds import HDFS_SCHEMES
 
 _RENAME_ATTEMPTS = 20
 # Errors in the texts of object stores' clients that do not pass by waiting.

@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.ticks import MILLISECOND_US
 from sinks.base import Row, SinkError, sort_rows
-from tidegate.kafka.admin import ANY_TIMESTAMP_CONFIG
+from tidegate.platform.kafka.admin import ANY_TIMESTAMP_CONFIG
 
 _ANSWER_S = 60.0
 _BATCH_BYTES = 1_000_000

@@ -16,9 +16,9 @@ from sinks.console import ConsoleSink
 from sinks.files import FileSink
 from sinks.parquet_columns import Column
 from sinks.plain_topic import PlainTopicSink
-from tidegate.expressions.syntax.errors import suggest
-from tidegate.package_offers import find_offers, load_offer
-from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.basics.package_offers import find_offers, load_offer
+from tidegate.language.expressions.syntax.errors import suggest
+from tidegate.platform.settings.tables.outputs import OutputSettings
 
 ENTRY_POINT_GROUP = "tidegate.sinks"
 _FAIL = partial(SinkError, code="TG-EXTENSION")

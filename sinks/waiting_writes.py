@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_chain, wait_fixed
 
 from sinks.base import SinkError
-from tidegate.observe.logs import get_logger
+from tidegate.platform.observe.logs import get_logger
 
 _PAUSES = wait_chain(*(wait_fixed(pause_s) for pause_s in (1, 2, 5, 10)))
 _log = get_logger("sink")

@@ -1,8 +1,8 @@
 """
 The floors of the house: a room imports only rooms on lower floors, and nothing goes in circles; ordering stays pure.
 
-A room is a folder of a package, or a module that stands beside the folders. Lazy imports count like the others: what a function
-imports is needed all the same.
+A room is a folder of a package or of a wing of ``tidegate``, or a module that stands beside the folders. Lazy imports count like the
+others: what a function imports is needed all the same.
 """
 
 from __future__ import annotations
@@ -29,19 +29,29 @@ ordering.testing
 ordering
 ordering.conformance
 
-tidegate
-tidegate.visible_text
-tidegate.own_packages
-tidegate.bounded_files  tidegate.fault_points  tidegate.native_parts  tidegate.secret_masking  tidegate.provenance  tidegate.access_rights
-tidegate.dead_letter_reasons  tidegate.safe_path  tidegate.unnamed_servers  tidegate.package_offers
-tidegate.json_columns  tidegate.stack  tidegate.time_zones
-tidegate.expressions
-tidegate.settings
-tidegate.redis_client
-tidegate.observe
-tidegate.payloads  tidegate.kafka
-tidegate.spark
-tidegate.checkpoint
+tidegate  tidegate.basics
+tidegate.basics.visible_text
+tidegate.basics.own_packages
+tidegate.basics.bounded_files  tidegate.basics.fault_points  tidegate.basics.native_parts  tidegate.basics.secret_masking
+tidegate.basics.provenance  tidegate.basics.access_rights  tidegate.basics.dead_letter_reasons  tidegate.basics.safe_path
+tidegate.basics.unnamed_servers  tidegate.basics.package_offers
+
+tidegate.language
+tidegate.language.json_columns  tidegate.language.time_zones
+tidegate.language.expressions
+
+tidegate.platform
+tidegate.platform.stack
+tidegate.platform.settings
+tidegate.platform.redis_client
+tidegate.platform.observe
+tidegate.platform.kafka
+tidegate.platform.spark
+tidegate.platform.checkpoint
+
+tidegate.records
+tidegate.records.payloads
+tidegate.records.fields  tidegate.records.files
 
 sinks  sinks.base  sinks.parquet_columns
 sinks.waiting_writes
@@ -50,9 +60,9 @@ sinks.console  sinks.file_places  sinks.plain_topic  sinks.stores
 sinks.files
 sinks.registry  sinks.copying  sinks.extending
 
-ingest  ingest.offsets  ingest.skips
+ingest  ingest.files  ingest.offsets  ingest.skips
 ingest.progress
-ingest.cti_imports  ingest.fields  ingest.planned_range
+ingest.cti_imports  ingest.planned_range
 ingest.config
 ingest.journal  ingest.time_warnings
 ingest.planner
@@ -60,7 +70,7 @@ ingest.running_input  ingest.stage  ingest.start
 ingest.replay  ingest.content_search  ingest.unusable_place
 ingest.job  ingest.explain
 ingest.run
-ingest.__main__
+ingest.commands  ingest.__main__
 
 query  query.api
 query.columns  query.progress
@@ -72,14 +82,16 @@ query.script  query.lint  query.extending  query.buckets  query.absent_columns  
 query.stage
 query.start
 query.job
-query.preview
-query.__main__
+query.local  query.preview
+query.commands  query.__main__
+
+sinks.commands
 
 tidegate.ordering  tidegate.query  tidegate.sinks
-tidegate.order  tidegate.compare
-tidegate.local  tidegate.verify  tidegate.reset
-tidegate.project  tidegate.peek
-tidegate.cli
+tidegate.tools
+tidegate.tools.compare
+tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek
+tidegate.tools.commands
 tidegate.__main__
 """
 """From the lowest floor to the roof; rooms in one line do not know each other."""
@@ -87,6 +99,9 @@ APART = {("query", "ingest"), ("ingest", "query")}
 """They meet on the wire format only."""
 PURE = {"numpy", "pyarrow", "fastavro"}
 CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "now", "utcnow", "today"}
+
+WINGS = tuple(f"tidegate.{wing}." for wing in ("basics", "language", "platform", "records", "tools"))
+"""Their folders are rooms."""
 
 LEVELS = {room: level for level, floor in enumerate(line for line in FLOORS.splitlines() if line) for room in floor.split()}
 
@@ -136,7 +151,8 @@ def arrows() -> Iterable[tuple[str, str, int]]:
 
 def room_of(module: str) -> str:
     """Return the room that a module is in."""
-    return ".".join(module.split(".")[:2])
+    parts = module.split(".")
+    return ".".join(parts[: 3 if module.startswith(WINGS) else 2])
 
 
 def test_every_room_has_its_floor() -> None:

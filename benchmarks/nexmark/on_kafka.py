@@ -27,10 +27,10 @@ from peers.installing import Installed, install
 from running import Bench, FailedRun, Figures, Run, measured, progress
 
 from ordering.protocol.wire import CTI_HEADER_BYTES
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.writer import Columns
-from tidegate.stack.embedded import free_port
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.kafka.writer import Columns
+from tidegate.platform.stack.embedded import free_port
 
 HERE = Path(__file__).resolve().parent
 SAME = {name: f"round({price}, 3) AS {price}" for name, price in {"q1": "price", "q14": "price"}.items()} | {

@@ -26,7 +26,7 @@ from peers.installing import default_home
 from run import show
 from running import Bench, Figures, console
 
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 TWELVE = "q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q15", "q17", "q18", "q20"
 """The queries that the mean is of: those whose results do not depend on how an engine takes a running result."""

@@ -28,10 +28,10 @@ from peers.comparing import FOUND, closed_until, compare, gather
 from peers.installing import PEERS, Installed, default_home, install
 from running import Bench, FailedRun, Figures, Run, console, measured, middle
 
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.writer import Columns, GaplessProducer
-from tidegate.stack.embedded import free_port
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.kafka.writer import Columns, GaplessProducer
+from tidegate.platform.stack.embedded import free_port
 
 QUERIES = {
     "tumbling 10 s count and sum by key": "tumbling",

@@ -16,9 +16,9 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 from filling import FIRST_ARRIVAL_MS
 
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.records import Records
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.kafka.records import Records
 
 _TEXT, _WHOLE, _FLOAT = pa.string(), pa.int64(), pa.float64()
 COLUMNS = {

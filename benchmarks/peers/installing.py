@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.stack.jars import Pin, cache_folder, resolve
+from tidegate.platform.stack.jars import Pin, cache_folder, resolve
 
 HERE = Path(__file__).resolve().parent
 PEERS = ("flink", "spark", "quix")

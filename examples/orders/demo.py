@@ -24,8 +24,8 @@ import psycopg
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 
-from tidegate.kafka.admin import Admin
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 HERE = Path(__file__).parent
 PARTITIONS = 2

@@ -15,7 +15,7 @@ from ingest.journal.catch_up import CatchUp
 from ingest.journal.redis_journal import RedisJournal, SeenWrites
 from ordering.errors import TidegateError
 from ordering.protocol.journal import Call, ImpossibleFactError, JournalWipedError
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 _RETRY_S = 1.0
 

@@ -18,10 +18,10 @@ from ordering.protocol.facts import ORIGIN, Fact, FactKind, FactMerger, decode_f
 from ordering.protocol.journal import Journal, JournalKey
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.channel_promises import ctis_of
-from tidegate.kafka.ranges import RangeReader, Records
-from tidegate.observe.logs import get_logger
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.channel_promises import ctis_of
+from tidegate.platform.kafka.ranges import RangeReader, Records
+from tidegate.platform.observe.logs import get_logger
 
 # The kinds of which the largest value at a position counts.
 _RAISED = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.SKIP)

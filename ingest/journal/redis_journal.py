@@ -48,9 +48,9 @@ from ordering.protocol.journal import (
     Silence,
 )
 from ordering.ticks import MILLISECOND_US, format_duration
-from tidegate.observe.logs import get_logger
-from tidegate.redis_client import answer_timeout_us, connect, is_denial, translate_errors
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.redis_client import answer_timeout_us, connect, is_denial, translate_errors
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 _FINGERPRINT_SCRIPT = """
 if ARGV[2] == 'anew' then redis.call('DEL', KEYS[1]) end

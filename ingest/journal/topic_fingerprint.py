@@ -15,10 +15,10 @@ from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_identity import WAYS_OUT
 from ingest.offsets import parse_partition, partition_name
 from ordering.errors import RefusedError
-from tidegate.checkpoint.binding import check_same_topics, differences
-from tidegate.checkpoint.output_start import Start
-from tidegate.kafka.admin import Topic
-from tidegate.observe.logs import get_logger
+from tidegate.platform.checkpoint.binding import check_same_topics, differences
+from tidegate.platform.checkpoint.output_start import Start
+from tidegate.platform.kafka.admin import Topic
+from tidegate.platform.observe.logs import get_logger
 
 # Partitions, and topics of a pattern, may be added to an input while its ordered topic lives.
 MAY_GROW = ("input_partitions", "topic_ids")

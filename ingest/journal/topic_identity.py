@@ -7,7 +7,7 @@ bound to. While a job runs, the planner compares them before it plans a range, a
 from __future__ import annotations
 
 from ingest.config import IngestPlan
-from tidegate.checkpoint.known_topics import KnownTopics
+from tidegate.platform.checkpoint.known_topics import KnownTopics
 
 WAYS_OUT = (
     "begin anew in a new ordered topic (set ordered_topic), or delete the ordered topic and its checkpoint folder: "

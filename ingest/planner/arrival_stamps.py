@@ -11,7 +11,7 @@ from ingest.offsets import Marks
 from ordering.arrays import Ints, Mask
 from ordering.protocol.facts import FactKind
 from ordering.ticks import MILLISECOND_US, TICK_MAX
-from tidegate.kafka.records import Records
+from tidegate.platform.kafka.records import Records
 
 
 class PlanningTimes:

@@ -30,7 +30,7 @@ from ingest.planner.silences import Silences, boot_id
 from ingest.planner.stage_progress import StageProgress
 from ordering.protocol.journal import Silence
 from ordering.ticks import NEVER, TICK_MIN
-from tidegate.kafka.admin import Admin
+from tidegate.platform.kafka.admin import Admin
 
 
 class _Stages:

@@ -17,7 +17,7 @@ from ingest.cti_imports import ImportedFrontier
 from ingest.journal.client import JournalClient
 from ingest.offsets import PlannedPosition, Positions
 from ordering.errors import TidegateError
-from tidegate.kafka.admin import Admin
+from tidegate.platform.kafka.admin import Admin
 
 
 class Imports:

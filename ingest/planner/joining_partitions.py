@@ -27,15 +27,15 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
-from tidegate.checkpoint.binding import check_same_topics
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.channel_promises import Promises, last_promises
-from tidegate.spark.offset_log import last_batches, read_offset
+from tidegate.platform.checkpoint.binding import check_same_topics
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.channel_promises import Promises, last_promises
+from tidegate.platform.spark.offset_log import last_batches, read_offset
 
 if TYPE_CHECKING:
     # The planner imports this module and must start fast: it does not need the reading of settings.
-    from tidegate.settings.load import Settings
-    from tidegate.settings.tables.inputs import InputSettings
+    from tidegate.platform.settings.load import Settings
+    from tidegate.platform.settings.tables.inputs import InputSettings
 
 # How long the brokers may not know of a topic before it counts as deleted.
 _MISSING_US = 10 * SECOND_US

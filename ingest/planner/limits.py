@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ingest.offsets import Partition
-from tidegate.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
+from tidegate.platform.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
 
 _FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000

@@ -35,12 +35,12 @@ from ingest.planner.truncated_logs import TruncatedLogs
 from ingest.skips import first_read, spans_within
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import NEVER
-from tidegate.kafka.admin import ANSWER_S, Admin
-from tidegate.kafka.failures import is_hopeless
-from tidegate.observe.logs import configure_worker, get_logger
-from tidegate.spark.data_source import RangePlanner, Ranges
-from tidegate.spark.range_rows import write_row
-from tidegate.spark.shuffle_keys import even_labels
+from tidegate.platform.kafka.admin import ANSWER_S, Admin
+from tidegate.platform.kafka.failures import is_hopeless
+from tidegate.platform.observe.logs import configure_worker, get_logger
+from tidegate.platform.spark.data_source import RangePlanner, Ranges
+from tidegate.platform.spark.range_rows import write_row
+from tidegate.platform.spark.shuffle_keys import even_labels
 
 _RETRY_S = 1.0
 # Refusals that waiting does not cure; after any other the planner logs a warning and tries again.

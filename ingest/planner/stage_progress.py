@@ -14,7 +14,7 @@ from typing import Any
 
 from ingest.offsets import Partition, parse_partition, partition_name
 from ordering.ticks import TICK_MIN
-from tidegate.checkpoint.binding import replace_text
+from tidegate.platform.checkpoint.binding import replace_text
 
 _FILE = "stage_progress.json"
 

@@ -22,10 +22,10 @@ from ingest.start.survey import survey_start
 from ordering.policies import Shape
 from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import MILLISECOND_US, NEVER
-from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.channel_promises import Promises, ctis_of, last_ctis, read_end
-from tidegate.kafka.ranges import RangeReader
-from tidegate.settings.load import Settings
+from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.kafka.channel_promises import Promises, ctis_of, last_ctis, read_end
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.settings.load import Settings
 
 
 @dataclass(frozen=True)

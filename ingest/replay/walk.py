@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from ingest.config import IngestPlan, Partition
-from ingest.fields import FieldReader
 from ingest.planner.arrival_stamps import PlanningTimes
 from ingest.stage.processor import RangeMarks, RangeWalk, read_unskipped
 from ordering.errors import RefusedError
@@ -21,10 +20,11 @@ from ordering.model.state import State
 from ordering.model.step import Batch
 from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import MILLISECOND_US, TICK_MAX
-from tidegate.dead_letter_reasons import IngestReason
-from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader
-from tidegate.kafka.records import Records
-from tidegate.kafka.writer import GaplessProducer
+from tidegate.basics.dead_letter_reasons import IngestReason
+from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader
+from tidegate.platform.kafka.records import Records
+from tidegate.platform.kafka.writer import GaplessProducer
+from tidegate.records.fields import FieldReader
 
 
 class ReplayingWalk(RangeWalk):

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.fields import Fields
 from ordering.arrays import Ints, Mask
 from ordering.errors import ProtocolError
 from ordering.protocol.wire import Kind, decode_source_cti
 from ordering.ticks import NEVER
-from tidegate.dead_letter_reasons import IngestReason
-from tidegate.kafka.ranges import Records
+from tidegate.basics.dead_letter_reasons import IngestReason
+from tidegate.platform.kafka.ranges import Records
+from tidegate.records.fields import Fields
 
 
 @dataclass(frozen=True, slots=True)

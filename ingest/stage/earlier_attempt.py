@@ -20,12 +20,12 @@ from ordering.arrays import Ints
 from ordering.errors import RefusedError
 from ordering.model.events import Released
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.channel_promises import ctis_of, tail_starts
-from tidegate.kafka.foreign_records import read_own
-from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.records import Records
-from tidegate.kafka.writer import event_headers
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.channel_promises import ctis_of, tail_starts
+from tidegate.platform.kafka.foreign_records import read_own
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.kafka.records import Records
+from tidegate.platform.kafka.writer import event_headers
 
 _ANSWER_S = 30.0
 

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from ordering.arrays import Ints, Mask
 from ordering.columns.framed_payloads import FRAME_HEAD
 from ordering.protocol.elements import OF_ELEMENTS
-from tidegate.kafka.ranges import CHUNK_EVENTS
-from tidegate.kafka.records import Records
-from tidegate.payloads.json_elements import split_elements
+from tidegate.platform.kafka.ranges import CHUNK_EVENTS
+from tidegate.platform.kafka.records import Records
+from tidegate.records.payloads.json_elements import split_elements
 
 _STARTS_AS_OBJECT = r"^[ \t\r\n]*\{"
 

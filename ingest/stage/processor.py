@@ -19,8 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config import IngestPlan
-from ingest.fields import FieldReader, Fields
-from ingest.fields.columns import over_name
 from ingest.planned_range import IngestRange
 from ingest.planner.arrival_stamps import PlanningTimes
 from ingest.skips import read_parts
@@ -40,20 +38,22 @@ from ordering.model.step import Batch, Counts, Model
 from ordering.protocol.elements import Places
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY, NEVER, format_tick
-from tidegate.checkpoint.spilling import spill
-from tidegate.dead_letter_reasons import DropReason, IngestReason
-from tidegate.expressions.syntax.plain_path import listed_paths
-from tidegate.fault_points import pause_at
-from tidegate.kafka.client_properties import EVENT_BYTES_MAX
-from tidegate.kafka.dead_letters import DeadLetter, DeadLetterWriter, cached_dead_letters, drop_dead_letters
-from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader, Records, cached_reader, drop_reader
-from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
-from tidegate.observe.detail_requests import Question
-from tidegate.observe.logs import bind_fields, configure_worker, get_logger
-from tidegate.observe.time_jumps import EFFECTS, TimeJump, find_time_jumps
-from tidegate.spark.privates import batch_of_task
-from tidegate.spark.range_rows import Pairs, read_row
-from tidegate.spark.state_store import StateStore
+from tidegate.basics.dead_letter_reasons import DropReason, IngestReason
+from tidegate.basics.fault_points import pause_at
+from tidegate.language.expressions.syntax.plain_path import listed_paths
+from tidegate.platform.checkpoint.spilling import spill
+from tidegate.platform.kafka.client_properties import EVENT_BYTES_MAX
+from tidegate.platform.kafka.dead_letters import DeadLetter, DeadLetterWriter, cached_dead_letters, drop_dead_letters
+from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records, cached_reader, drop_reader
+from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
+from tidegate.platform.observe.detail_requests import Question
+from tidegate.platform.observe.logs import bind_fields, configure_worker, get_logger
+from tidegate.platform.observe.time_jumps import EFFECTS, TimeJump, find_time_jumps
+from tidegate.platform.spark.privates import batch_of_task
+from tidegate.platform.spark.range_rows import Pairs, read_row
+from tidegate.platform.spark.state_store import StateStore
+from tidegate.records.fields import FieldReader, Fields
+from tidegate.records.fields.columns import over_name
 
 # By job, the seconds that its last task in this process waited for acknowledgements: part of its next report.
 _waited_s: dict[str, float] = {}

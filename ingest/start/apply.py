@@ -17,12 +17,12 @@ from ingest.start.decide import Action, Decision, check_start
 from ingest.start.resume import Resumption, begin_topic, restore_lost_facts, resume_topic
 from ingest.start.skips import apply_skips
 from ingest.start.survey import Survey
-from tidegate.access_rights import ingest_rights
-from tidegate.checkpoint.binding import bind
-from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
-from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.dead_letters import ensure_dead_letter_topic
-from tidegate.observe.recovery_report import Recovery, RecoveryKind
+from tidegate.basics.access_rights import ingest_rights
+from tidegate.platform.checkpoint.binding import bind
+from tidegate.platform.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
+from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.kafka.dead_letters import ensure_dead_letter_topic
+from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind
 
 
 def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, requested: Start | None) -> tuple[IngestPlan, Recovery]:

@@ -22,14 +22,14 @@ from ingest.start.skips import find_gaps
 from ingest.start.survey import Survey
 from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import DAY_US, MINUTE_US, SECOND_US, format_duration, parse_duration
-from tidegate.checkpoint.binding import TASKS, check_binding, check_same_topics, with_bound_tasks
-from tidegate.checkpoint.ended_run import RunEnded
-from tidegate.checkpoint.output_start import BEGINNING, Start, refuse_other_start
-from tidegate.kafka.admin import Topic, check_readable
-from tidegate.kafka.channel_promises import ended_error
-from tidegate.kafka.client_properties import EVENT_BYTES_MAX
-from tidegate.settings.load import Settings
-from tidegate.settings.tables.inputs import InputSettings
+from tidegate.platform.checkpoint.binding import TASKS, check_binding, check_same_topics, with_bound_tasks
+from tidegate.platform.checkpoint.ended_run import RunEnded
+from tidegate.platform.checkpoint.output_start import BEGINNING, Start, refuse_other_start
+from tidegate.platform.kafka.admin import Topic, check_readable
+from tidegate.platform.kafka.channel_promises import ended_error
+from tidegate.platform.kafka.client_properties import EVENT_BYTES_MAX
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.tables.inputs import InputSettings
 
 # How long the planner waits for Redis before it continues without the journal: a lost journal must not slow the job.
 PLANNER_WAIT_US = 2 * SECOND_US

@@ -14,7 +14,7 @@ from ingest.skips import Skip
 from ordering.errors import RefusedError
 from ordering.policies import Shape
 from ordering.ticks import TICK_MAX, format_tick
-from tidegate.kafka.admin import Admin
+from tidegate.platform.kafka.admin import Admin
 
 
 def find_start(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, least_us: int | None) -> PlannedPosition:

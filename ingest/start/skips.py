@@ -17,8 +17,8 @@ from ingest.offsets import Offset, PlannedPosition
 from ingest.skips import Skip, first_read
 from ingest.start.survey import Survey, write_skips
 from ordering.ticks import format_tick
-from tidegate.kafka.admin import Admin
-from tidegate.observe.logs import get_logger
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.observe.logs import get_logger
 
 _log = get_logger("ingest.start")
 

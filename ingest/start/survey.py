@@ -10,7 +10,6 @@ from typing import Literal
 
 from ingest.config import Partition, own_key
 from ingest.cti_imports import ImportedInput
-from ingest.fields import FieldReader
 from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import KnownSkips, SkipBook
@@ -20,14 +19,15 @@ from ingest.skips import Skip
 from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
 from ordering.protocol.journal import ImpossibleFactError
-from tidegate.checkpoint.binding import checkpoint_folder, read_binding, replace_text
-from tidegate.checkpoint.damage import check_whole, read_json
-from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.channel_promises import has_ended
-from tidegate.payloads.formats import PayloadFormat
-from tidegate.settings.load import Settings
-from tidegate.settings.tables.inputs import InputSettings
-from tidegate.spark.offset_log import checkpoint_state, last_batches, read_offset
+from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding, replace_text
+from tidegate.platform.checkpoint.damage import check_whole, read_json
+from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.kafka.channel_promises import has_ended
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.tables.inputs import InputSettings
+from tidegate.platform.spark.offset_log import checkpoint_state, last_batches, read_offset
+from tidegate.records.fields import FieldReader
+from tidegate.records.payloads.formats import PayloadFormat
 
 _SKIPS_FILE = "skips.json"
 

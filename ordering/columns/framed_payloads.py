@@ -3,7 +3,7 @@ Framed payloads: each payload with headers of its record before it, as one value
 In Kafka they are headers again: a frame is never written.
 
 A frame is the number of bytes of its entries, then for each header the number of bytes of its name, that of its value (-1: null), name
-and value. Numbers are little-endian with 32 bits and sign. ``tidegate/kafka/native.c`` makes and reads frames too.
+and value. Numbers are little-endian with 32 bits and sign. ``tidegate/platform/kafka/native.c`` makes and reads frames too.
 
 Law: framing changes no byte of a payload or of a header's value. No payload, no frame: null stays null.
 """

@@ -61,9 +61,9 @@ from query.engine.program import Divide, Program
 from query.engine.retention import Retention, encode_table
 from query.plan.row_tables import RESULT_SCHEMA
 from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
-from tidegate.dead_letter_reasons import QueryReason
-from tidegate.expressions.evaluation.value_sizes import TOO_MUCH
-from tidegate.payloads.formats import JSON
+from tidegate.basics.dead_letter_reasons import QueryReason
+from tidegate.language.expressions.evaluation.value_sizes import TOO_MUCH
+from tidegate.records.payloads.formats import JSON
 
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
 BUCKET_STATE_VERSION = 3

@@ -39,8 +39,8 @@ from query.columns.large_tables import combine_column
 from query.engine.exchange import key_bytes
 from query.engine.program import Program
 from query.engine.retention import RetainedKind
-from tidegate.dead_letter_reasons import QueryReason
-from tidegate.expressions.tree import Expr, keys_of
+from tidegate.basics.dead_letter_reasons import QueryReason
+from tidegate.language.expressions.tree import Expr, keys_of
 
 # A channel that the bucket reads: the number of the source, and the roster number of the input partition. Arrays have a column or an entry
 # for each member, by its dense number.

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from ordering.protocol.reader import Log
 from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
 from query.columns.events import DECODED_SCHEMA
-from tidegate.kafka.foreign_records import ForeignRecords, read_own
+from tidegate.platform.kafka.foreign_records import ForeignRecords, read_own
 
 if TYPE_CHECKING:  # buckets run without Kafka too, on files
-    from tidegate.kafka.ranges import Records
+    from tidegate.platform.kafka.ranges import Records
 
 
 @dataclass(frozen=True, slots=True)

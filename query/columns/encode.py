@@ -26,10 +26,10 @@ from ordering.protocol.keys import EMPTY_TEXT
 from ordering.ticks import DAY_US, format_tick
 from query.columns.same_values import canonicalize, map_distinct
 from query.columns.splicing import STAR, splice_objects
-from tidegate.expressions.duckdb_pool import run
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.variant import Variant
-from tidegate.json_columns import json_rows
+from tidegate.language.expressions.duckdb_pool import run
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.variant import Variant
+from tidegate.language.json_columns import json_rows
 
 # The calendar repeats itself after this time.
 _FOUR_CENTURIES_US = 146_097 * DAY_US

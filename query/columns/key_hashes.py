@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.expressions.duckdb_pool import run
+from tidegate.language.expressions.duckdb_pool import run
 
 
 @dataclass(frozen=True)

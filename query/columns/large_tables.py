@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from ordering.columns.payload_columns import BYTES_MAX, concat_columns, to_arrow
-from tidegate.expressions.evaluation.value_sizes import TOO_MUCH, TooMuchAtOnce
-from tidegate.expressions.variant import Variant
+from tidegate.language.expressions.evaluation.value_sizes import TOO_MUCH, TooMuchAtOnce
+from tidegate.language.expressions.variant import Variant
 
 # This many bytes of payload are evaluated at once; more than a whole batch of small events has.
 AT_ONCE_BYTES = 2**28

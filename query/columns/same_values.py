@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.protocol import keys
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.variant import Variant
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.variant import Variant
 
 _NESTED = {Kind.RECORD, Kind.ARRAY}
 # A bigint lies in [-2**63, 2**63).

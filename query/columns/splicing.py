@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.arrays import Mask
-from tidegate.expressions.duckdb_pool import run
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.variant import Variant, valid_mask
+from tidegate.language.expressions.duckdb_pool import run
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.variant import Variant, valid_mask
 
 # The name of a column that holds a record, whose members replace it in results.
 STAR = "*"

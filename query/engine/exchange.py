@@ -27,8 +27,8 @@ from query.columns.large_tables import combine_column
 from query.operators.rows.event_fields import EventFields
 from query.operators.rows.row_stage import RowStage
 from query.plan.common_keys import Keys
-from tidegate.expressions.tree import Expr
-from tidegate.payloads.formats import JSON, PayloadFormat
+from tidegate.language.expressions.tree import Expr
+from tidegate.records.payloads.formats import JSON, PayloadFormat
 
 BucketNumbers = NDArray[np.int32]
 

@@ -46,9 +46,9 @@ from query.plan.operator_extensions import check_rows_in_slice
 from query.plan.record_members import members_as_columns
 from query.plan.row_tables import RESULT_SCHEMA, encode_rows, first_reasons, split_failed
 from query.reference.tables import ReferenceTable
-from tidegate.expressions.evaluation.value_sizes import TOO_MUCH
-from tidegate.expressions.variant import from_columns
-from tidegate.payloads.formats import JSON, PayloadFormat
+from tidegate.language.expressions.evaluation.value_sizes import TOO_MUCH
+from tidegate.language.expressions.variant import from_columns
+from tidegate.records.payloads.formats import JSON, PayloadFormat
 
 # Names, and the rows to retain under them.
 Prepared = list[tuple[str, pa.Table]]

@@ -27,9 +27,9 @@ from query.plan.nodes import (
     source_of,
     walk,
 )
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Call, Cast, Expr, Field, Header, Leaf, Literal, Payload, Property, Slot, Zoned, keys_of
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Call, Cast, Expr, Field, Header, Leaf, Literal, Payload, Property, Slot, Zoned, keys_of
 
 LeafKind = TypeVar("LeafKind", bound=Leaf)
 # Numbers of columns; None: all of them.

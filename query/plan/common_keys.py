@@ -18,9 +18,9 @@ from query.plan.nodes import Analyze, Custom, Join, Node, Plan, Scan, Union, Win
 from query.plan.origins import Origins, origins
 from query.plan.windows import Session
 from query.plan.windows import windows_of as each_window
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Expr, Slot
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Expr, Slot
 
 # For each input an expression over its events.
 Candidate = dict[str, Expr]

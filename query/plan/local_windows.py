@@ -1,5 +1,5 @@
 """
-Windows of local time: hours, days and weeks as the clock of a place shows them (:mod:`tidegate.time_zones.cells`).
+Windows of local time: hours, days and weeks as the clock of a place shows them (:mod:`tidegate.language.time_zones.cells`).
 
 A tumbling window is a cell of its zone. A hopping window ends with each cell of the length of its hop, and holds as many of them as hops
 make its size: with a size of 7 days and a hop of a day the last 7 local days, with a size of a day and a hop of an hour the last 24 local
@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from query.plan.row_tables import Ticks
 from query.plan.windows import Window
-from tidegate.time_zones.cells import Cells
-from tidegate.time_zones.zone import Zone
+from tidegate.language.time_zones.cells import Cells
+from tidegate.language.time_zones.zone import Zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

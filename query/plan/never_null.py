@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from query.plan.nodes import Analyze, Apply, Filter, Join, Node, Plan, Project, ReferenceJoin, Union, WindowedAggregate, predicates_of
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import (
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import (
     Arrival,
     Call,
     Case,

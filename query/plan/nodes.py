@@ -2,8 +2,8 @@
 Plans: what a query computes, as frozen nodes that print themselves. The SQL binder builds them, :mod:`query.engine.program` executes them.
 
 A node gives *rows*: each has a System.Timestamp, a place in the node's fixed order among the rows of its instant, and columns. Expressions
-over a :class:`Scan` read payload fields; over any other node they read the columns of its rows (:class:`~tidegate.expressions.tree.Slot`).
-Nodes that are equal compute the same and are computed once.
+over a :class:`Scan` read payload fields; over any other node they read the columns of its rows
+(:class:`~tidegate.language.expressions.tree.Slot`). Nodes that are equal compute the same and are computed once.
 
 The look-back of a plan is the time before an output instant in which events can still count for it, so a restart reads that much again. It
 is ``UNBOUNDED`` if the query must be read from the beginning.
@@ -19,9 +19,9 @@ from ordering.ticks import INFINITY, format_duration
 from query.plan.join_bounds import Bounds
 from query.plan.operator import Operator
 from query.plan.windows import AnyWindow, WindowSet
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Aggregate, Analytic, Call, Expr, Slot
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Aggregate, Analytic, Call, Expr, Slot
 
 # The look-back of a query that can be computed only from the beginning.
 UNBOUNDED = INFINITY

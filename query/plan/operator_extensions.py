@@ -19,7 +19,7 @@ import pyarrow as pa
 from ordering.errors import QueryError
 from query.plan.operator import Operator
 from query.plan.row_tables import in_slice, ticks
-from tidegate.package_offers import Registry
+from tidegate.basics.package_offers import Registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from query.plan.nodes import (
     WindowedAggregate,
     source_of,
 )
-from tidegate.expressions.tree import Expr, Key, Slot, replace_parts
+from tidegate.language.expressions.tree import Expr, Key, Slot, replace_parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 from query.plan.common_keys import Candidate, Keys, common_keys, meetings
 from query.plan.nodes import Plan
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Cast, Expr, keys_of
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Cast, Expr, keys_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from typing import TypeVar
 from query.columns.splicing import STAR
 from query.plan.columns_read import can_fail
 from query.plan.nodes import Column, Filter, Node, Plan, Project, WindowedAggregate, predicates_of, source_of, walk
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Aggregate, Cast, Expr, Key, Payload, Property, Slot, Total, replace_parts
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Aggregate, Cast, Expr, Key, Payload, Property, Slot, Total, replace_parts
 
 AnyNode = TypeVar("AnyNode", bound=Node)
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from ordering.arrays import Ints, Mask
 from query.columns.encode import encode_objects
 from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes
-from tidegate.expressions.evaluation.value_sizes import TooMuchAtOnce
-from tidegate.expressions.functions.column_functions import Failure
-from tidegate.expressions.variant import Variant, from_columns
+from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
+from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.variant import Variant, from_columns
 
 Ticks = Ints
 # The retained rows of each side, None for a side without rows. At least one side has rows.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from query.plan.local_windows import LocalWindow
 from query.plan.nodes import Plan, WindowedAggregate, exprs_in, walk
 from query.plan.windows import windows_of
-from tidegate.expressions.tree import Zoned
-from tidegate.time_zones.zone import Zone
+from tidegate.language.expressions.tree import Zoned
+from tidegate.language.time_zones.zone import Zone
 
 
 def zones_of(plans: Sequence[Plan]) -> tuple[Zone, ...]:

@@ -15,8 +15,8 @@ from query.plan.time_zones import zones_of
 from query.preview.forecast import Forecast
 from query.reference.csv_types import CODE as TYPE
 from query.reference.files import load_reference, versions_of
-from tidegate.settings.tables.references import ReferenceSettings
-from tidegate.time_zones.database import database_version
+from tidegate.language.time_zones.database import database_version
+from tidegate.platform.settings.tables.references import ReferenceSettings
 
 RETENTION = "TG-LINT-RETENTION"
 KEEP_LONGER = "a start may need events that are deleted by then: keep events longer (retention), or shorten the window"

@@ -24,13 +24,13 @@ from query.plan.nodes import UNBOUNDED, Plan
 from query.start.apply import locate
 from query.start.decide import decide, plan_layout
 from query.start.survey import TopicSurvey, survey_run, survey_topics
-from tidegate.checkpoint.binding import read_binding, with_bound_tasks
-from tidegate.checkpoint.output_start import Start
-from tidegate.kafka.admin import MAX_TIMESTAMP, Admin, Topic
-from tidegate.kafka.ranges import RangeReader
-from tidegate.observe.progress_store import ProgressStore
-from tidegate.observe.recovery_report import Recovery, Replay, duration_in_words
-from tidegate.settings.load import Settings
+from tidegate.platform.checkpoint.binding import read_binding, with_bound_tasks
+from tidegate.platform.checkpoint.output_start import Start
+from tidegate.platform.kafka.admin import MAX_TIMESTAMP, Admin, Topic
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.observe.progress_store import ProgressStore
+from tidegate.platform.observe.recovery_report import Recovery, Replay, duration_in_words
+from tidegate.platform.settings.load import Settings
 
 SAMPLE_RECORDS = 1_000
 # How long plan and lint wait for a broker that they do not need.

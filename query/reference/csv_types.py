@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 
-from tidegate.expressions.kinds import Kind
+from tidegate.language.expressions.kinds import Kind
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")

@@ -28,17 +28,17 @@ from query.reference.csv_types import FoundColumn, find_type, type_warnings, wri
 from query.reference.objects import ReferenceFile, object_at, objects_of_pattern
 from query.reference.tables import ReferenceTable, Version
 from sinks.file_places import is_url
-from tidegate.bounded_files import TABLE_BYTES_MAX, FileTooLarge, check_regular
-from tidegate.expressions.binding.input_schema import ANY, InputSchema
-from tidegate.expressions.binding.names import InputNames
-from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.tree import Expr, Field
-from tidegate.expressions.variant import Variant, finite
-from tidegate.payloads.arrow_values import is_octets, record_of
-from tidegate.payloads.formats import JSON, reader_of
-from tidegate.settings.tables.references import ReferenceSettings
+from tidegate.basics.bounded_files import TABLE_BYTES_MAX, FileTooLarge, check_regular
+from tidegate.language.expressions.binding.input_schema import ANY, InputSchema
+from tidegate.language.expressions.binding.names import InputNames
+from tidegate.language.expressions.evaluation.evaluate import evaluate
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.errors import Source, suggest
+from tidegate.language.expressions.tree import Expr, Field
+from tidegate.language.expressions.variant import Variant, finite
+from tidegate.platform.settings.tables.references import ReferenceSettings
+from tidegate.records.payloads.arrow_values import is_octets, record_of
+from tidegate.records.payloads.formats import JSON, reader_of
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
 _DATE = r"(?P<year>\d{4})(?P<dash>[-/]?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"

@@ -17,8 +17,8 @@ from typing import Any
 
 from ordering.ticks import NEVER
 from query.reference.watch import FOLDER, LIST_FILE, TakenVersions
-from tidegate.checkpoint.binding import replace_text
-from tidegate.checkpoint.damage import read_json
+from tidegate.platform.checkpoint.binding import replace_text
+from tidegate.platform.checkpoint.damage import read_json
 
 FILE = "looked_up_from.json"
 # In the buckets' reports: that instant in microseconds, and the number of known versions added since the run was begun.

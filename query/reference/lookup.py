@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ordering.ticks import NEVER, format_tick
 from query.reference.tables import ReferenceTable
-from tidegate.observe.logs import get_logger
+from tidegate.platform.observe.logs import get_logger
 
 # The count of versions that came too late.
 LATE = "late_reference_versions"

@@ -23,8 +23,8 @@ from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import SECOND_US, format_tick
 from query.reference.files import files_of_pattern
 from sinks.stores.registry import import_client
-from tidegate.observe.logs import get_logger
-from tidegate.settings.tables.references import ReferenceQuery, ReferenceSettings
+from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.settings.tables.references import ReferenceQuery, ReferenceSettings
 
 # More versions are hardly meant: each has all rows that are valid then.
 _VERSIONS_MAX = 1_000

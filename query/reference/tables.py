@@ -17,7 +17,7 @@ import pyarrow as pa
 from ordering.arrays import Ints
 from ordering.ticks import NEVER
 from query.reference.csv_types import TypeWarning
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,10 +23,10 @@ from query.reference.files import load_reference, versions_of
 from query.reference.objects import ReferenceFile, StoredObject
 from query.reference.tables import ReferenceTable
 from sinks.file_places import Stamp, is_url
-from tidegate.checkpoint.binding import replace_text
-from tidegate.checkpoint.damage import read_json
-from tidegate.observe.logs import get_logger
-from tidegate.settings.tables.references import ReferenceSettings
+from tidegate.platform.checkpoint.binding import replace_text
+from tidegate.platform.checkpoint.damage import read_json
+from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.settings.tables.references import ReferenceSettings
 
 FOLDER, LIST_FILE = "references", "versions.json"
 # Least time between two looks at the files; object stores are asked less often, since each listing is paid for.

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from ordering.ticks import format_duration
 from query.plan.nodes import Analyze
 from query.sql.scopes import slot
-from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.tree import Analytic, Expr, replace_parts
+from tidegate.language.expressions.syntax.errors import Source
+from tidegate.language.expressions.tree import Analytic, Expr, replace_parts
 
 
 def analytics_of(exprs: Iterable[Expr]) -> tuple[Analytic, ...]:

@@ -16,10 +16,10 @@ from query.plan.nodes import Node, Plan, Rows
 from query.sql.group_by import WINDOW_EXAMPLE
 from query.sql.select_statement import SelectBinder
 from query.sql.window_functions import WINDOW_US_MAX
-from tidegate.expressions.binding.declarations import apply_declarations
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.errors import Source, offset_of
-from tidegate.expressions.syntax.parse import Script
+from tidegate.language.expressions.binding.declarations import apply_declarations
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.errors import Source, offset_of
+from tidegate.language.expressions.syntax.parse import Script
 
 # The output of a statement without INTO, as in Stream Analytics.
 DEFAULT_OUTPUT = "output"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from query.plan.nodes import Column, Filter, Project, Rows, Scan
 from query.sql.scopes import Relation, RelationLeaf, slot
-from tidegate.expressions.tree import Cast, Expr, Slot, SystemTimestamp, replace_parts
+from tidegate.language.expressions.tree import Cast, Expr, Slot, SystemTimestamp, replace_parts
 
 
 @dataclass(frozen=True)

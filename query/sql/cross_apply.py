@@ -16,11 +16,11 @@ from sqlglot import exp
 from query.plan.nodes import Apply, Column, Project, Rows, Scan, element_columns
 from query.sql.column_layout import Layout
 from query.sql.scopes import Relation, ScopeNames, joins_and_applies
-from tidegate.expressions.binding.scalar_binder import ScalarBinder
-from tidegate.expressions.evaluation.static_kinds import check_kinds
-from tidegate.expressions.kinds import KindMismatch
-from tidegate.expressions.syntax.errors import Source, offset_of, suggest
-from tidegate.expressions.tree import Call, Expr, Slot
+from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.language.expressions.evaluation.static_kinds import check_kinds
+from tidegate.language.expressions.kinds import KindMismatch
+from tidegate.language.expressions.syntax.errors import Source, offset_of, suggest
+from tidegate.language.expressions.tree import Call, Expr, Slot
 
 _TAKES = {"getarrayelements": "array", "getrecordproperties": "record"}
 _EXAMPLE = "FROM i CROSS APPLY GetArrayElements(i.readings) AS r"

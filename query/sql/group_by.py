@@ -8,12 +8,12 @@ from sqlglot import exp
 
 from query.plan.windows import SNAPSHOT, AnyWindow, WindowSet
 from query.sql.window_functions import NAMES, WINDOW_US_MAX, WindowBinder, is_timestamp, is_window
-from tidegate.expressions.binding.local_times import without_zone
-from tidegate.expressions.binding.scalar_binder import ScalarBinder, is_window_id
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.syntax.counterparts import COUNTERPARTS
-from tidegate.expressions.syntax.errors import Source, similarity, suggest
-from tidegate.expressions.tree import (
+from tidegate.language.expressions.binding.local_times import without_zone
+from tidegate.language.expressions.binding.scalar_binder import ScalarBinder, is_window_id
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.syntax.counterparts import COUNTERPARTS
+from tidegate.language.expressions.syntax.errors import Source, similarity, suggest
+from tidegate.language.expressions.tree import (
     Aggregate,
     Cast,
     Expr,

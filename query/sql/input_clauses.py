@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from query.plan.nodes import Reference, Scan
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.names import InputNames
-from tidegate.expressions.binding.scalar_binder import ScalarBinder
-from tidegate.expressions.binding.setting_expressions import bind_setting
-from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
-from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.syntax.parse import Script
-from tidegate.expressions.tree import Arrival, Expr, PartitionId, SystemTimestamp, key_list
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.names import InputNames
+from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.language.expressions.binding.setting_expressions import bind_setting
+from tidegate.language.expressions.syntax.dialect import OVER, TIMESTAMP_BY
+from tidegate.language.expressions.syntax.errors import Source, suggest
+from tidegate.language.expressions.syntax.parse import Script
+from tidegate.language.expressions.tree import Arrival, Expr, PartitionId, SystemTimestamp, key_list
 
 # Key in the meta of the table that replaces an operator call: the call's text, shortened.
 _SPELLED_CALL = "called"

@@ -22,11 +22,11 @@ from query.plan.nodes import Column, Filter, Join, Project, ReferenceJoin, Rows,
 from query.plan.origins import origins, renumber_columns
 from query.sql.column_layout import Layout, over_own_rows
 from query.sql.scopes import Relation, RelationLeaf, ScopeNames, joins_and_applies, slot
-from tidegate.expressions.binding.scalar_binder import ScalarBinder
-from tidegate.expressions.functions.dates import fixed_unit
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.errors import Source, offset_of, suggest
-from tidegate.expressions.tree import Call, Cast, DatePart, Expr, Field, Literal, SystemTimestamp, keys_of
+from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.language.expressions.functions.dates import fixed_unit
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.errors import Source, offset_of, suggest
+from tidegate.language.expressions.tree import Call, Cast, DatePart, Expr, Field, Literal, SystemTimestamp, keys_of
 
 _EXAMPLE = "FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 10 AND a.k = b.k"
 _INSTEAD = {

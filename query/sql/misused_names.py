@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from query.sql.scopes import Relation
-from tidegate.expressions.syntax.errors import Source, offset_of
+from tidegate.language.expressions.syntax.errors import Source, offset_of
 
 _COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like)
 

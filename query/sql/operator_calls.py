@@ -31,14 +31,14 @@ from query.sql.column_layout import Layout
 from query.sql.input_clauses import named_table
 from query.sql.scopes import Relation, ScopeNames, slot
 from query.sql.window_lengths import UNITS_US
-from tidegate.expressions.binding.analytic import whole_number
-from tidegate.expressions.binding.input_schema import ANY
-from tidegate.expressions.binding.scalar_binder import ScalarBinder
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.kinds import DECLARABLE
-from tidegate.expressions.syntax.counterparts import COUNTERPARTS
-from tidegate.expressions.syntax.errors import Source, nearest, offset_of, suggest
-from tidegate.expressions.tree import Cast, Expr, Literal, Property, Slot
+from tidegate.language.expressions.binding.analytic import whole_number
+from tidegate.language.expressions.binding.input_schema import ANY
+from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.kinds import DECLARABLE
+from tidegate.language.expressions.syntax.counterparts import COUNTERPARTS
+from tidegate.language.expressions.syntax.errors import Source, nearest, offset_of, suggest
+from tidegate.language.expressions.tree import Cast, Expr, Literal, Property, Slot
 
 # The operators that need no package.
 BUILT_IN_OPERATORS = {"active": ACTIVE, "shift": SHIFT}

@@ -15,10 +15,10 @@ from sqlglot import exp
 from query.plan.windows import AnyWindow, Session, WindowSet
 from query.sql.join_on import OnCondition
 from query.sql.scopes import Relation, RelationLeaf, ScopeNames
-from tidegate.expressions.binding.scalar_binder import ScalarBinder
-from tidegate.expressions.syntax.dialect import PARTITION_BY
-from tidegate.expressions.syntax.errors import Source, offset_of
-from tidegate.expressions.tree import Analytic, Expr, replace_parts
+from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.language.expressions.syntax.dialect import PARTITION_BY
+from tidegate.language.expressions.syntax.errors import Source, offset_of
+from tidegate.language.expressions.tree import Analytic, Expr, replace_parts
 
 _LEAVE_OUT = "or leave PARTITION BY after the input out"
 

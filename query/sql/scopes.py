@@ -14,13 +14,13 @@ from sqlglot import exp
 
 from query.columns.splicing import STAR
 from query.plan.nodes import Filter, Reference, Rows, Scan
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.local_times import at_zone, zone_of
-from tidegate.expressions.binding.names import InputNames, header_of
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.errors import Source, nearest, suggest
-from tidegate.expressions.tree import (
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.local_times import at_zone, zone_of
+from tidegate.language.expressions.binding.names import InputNames, header_of
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.errors import Source, nearest, suggest
+from tidegate.language.expressions.tree import (
     Cast,
     EventId,
     Expr,

@@ -16,10 +16,10 @@ from sqlglot import exp
 from query.columns.splicing import STAR
 from query.plan.nodes import Column
 from query.sql.scopes import Relation, record_of
-from tidegate.expressions.binding.local_times import as_column
-from tidegate.expressions.binding.scalar_binder import ScalarBinder
-from tidegate.expressions.syntax.errors import Source, offset_of
-from tidegate.expressions.tree import Expr
+from tidegate.language.expressions.binding.local_times import as_column
+from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.language.expressions.syntax.errors import Source, offset_of
+from tidegate.language.expressions.tree import Expr
 
 # Most columns of one SELECT.
 COLUMNS_MAX = 1_000

@@ -28,15 +28,15 @@ from query.sql.scopes import Relation, ScopeNames, first_table, of_relation
 from query.sql.select_list import SelectListBinder
 from query.sql.top import STEP, TOP_EXAMPLE, has_top, rewrite_top, without_top
 from query.sql.window_functions import WINDOW_US_MAX
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.local_times import as_column, zone_of
-from tidegate.expressions.binding.scalar_binder import ScalarBinder
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.functions.catalog import WINDOWS
-from tidegate.expressions.syntax.counterparts import COUNTERPARTS
-from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
-from tidegate.expressions.syntax.errors import Source, offset_of
-from tidegate.expressions.tree import Aggregate, Call, Expr, Payload, Slot, WindowId, keys_of
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.local_times import as_column, zone_of
+from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.functions.catalog import WINDOWS
+from tidegate.language.expressions.syntax.counterparts import COUNTERPARTS
+from tidegate.language.expressions.syntax.dialect import OVER, TIMESTAMP_BY
+from tidegate.language.expressions.syntax.errors import Source, offset_of
+from tidegate.language.expressions.tree import Aggregate, Call, Expr, Payload, Slot, WindowId, keys_of
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
 _CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "LIMIT", "order": "ORDER BY", "laterals": "APPLY"}

@@ -10,12 +10,12 @@ from __future__ import annotations
 from sqlglot import exp, parse_one
 
 from query.plan.nodes import Rows
-from tidegate.expressions.binding.local_times import zone_of
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.dialect import Asa
-from tidegate.expressions.syntax.errors import Source, offset_of
-from tidegate.expressions.tree import Expr
+from tidegate.language.expressions.binding.local_times import zone_of
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.dialect import Asa
+from tidegate.language.expressions.syntax.errors import Source, offset_of
+from tidegate.language.expressions.tree import Expr
 
 # The name under which the rewritten SELECT reads the rows of the one without TOP.
 STEP = "TOP"

@@ -17,9 +17,9 @@ from ordering.ticks import DAY_US, format_duration
 from query.plan.local_windows import LocalWindow
 from query.plan.windows import SNAPSHOT, AnyWindow, Session, Sliding, Window, WindowSet
 from query.sql.window_lengths import EXAMPLES, WindowLengths
-from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.tree import Expr
-from tidegate.time_zones.zone import Zone
+from tidegate.language.expressions.syntax.errors import Source, suggest
+from tidegate.language.expressions.tree import Expr
+from tidegate.language.time_zones.zone import Zone
 
 # Longest window accepted unless a setting allows more, in microseconds.
 WINDOW_US_MAX = 7 * DAY_US

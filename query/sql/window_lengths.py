@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from ordering.ticks import format_duration
-from tidegate.expressions.binding.zones import bind_zone
-from tidegate.expressions.functions.dates import DATE_PARTS
-from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.tree import UNITS_US as FIXED_UNITS_US
-from tidegate.time_zones.zone import Zone
+from tidegate.language.expressions.binding.zones import bind_zone
+from tidegate.language.expressions.functions.dates import DATE_PARTS
+from tidegate.language.expressions.syntax.errors import Source, suggest
+from tidegate.language.expressions.tree import UNITS_US as FIXED_UNITS_US
+from tidegate.language.time_zones.zone import Zone
 
 # No weeks, months or years: the durations of windows are fixed.
 UNITS_US = {word: FIXED_UNITS_US[unit] for word, unit in DATE_PARTS.items() if unit in FIXED_UNITS_US}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.spark.range_rows import Label, schema_of
+from tidegate.platform.spark.range_rows import Label, schema_of
 
 
 @dataclass(frozen=True, slots=True)

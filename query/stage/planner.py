@@ -22,12 +22,12 @@ from query.reference.watch import ReferenceWatch
 from query.stage.batch_cuts import BatchCutter, even_shares
 from query.stage.offsets import Offset
 from query.stage.planned_range import QueryRange
-from tidegate.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
-from tidegate.kafka.admin import ANSWER_S, Admin
-from tidegate.kafka.failures import is_hopeless
-from tidegate.observe.logs import configure_worker, get_logger
-from tidegate.spark.data_source import RangePlanner, Ranges
-from tidegate.spark.range_rows import write_row
+from tidegate.platform.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
+from tidegate.platform.kafka.admin import ANSWER_S, Admin
+from tidegate.platform.kafka.failures import is_hopeless
+from tidegate.platform.observe.logs import configure_worker, get_logger
+from tidegate.platform.spark.data_source import RangePlanner, Ranges
+from tidegate.platform.spark.range_rows import write_row
 
 _RETRY_S = 1.0
 

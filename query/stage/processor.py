@@ -31,16 +31,16 @@ from query.reference.watch import TakenVersions
 from query.stage.planned_range import QueryRange
 from sinks.base import Sink
 from sinks.registry import make_sinks
-from tidegate.fault_points import pause_at
-from tidegate.kafka.dead_letters import DeadLetter, cached_dead_letters, drop_dead_letters
-from tidegate.kafka.ranges import cached_reader, drop_reader
-from tidegate.kafka.unreadable import error_of_ordered_topic
-from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
-from tidegate.observe.logs import bind_fields, configure_worker
-from tidegate.spark.privates import batch_of_task
-from tidegate.spark.range_rows import read_row
-from tidegate.spark.shuffle_keys import same_task
-from tidegate.spark.state_store import StateStore
+from tidegate.basics.fault_points import pause_at
+from tidegate.platform.kafka.dead_letters import DeadLetter, cached_dead_letters, drop_dead_letters
+from tidegate.platform.kafka.ranges import cached_reader, drop_reader
+from tidegate.platform.kafka.unreadable import error_of_ordered_topic
+from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
+from tidegate.platform.observe.logs import bind_fields, configure_worker
+from tidegate.platform.spark.privates import batch_of_task
+from tidegate.platform.spark.range_rows import read_row
+from tidegate.platform.spark.shuffle_keys import same_task
+from tidegate.platform.spark.state_store import StateStore
 
 # Most records read and decoded at once.
 CHUNK_EVENTS = 100_000

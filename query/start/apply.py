@@ -19,10 +19,10 @@ from query.start.read_positions import read_positions, settle_logs
 from query.start.result_limits import ensure_plain_topic
 from query.start.survey import TopicSurvey
 from query.start.written_places import check_cut_files, check_untaken
-from tidegate.access_rights import query_rights
-from tidegate.checkpoint.binding import bind
-from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.dead_letters import ensure_dead_letter_topic
+from tidegate.basics.access_rights import query_rights
+from tidegate.platform.checkpoint.binding import bind
+from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.kafka.dead_letters import ensure_dead_letter_topic
 
 
 def locate(decision: Decision, admin: Admin) -> QueryPlan:

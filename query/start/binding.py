@@ -14,11 +14,11 @@ from query.start.bound_zones import zones_binding
 from query.start.bucket_layout import exchange_binding
 from query.start.output_start import start_binding
 from query.start.result_limits import RESULT_BYTES_MAX
-from tidegate.checkpoint.binding import TASKS
-from tidegate.checkpoint.output_start import Start
-from tidegate.expressions.tree import Call, Cast
-from tidegate.payloads.formats import PayloadFormat
-from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.language.expressions.tree import Call, Cast
+from tidegate.platform.checkpoint.binding import TASKS
+from tidegate.platform.checkpoint.output_start import Start
+from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.records.payloads.formats import PayloadFormat
 
 _TOPIC_IDS = "topic_ids"
 RESULT_TOPIC_IDS = "result_topic_ids"

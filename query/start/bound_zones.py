@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from ordering.errors import RefusedError
 from query.plan.nodes import Plan
 from query.plan.time_zones import zones_of
-from tidegate.time_zones.database import database_version
+from tidegate.language.time_zones.database import database_version
 
 _ZONES = "time_zones"
 _DATABASE = "time_zone_database"

@@ -14,13 +14,13 @@ from query.config import Feed, QueryPlan
 from query.engine.exchange import Exchange
 from query.plan.nodes import Plan
 from query.plan.parallelism import decide_parallelism, keys_text
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.names import InputNames
-from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.tree import Cast, Expr
-from tidegate.kafka.admin import Topic
-from tidegate.settings.load import Settings
-from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.names import InputNames
+from tidegate.language.expressions.syntax.errors import Source
+from tidegate.language.expressions.tree import Cast, Expr
+from tidegate.platform.kafka.admin import Topic
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.tables.outputs import OutputSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from query.start.bucket_layout import check_partitions, exchange_tasks, plan_buc
 from query.start.output_start import ELSEWHERE, bound_start
 from query.start.result_limits import result_limits
 from query.start.survey import RunSurvey, TopicSurvey
-from tidegate.checkpoint.binding import check_binding, check_same_topics
-from tidegate.checkpoint.ended_run import RunEnded
-from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, refuse_other_start
-from tidegate.kafka.admin import check_readable
-from tidegate.settings.load import Settings
-from tidegate.settings.tables.outputs import OutputSettings
-from tidegate.spark.shuffle_keys import even_labels
+from tidegate.platform.checkpoint.binding import check_binding, check_same_topics
+from tidegate.platform.checkpoint.ended_run import RunEnded
+from tidegate.platform.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, refuse_other_start
+from tidegate.platform.kafka.admin import check_readable
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.platform.spark.shuffle_keys import even_labels
 
 WAYS_OUT = "write the results of the new topic to a new output, or delete the result topic and the checkpoint folder to begin anew"
 

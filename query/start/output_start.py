@@ -21,13 +21,13 @@ from ordering.protocol.facts import SPLIT, decode_facts
 from ordering.ticks import TICK_MIN
 from query.config import LogStart, Promise
 from query.start.resumed_results import read_promise_by_substream
-from tidegate.checkpoint.binding import replace_text
-from tidegate.checkpoint.damage import read_json
-from tidegate.checkpoint.output_start import Start
-from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.channel_promises import TAIL_RECORDS, last_promises
-from tidegate.kafka.ranges import RangeReader
-from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.platform.checkpoint.binding import replace_text
+from tidegate.platform.checkpoint.damage import read_json
+from tidegate.platform.checkpoint.output_start import Start
+from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.kafka.channel_promises import TAIL_RECORDS, last_promises
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.settings.tables.outputs import OutputSettings
 
 # In the checkpoint's folder: the promises of the channels when the run began.
 PROMISES_FILE = "resumed.json"

@@ -23,10 +23,10 @@ from ordering.ticks import format_tick
 from query.config import LogStart, Partition, QueryPlan
 from query.stage.offsets import Offset
 from query.start.settling import settle_log
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.channel_promises import TAIL_RECORDS, ctis_of, log_of
-from tidegate.kafka.ranges import RangeReader
-from tidegate.spark.offset_log import last_batches, read_offset
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.channel_promises import TAIL_RECORDS, ctis_of, log_of
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.spark.offset_log import last_batches, read_offset
 
 
 def finished_positions(plan: QueryPlan) -> dict[Partition, int]:

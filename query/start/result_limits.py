@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from ordering.errors import RefusedError
 from query.start.survey import TopicSurvey
-from tidegate.kafka.admin import ANY_TIMESTAMP_CONFIG, HEADER_ROOM_BYTES, Admin, Topic
-from tidegate.kafka.client_properties import EVENT_BYTES_MAX
-from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.platform.kafka.admin import ANY_TIMESTAMP_CONFIG, HEADER_ROOM_BYTES, Admin, Topic
+from tidegate.platform.kafka.client_properties import EVENT_BYTES_MAX
+from tidegate.platform.settings.tables.outputs import OutputSettings
 
 # The name of the sizes in a checkpoint's binding.
 RESULT_BYTES_MAX = "result_bytes_max"

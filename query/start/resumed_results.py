@@ -19,7 +19,7 @@ from ordering.errors import RefusedError
 from ordering.protocol.wire import PARTITION_SHIFT
 from query.columns.decode import decode
 from query.config import Promise, Substream
-from tidegate.kafka.ranges import RangeReader
+from tidegate.platform.kafka.ranges import RangeReader
 
 # System.Timestamp in microseconds and substream of each result, by its number.
 Written = dict[int, tuple[int, Substream]]

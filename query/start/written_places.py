@@ -16,7 +16,7 @@ from query.config import QueryPlan
 from query.start.output_start import ELSEWHERE
 from sinks.base import SinkError
 from sinks.files import FileSink
-from tidegate.checkpoint.binding import read_binding
+from tidegate.platform.checkpoint.binding import read_binding
 
 
 def check_untaken(plan: QueryPlan) -> None:

@@ -15,10 +15,10 @@ from ordering.errors import RefusedError, UnreachableError
 from sinks.copying.job import SinkJob, prepare
 from sinks.parquet_columns import Column
 from sinks.stores.checking import check_stores
-from tidegate.observe.metrics import Metrics
-from tidegate.observe.stopping import stop_on_signal
-from tidegate.observe.ticks import Ticks
-from tidegate.settings.load import Settings
+from tidegate.platform.observe.metrics import Metrics
+from tidegate.platform.observe.stopping import stop_on_signal
+from tidegate.platform.observe.ticks import Ticks
+from tidegate.platform.settings.load import Settings
 
 _TURN_S = 0.5
 

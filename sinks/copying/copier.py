@@ -22,13 +22,13 @@ from confluent_kafka import KafkaException
 from ordering.errors import RefusedError, TidegateError, UnreachableError
 from sinks.copying.feed import PartitionFeed
 from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, Store, StoreError, Stream, TryLater
-from tidegate.checkpoint.binding import check_same_topics
-from tidegate.dead_letter_reasons import StoreReason
-from tidegate.fault_points import pause_at
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.dead_letters import DeadLetter, DeadLetterWriter
-from tidegate.observe.logs import get_logger
-from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.basics.dead_letter_reasons import StoreReason
+from tidegate.basics.fault_points import pause_at
+from tidegate.platform.checkpoint.binding import check_same_topics
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.dead_letters import DeadLetter, DeadLetterWriter
+from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.settings.tables.stores.base import StoreSettings
 
 # How long a copier that has read everything waits before it asks for more, seconds.
 _IDLE_S = 0.1

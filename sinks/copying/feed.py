@@ -21,9 +21,9 @@ from ordering.protocol.reader import PartitionReader, gap_error
 from ordering.protocol.wire import EVENT_HEADER_BYTES
 from sinks.copying.ahead import read_ahead
 from sinks.stores.base import Progress, Rows, Stream
-from tidegate.kafka.channel_promises import log_of_own
-from tidegate.kafka.foreign_records import read_own
-from tidegate.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
+from tidegate.platform.kafka.channel_promises import log_of_own
+from tidegate.platform.kafka.foreign_records import read_own
+from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
 
 # How long results that a CTI promises may be missing (spec section 4).
 GAP_WAIT_S = 60.0

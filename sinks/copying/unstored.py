@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from tidegate.observe.recovery_report import Positions
+from tidegate.platform.observe.recovery_report import Positions
 
 # Of so many ends each second one is forgotten: an age may then be too small by the time between two of them.
 _ENDS_MAX = 1_000

@@ -27,8 +27,8 @@ import pyarrow as pa
 from ordering.arrays import Ints, Mask
 from ordering.errors import TidegateError, UnreachableError
 from sinks.parquet_columns import Column
-from tidegate.settings.tables.redis import RedisSettings
-from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.platform.settings.tables.redis import RedisSettings
+from tidegate.platform.settings.tables.stores.base import StoreSettings
 
 
 class Stream(NamedTuple):

@@ -10,7 +10,7 @@ from ordering.ticks import format_duration
 from sinks.parquet_columns import Column, are_known
 from sinks.stores.base import KeyedStore, StoreContext, StoreError, Stream
 from sinks.stores.registry import make_store
-from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.platform.settings.tables.outputs import OutputSettings
 
 NULL_KEY = "TG-LINT-NULL-KEY"
 

@@ -20,8 +20,8 @@ import httpx2
 from ordering.errors import UnreachableError
 from ordering.ticks import SECOND_US
 from sinks.stores.base import StoreError, TryLater
-from tidegate.secret_masking import scrub
-from tidegate.settings.tables.http_server import HttpServer
+from tidegate.basics.secret_masking import scrub
+from tidegate.platform.settings.tables.http_server import HttpServer
 
 # Statuses about the credentials, the URL or the method, whatever the rows are.
 _USER_STATUSES = {401, 403, 404, 405, 407, 410}

@@ -15,7 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from ordering.errors import UnreachableError
 from sinks.stores.base import StoreError, store_error
-from tidegate.secret_masking import scrub
+from tidegate.basics.secret_masking import scrub
 
 # Texts in errors of object stores, file systems and catalogs that only the user can mend; these errors have no codes.
 _USER_WORDS = (

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from sinks.stores.base import InstalledStore, Store, StoreContext, StoreError
-from tidegate.settings.tables.stores.base import StoreSettings
+from tidegate.platform.settings.tables.stores.base import StoreSettings
 
 # By built-in kind of store: its class, as module:class, and the package that it needs.
 _STORES = {

@@ -17,8 +17,8 @@ import pyarrow.json
 
 from sinks.parquet_columns import Column, make_schema, make_table
 from sinks.stores.base import Rows, RowsRefused, find_refusals
-from tidegate.json_columns import json_fields
-from tidegate.json_columns.json_fields import Wanted
+from tidegate.language.json_columns import json_fields
+from tidegate.language.json_columns.json_fields import Wanted
 
 # The JSON kind of a column's values, by the types of columns that the fast parsers read exactly as we do. Columns of other types (any,
 # record, array) hold JSON text, which these parsers do not keep.

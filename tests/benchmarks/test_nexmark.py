@@ -16,8 +16,8 @@ import typer
 from support.repository import ROOT
 from typer.testing import CliRunner
 
-from tidegate.cli.local import local
-from tidegate.observe.console import report_errors
+from query.commands.local import local
+from tidegate.platform.observe.console import report_errors
 
 sys.path.insert(0, str(ROOT / "benchmarks"))  # its modules import each other by name
 

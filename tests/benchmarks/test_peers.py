@@ -22,7 +22,7 @@ from peers.asked import Asked
 from peers.comparing import COLUMNS, _parsed, closed_until, compare
 from running import FailedRun, measured
 
-from tidegate.kafka.records import Records
+from tidegate.platform.kafka.records import Records
 
 CLOSED_MS = 80_000
 Window = tuple[str, int, int, float]

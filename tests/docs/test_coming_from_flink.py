@@ -13,11 +13,11 @@ from support.repository import ROOT
 from typer.testing import CliRunner
 
 from ordering.errors import QueryError
+from query.commands.local import local
 from query.sql.bind import bind_script
-from tidegate.cli.local import local
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.observe.console import report_errors
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.observe.console import report_errors
 
 sys.path.insert(0, str(ROOT / "benchmarks"))  # its modules import each other by name
 

@@ -15,10 +15,10 @@ from support.repository import ROOT
 
 from query.lint import LintContext, lint_script
 from query.sql.bind import bind_outputs
-from tidegate import package_offers
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.settings.load import load
+from tidegate.basics import package_offers
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.settings.load import load
 
 PACKAGES = ("ordering", "tidegate", "sinks", "ingest", "query")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
@@ -36,7 +36,7 @@ INPUTS = [
 EXPLAINED = {"TG-LINT-STAR"}
 """What is warned of in scripts of the pages, which explain the star."""
 QUERY_PREFIX = "TG-QUERY-"
-"""Errors of scripts are built with the last part of their code only (tidegate.expressions.syntax.errors.Source.error)."""
+"""Errors of scripts are built with the last part of their code only (tidegate.language.expressions.syntax.errors.Source.error)."""
 
 
 def codes_in_code() -> set[str]:

@@ -11,8 +11,8 @@ from support.repository import ROOT
 
 from ordering.ticks import HOUR_US, parse_tick
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 EXAMPLES = ROOT / "examples" / "flights"
 INPUTS = [InputSchema("flights", timestamp_by="scheduled", over="origin"), InputSchema("departures", over="origin", is_result=True)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from faults.chains import MISSED, ChainOutcome, play_chain
 from support.postgres_server import PostgresServer
 
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 
 def run_chains(folder: Path, seed: int, rounds: int, minutes: float) -> int:

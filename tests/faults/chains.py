@@ -51,9 +51,9 @@ from support.stack.topics import (
 )
 
 from ordering.ticks import INFINITY
-from tidegate.fault_points import POINTS
-from tidegate.kafka.admin import Admin
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.basics.fault_points import POINTS
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 ORIGIN_BITS = 40
 """In the offset of a result of a query with OVER the input partition stands above so many bits (PROTOCOL.md)."""

@@ -20,8 +20,8 @@ from ingest.journal.redis_journal import RedisJournal
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import JournalKey
 from ordering.ticks import TICK_MAX
-from tidegate.kafka.admin import Admin
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 
 class KnownFacts:

@@ -17,7 +17,7 @@ import psutil
 from faults.lives import Lives
 from faults.points import LOGGED, STATE, UNCOMMITTED, Checkpoint, strike_at
 
-from tidegate.fault_points import POINTS
+from tidegate.basics.fault_points import POINTS
 
 SESSION, DRIVER, JVM, WORKER, PLANNER, BROKER, REDIS = "session", "driver", "jvm", "worker", "planner", "broker", "redis"
 WATCHED = (LOGGED, STATE, UNCOMMITTED)

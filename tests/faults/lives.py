@@ -18,8 +18,8 @@ import psutil
 from faults.points import send_signal
 from support.stack.jobs import Job, Workspace
 
-from tidegate.fault_points import VARIABLE
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.basics.fault_points import VARIABLE
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 STALL_S = 90.0
 """Nothing new for so long after a fault is a stall."""

@@ -22,7 +22,7 @@ from support.stack.topics import Channel, Event, Ordered, check_promises, create
 
 from ordering.policies import Policies
 from ordering.ticks import SECOND_US, format_tick
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 PARTITION_COUNTS = (1, 4, 16)
 SMALL, LARGE = "small", "large"

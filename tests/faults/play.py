@@ -26,7 +26,7 @@ from faults.reading import check_readers, torn_starts
 from faults.variants import Variant
 from faults.world import World, world
 
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 _FIRST_CTI_S = 240.0
 _CHECKPOINT_DISK, _BROKER_DISK = "48m", "700m"

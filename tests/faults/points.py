@@ -3,7 +3,7 @@ Where in a batch a kill struck, and kills that strike where they are meant to.
 
 A batch writes its offsets, then each task its state, then the commit log, all as files in the checkpoint: three points can be
 met by watching these. What lies inside a task cannot be seen in time from outside: there a worker holds itself still
-(:mod:`tidegate.fault_points`). Either way the checkpoint tells afterwards what was hit, and only that is counted.
+(:mod:`tidegate.basics.fault_points`). Either way the checkpoint tells afterwards what was hit, and only that is counted.
 """
 
 from __future__ import annotations

@@ -33,10 +33,10 @@ from support.stack.topics import exists, fresh, header, read_ordered, records
 
 from ordering.ticks import format_tick
 from query.stage.offsets import Offset
-from tidegate.fault_points import POINTS
-from tidegate.kafka.admin import Admin
-from tidegate.spark.offset_log import read_offset
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.basics.fault_points import POINTS
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.spark.offset_log import read_offset
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 START_US, TICK_US, UNIT = 1_709_251_200_000_000, 1_000, "ms"
 """The first arrival, what times are multiples of, and what scripts call that."""

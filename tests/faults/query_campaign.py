@@ -12,7 +12,7 @@ from pathlib import Path
 from faults.queries import ASKED, LONG, SHORT, Round, play_round
 from support.query_kinds import KINDS
 
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 KINDS_A_ROUND = 8
 

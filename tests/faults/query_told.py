@@ -24,7 +24,7 @@ from support.stack.topics import Ordered, check_promises
 from ordering.ticks import INFINITY
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.syntax.parse import parse_script
 
 Dead = tuple[bytes, str]
 """Payload and reason of a row that no query could evaluate."""

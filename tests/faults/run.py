@@ -35,7 +35,7 @@ from faults.troubles import TROUBLES, Trouble  # noqa: E402
 from faults.variants import Variant, draw_variant  # noqa: E402
 
 from ordering.policies import Shape  # noqa: E402
-from tidegate.stack.embedded import EmbeddedStack  # noqa: E402
+from tidegate.platform.stack.embedded import EmbeddedStack  # noqa: E402
 
 FAULTS_AN_EPISODE = 8
 

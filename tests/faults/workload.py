@@ -19,7 +19,7 @@ from support.stack.drawn_logs import Raw, draw
 from support.stack.topics import header, records
 
 from ordering.policies import Shape
-from tidegate.dead_letter_reasons import IngestReason
+from tidegate.basics.dead_letter_reasons import IngestReason
 
 ID_HEADER = "id"
 _TICK_S = 0.1

@@ -31,7 +31,7 @@ from support.law_breaches import BrokenLawError, demand
 from support.stack.jobs import Job, Workspace
 from support.stack.topics import ANY_TIME, APPEND_TIME, Channel, CtiWatch, Ordered, create, exists, fresh, read_ordered
 
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 ORPHANS_S = 60.0
 """Python workers and JVM of a driver that was killed must have ended by then."""

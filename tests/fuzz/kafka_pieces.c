@@ -1,12 +1,12 @@
 /*
- * Fuzzes the part of tidegate/kafka/native.c that takes records apart and puts columns together, without Kafka: a librdkafka of a
+ * Fuzzes the part of tidegate/platform/kafka/native.c that takes records apart and puts columns together, without Kafka: a librdkafka of a
  * few lines hands out random messages, and keeps what is written. kafka_pieces SEED SECONDS; it prints how many pieces it read.
  *
  * Law: every record comes out once, in order, with the bytes, nulls and headers it had; pieces keep to their limits; what is
  * written has the bytes of its columns. The sanitizers see each read and write beside a message or a column.
  */
 
-#include "../../tidegate/kafka/native.c"
+#include "../../tidegate/platform/kafka/native.c"
 
 #include <stdarg.h>
 #include <time.h>

@@ -22,27 +22,27 @@ import pyarrow as pa
 from fuzz.sanitizers import PARTS_FOLDER
 from support import json_payloads
 
-from ingest.fields import FieldReader
 from ordering.errors import ProtocolError, QueryError
 from ordering.protocol.facts import FactMerger, decode_facts, encode_facts
 from ordering.protocol.partitioner import murmur2_column
 from ordering.protocol.reader import Log, PartitionReader
 from ordering.protocol.wire import decode_cti, decode_event_headers, decode_source_cti, encode_cti
 from query.sql.bind import bind_outputs
-from tidegate import native_parts
-from tidegate.expressions import json_members
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.field_columns import FieldColumns
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.expressions.tree import Field
-from tidegate.json_columns import json_fields, json_rows
-from tidegate.json_columns.json_fields import Wanted
-from tidegate.payloads import avro_layout
-from tidegate.payloads.avro_layout import AvroSchema
-from tidegate.payloads.avro_records import AvroReader
-from tidegate.payloads.avro_schema import parse_avro_schema
-from tidegate.payloads.csv_records import CsvReader
-from tidegate.payloads.json_elements import split_elements
+from tidegate.basics import native_parts
+from tidegate.language.expressions import json_members
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.field_columns import FieldColumns
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.tree import Field
+from tidegate.language.json_columns import json_fields, json_rows
+from tidegate.language.json_columns.json_fields import Wanted
+from tidegate.records.fields import FieldReader
+from tidegate.records.payloads import avro_layout
+from tidegate.records.payloads.avro_layout import AvroSchema
+from tidegate.records.payloads.avro_records import AvroReader
+from tidegate.records.payloads.avro_schema import parse_avro_schema
+from tidegate.records.payloads.csv_records import CsvReader
+from tidegate.records.payloads.json_elements import split_elements
 
 _FIELDS = [Field((name,)) for name in ("at", "k", "AT", "a.b")]
 _PATHS = (("at",), ("k",), ("AT", "k"), ("a.b",), ())

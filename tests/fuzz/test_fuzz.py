@@ -17,9 +17,9 @@ from fuzz.hunt import read_corpus
 from fuzz.mutations import BYTES_MAX, mutate
 from fuzz.sanitizers import hatch_build
 
-from tidegate import native_parts
-from tidegate.json_columns import json_fields, json_rows
-from tidegate.payloads import avro_layout
+from tidegate.basics import native_parts
+from tidegate.language.json_columns import json_fields, json_rows
+from tidegate.records.payloads import avro_layout
 
 
 @pytest.mark.parametrize("target", targets.TARGETS)
@@ -137,7 +137,7 @@ def test_the_sanitizers_see_a_read_beside_a_payload(tmp_path: Path) -> None:
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
         "import numpy as np\n"
         "from fuzz import targets; targets.load_sanitized_parts()\n"
-        "from tidegate.payloads import avro_layout as a\n"
+        "from tidegate.records.payloads import avro_layout as a\n"
         "octets, ends = np.zeros(4, np.uint8), np.array([0, int(sys.argv[3])], np.int32)\n"
         "limits, out, layout = np.array([9, 9, 9]), np.zeros(1, np.int64), np.array([a.LONG], np.int32)\n"
         "octets[:] = 0x80\n"

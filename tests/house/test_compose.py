@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.repository import ROOT
 
-from tidegate.settings.load import load
+from tidegate.platform.settings.load import load
 
 STAGES, SERVICES = (ROOT / "docker-compose.yml").read_text("utf-8").split("\nservices:\n")
 SERVICE = re.compile(r"^  ([a-z-]+):\n((?:    .*\n|\n|  #.*\n)+)", re.MULTILINE)

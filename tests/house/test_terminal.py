@@ -13,27 +13,27 @@ from hypothesis import strategies as st
 from support.hostile_text import HOSTILE, commands_in
 from support.repository import ROOT
 
-from tidegate.visible_text import visible, visible_lines
+from tidegate.basics.visible_text import visible, visible_lines
 
 PACKAGES = ("ordering", "ingest", "query", "sinks", "tidegate")
-DOOR = "tidegate/observe/terminal.py"
+DOOR = "tidegate/platform/observe/terminal.py"
 STREAMS = {
     DOOR: "the door",
     "ordering/conformance/command.py": "answers of a conformance run, read by a program",
     "sinks/console.py": "results, each passed through visible()",
-    "tidegate/observe/console.py": "hands standard error to the door",
-    "tidegate/observe/logs.py": "log lines, passed through visible() by the last processor",
-    "tidegate/kafka/batch_probe.py": "the answer of a process, read by the one that started it",
-    "tidegate/own_packages.py": "says why nothing can be imported, the door neither; passed through visible_lines()",
-    "tidegate/order/output.py": "results: bytes for files and pipes, passed through visible_lines() for a terminal",
-    "tidegate/order/summary.py": "hands standard error to the door",
-    "tidegate/spark/early_session.py": "gives standard error a descriptor of its own",
-    "tidegate/stack/jars.py": "a path of this machine, read by a build",
+    "tidegate/platform/observe/console.py": "hands standard error to the door",
+    "tidegate/platform/observe/logs.py": "log lines, passed through visible() by the last processor",
+    "tidegate/platform/kafka/batch_probe.py": "the answer of a process, read by the one that started it",
+    "tidegate/basics/own_packages.py": "says why nothing can be imported, the door neither; passed through visible_lines()",
+    "tidegate/records/files/output.py": "results: bytes for files and pipes, passed through visible_lines() for a terminal",
+    "tidegate/records/files/summary.py": "hands standard error to the door",
+    "tidegate/platform/spark/early_session.py": "gives standard error a descriptor of its own",
+    "tidegate/platform/stack/jars.py": "a path of this machine, read by a build",
 }
 """Who may name a standard stream, and why."""
 PRINTERS = {
     "ordering/conformance/command.py": "a program of its own, for authors of other implementations",
-    "tidegate/own_packages.py": "as above",
+    "tidegate/basics/own_packages.py": "as above",
 }
 """Who may call print."""
 
@@ -67,7 +67,7 @@ def test_only_the_door_prints() -> None:
     """Nobody else uses rich, print or echo, and the standard streams only for the reason given above."""
     allowed = {("rich", DOOR), *(("stream", path) for path in STREAMS), *(("print", path) for path in PRINTERS)}
     found = {(road, path) for path, tree in modules() for road in roads(tree)}
-    assert found - allowed == set(), "print through tidegate/observe/terminal.py"
+    assert found - allowed == set(), "print through tidegate/platform/observe/terminal.py"
     assert allowed - found == set(), "what is allowed here is used nowhere"
 
 

@@ -11,7 +11,7 @@ from support.ingest_plans import ingest_plan
 
 from ingest.job import order_by_imports, source
 from ordering.errors import SettingError
-from tidegate.settings.load import load
+from tidegate.platform.settings.load import load
 
 UNPICKLED = """
 import pickle, sys

@@ -12,7 +12,7 @@ from support.ingest_plans import ingest_plan
 from ingest.offsets import PlannedPosition
 from ingest.time_warnings import PolicyBreakWarning, stands_still_because, start_warnings
 from ordering.ticks import SECOND_US
-from tidegate.settings.tables.inputs import InputSettings
+from tidegate.platform.settings.tables.inputs import InputSettings
 
 
 def settings_of(**more: str) -> InputSettings:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.unusable_place import find_unusable_place
-from tidegate.dead_letter_reasons import IngestReason
+from tidegate.basics.dead_letter_reasons import IngestReason
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from planted.bug import FIELDS, Bug
 
-_WALK = "tidegate/json_columns/json_fields.c"
-_SCAN = "tidegate/json_columns/json_scan.h"
+_WALK = "tidegate/language/json_columns/json_fields.c"
+_SCAN = "tidegate/language/json_columns/json_scan.h"
 _PYTHON = FIELDS + "test_members_are_those_that_pythons_parser_reads"
 _INGEST = FIELDS + "test_ingest_reads_the_same_with_the_native_parts_switched_off"
 _LEFT = FIELDS + "test_of_all_others_nothing_is_said"
@@ -78,7 +78,7 @@ DECODING = [
         "empty-arrays-tell-no-arrival",
         "The arrival of an empty array of events advances time.",
         1,
-        "tidegate/payloads/json_elements.py",
+        "tidegate/records/payloads/json_elements.py",
         "*np.flatnonzero(counts == 0).tolist(), ",
         "",
         "tests/ingest/stage/test_exploding.py::test_an_empty_array_advances_time",
@@ -141,7 +141,7 @@ DECODING = [
         "json-zeros-kept",
         "A record is the compact text that a query writes.",
         1,
-        "tidegate/json_columns/json_texts.h",
+        "tidegate/language/json_columns/json_texts.h",
         "    while (is_fraction && to[-1] == '0' && to[-2] != '.')\n        to--;\n",
         "    (void)is_fraction;\n",
         FIELDS + "test_records_and_exact_members_are_written_as_duckdb_writes_them",
@@ -150,7 +150,7 @@ DECODING = [
         "json-twins-not-told",
         "Two wanted names may be one member.",
         1,
-        "tidegate/json_columns/json_fields.py",
+        "tidegate/language/json_columns/json_fields.py",
         "folded.count(key[0].lower()) > 1",
         "folded.count(key[0].lower()) > 2",
         _INGEST,
@@ -159,7 +159,7 @@ DECODING = [
         "json-others-not-read",
         "A payload that C leaves has the values that the parser reads.",
         1,
-        "tidegate/expressions/json_members.py",
+        "tidegate/language/expressions/json_members.py",
         "walked.merge(column, rest.columns[field])",
         "column",
         _INGEST,
@@ -168,27 +168,27 @@ DECODING = [
         "time-of-null-has-no-kind",
         "A cast gives even NULL its kind: whether a row fails does not depend on how the text beside it is written.",
         5,
-        "tidegate/expressions/evaluation/without_sql.py",
+        "tidegate/language/expressions/evaluation/without_sql.py",
         " and read.valid_mask().all():",
         ":",
-        "tests/tidegate/expressions/evaluation/test_evaluate.py::test_the_time_in_a_text_does_not_depend_on_the_rows_around_it",
+        "tests/tidegate/language/expressions/evaluation/test_evaluate.py::test_the_time_in_a_text_does_not_depend_on_the_rows_around_it",
     ),
     Bug(
         "years-of-centuries-leap",
         "A datetime is written as the same day in every year.",
         5,
-        "tidegate/json_columns/json_rows.c",
+        "tidegate/language/json_columns/json_rows.c",
         "century * 146097 / 4;",
         "century * 146100 / 4;",
-        "tests/tidegate/json_columns/test_json_rows.py::test_times_of_every_day_are_written_as_numpy_writes_them",
+        "tests/tidegate/language/json_columns/test_json_rows.py::test_times_of_every_day_are_written_as_numpy_writes_them",
     ),
     Bug(
         "joint-statement-by-place",
         "An expression has the value that it has alone.",
         5,
-        "tidegate/expressions/evaluation/evaluate.py",
+        "tidegate/language/expressions/evaluation/evaluate.py",
         "(kind, values[names[plain]])",
         '(kind, values["v0"])',
-        "tests/tidegate/expressions/evaluation/test_evaluate.py::test_expressions_side_by_side_have_the_values_and_failures_that_each_has_alone",
+        "tests/tidegate/language/expressions/evaluation/test_evaluate.py::test_expressions_side_by_side_have_the_values_and_failures_that_each_has_alone",
     ),
 ]

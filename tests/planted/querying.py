@@ -5,7 +5,7 @@ from __future__ import annotations
 from planted.bug import JOIN, KEYED, PROGRAM, Bug
 
 _EACH = "tests/query/buckets/test_each_instant.py::"
-_CELLS = "tests/tidegate/time_zones/test_cells.py::test_cells_are_those_that_a_look_at_the_clock_finds"
+_CELLS = "tests/tidegate/language/time_zones/test_cells.py::test_cells_are_those_that_a_look_at_the_clock_finds"
 _LOCAL = "tests/query/operators/windows/test_local_windows.py::"
 _CUTS = _EACH + "test_no_cut_shows"
 _SAME = "tests/query/test_same_value.py::"
@@ -25,7 +25,7 @@ QUERYING = [
         "local-hour-comes-once",
         "Where a clock is set back by a whole window, that window comes twice.",
         5,
-        "tidegate/time_zones/cells.py",
+        "tidegate/language/time_zones/cells.py",
         "return is_other | (before - after >= length_us)",
         "return is_other",
         _CELLS,
@@ -34,7 +34,7 @@ QUERYING = [
         "local-day-ends-at-the-first-midnight",
         "A local day ends at its last midnight, where the clock passes it twice.",
         5,
-        "tidegate/time_zones/cells.py",
+        "tidegate/language/time_zones/cells.py",
         "is_other: Mask = -(-before // length_us) != after // length_us + 1",
         "is_other: Mask = -(-before // length_us) != after // length_us",
         _CELLS,
@@ -61,10 +61,10 @@ QUERYING = [
         "zone-of-the-worker",
         "A plan carries the clocks that it was made with.",
         6,
-        "tidegate/time_zones/zone.py",
+        "tidegate/language/time_zones/zone.py",
         "return _clock_of(self.data)",
-        "return _clock_of(__import__('tidegate.time_zones.database').time_zones.database.find_zone(self.name).data)",
-        "tests/tidegate/time_zones/test_zone.py::test_a_zone_carries_its_data",
+        "return _clock_of(__import__('tidegate.language.time_zones.database').time_zones.database.find_zone(self.name).data)",
+        "tests/tidegate/language/time_zones/test_zone.py::test_a_zone_carries_its_data",
     ),
     Bug(
         "window-row-forgotten-early",
@@ -376,7 +376,7 @@ QUERYING = [
         "compared-as-floats",
         "A bigint and a float are compared by what they are worth.",
         5,
-        "tidegate/expressions/functions/conversions.py",
+        "tidegate/language/expressions/functions/conversions.py",
         "or left.is_small or right.is_small:",
         "or True:",
         _SAME + "test_numbers_are_compared_by_what_they_are_worth",

@@ -17,10 +17,10 @@ from query.plan.columns_read import leaves_read
 from query.plan.nodes import Plan
 from query.progress import QueryProgress
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.expressions.tree import Field
-from tidegate.kafka.admin import Admin
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.tree import Field
+from tidegate.platform.kafka.admin import Admin
 
 RECORDS = pa.array([json.dumps(record).encode() for record in ({"k": "a", "amount": 5, "place": {"lat": 1}}, {"k": "b", "amount": None})])
 

@@ -14,8 +14,8 @@ from query import extensions
 from query.api import avg, call, column, count, hopping, lag, literal, session, stream, sum_, tumbling, window_end
 from query.extensions import ScalarFunction
 from query.sql.bind import bind_outputs, bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
 ARRIVALS = InputSchema("arrivals")

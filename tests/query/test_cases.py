@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.repository import ROOT
 
-from tidegate.local.case_files import find_case_folders, read_case
-from tidegate.local.case_run import Verdict, run_case
+from query.local.case_files import find_case_folders, read_case
+from query.local.case_run import Verdict, run_case
 
 CASES = ROOT / "tests" / "cases"
 FOLDERS = find_case_folders(CASES)

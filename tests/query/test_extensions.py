@@ -32,13 +32,13 @@ from query.plan.operator_extensions import OperatorExtension, RowColumn
 from query.plan.parallelism import decide_parallelism
 from query.plan.row_tables import BAD_SCHEMA, Retained, only_side
 from query.sql.bind import bind_outputs
-from tidegate import package_offers
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.functions import column_functions, extension_aggregates
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.expressions.tree import Cast, Field
-from tidegate.package_offers import Registry
+from tidegate.basics import package_offers
+from tidegate.basics.package_offers import Registry
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.functions import column_functions, extension_aggregates
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.tree import Cast, Field
 
 SECOND = 1_000_000
 

@@ -12,10 +12,10 @@ from query.null_shares import SAMPLE_RECORDS, NullCounts
 from query.plan.nodes import Plan
 from query.progress import QueryProgress
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.observe.null_shares import NullShare
-from tidegate.payloads.formats import JSON, PayloadFormat
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.observe.null_shares import NullShare
+from tidegate.records.payloads.formats import JSON, PayloadFormat
 
 SQL = (
     "SELECT country, SUM(revenue) AS total, SUM(place.lat) AS lat INTO out FROM orders TIMESTAMP BY at "

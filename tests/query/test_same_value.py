@@ -22,8 +22,8 @@ from query.engine.exchange import Exchange, Router
 from query.plan.common_keys import common_keys
 from query.reference.tables import ReferenceTable, Version
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 EDGES = [2**53, 2.0**53, 2**53 + 1, 2**63 - 1, 2.0**63, -(2**63), -(2.0**63), 10**20, 1e20, 2**53 - 1, 1e-5, 0.1, 1e16, 10**16]
 NUMBERS = [0, 0.0, -0.0, 1, 1.0, -1, -1.0, 1.5, *EDGES]

@@ -28,7 +28,7 @@ from ordering.model.step import Batch, Counts, Model
 from ordering.policies import Shape
 from ordering.protocol.wire import decode_source_cti
 from ordering.ticks import NEVER
-from tidegate.kafka.writer import ChannelWriter
+from tidegate.platform.kafka.writer import ChannelWriter
 
 Steps = Iterator[str]
 _COUNTED = [counted.name for counted in fields(Counts) if counted.name != "held"]

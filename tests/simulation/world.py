@@ -23,7 +23,7 @@ from ordering.errors import UnreachableError
 from ordering.protocol.journal import JournalKey
 from ordering.protocol.wire import encode_source_cti
 from ordering.ticks import NEVER
-from tidegate.kafka.writer import Columns
+from tidegate.platform.kafka.writer import Columns
 
 
 @dataclass(frozen=True, slots=True)

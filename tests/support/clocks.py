@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo
 
-from tidegate.time_zones.database import find_zone
-from tidegate.time_zones.zone import Zone
+from tidegate.language.time_zones.database import find_zone
+from tidegate.language.time_zones.zone import Zone
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND

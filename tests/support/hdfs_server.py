@@ -17,8 +17,8 @@ from xml.sax.saxutils import escape
 
 import pyspark
 
-from tidegate.stack.embedded import free_port
-from tidegate.stack.jars import Pin, cache_folder, find_java, resolve
+from tidegate.platform.stack.embedded import free_port
+from tidegate.platform.stack.jars import Pin, cache_folder, find_java, resolve
 
 USER = "hdfs"
 _VERSION = "3.5.0"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pyspark
 
-from tidegate.stack.embedded import free_port
-from tidegate.stack.jars import cache_folder, find_java, read_pins, resolve
+from tidegate.platform.stack.embedded import free_port
+from tidegate.platform.stack.jars import cache_folder, find_java, read_pins, resolve
 
 _PINS = Path(__file__).with_name("iceberg_rest_jars.sha256")
 _OF_PYSPARK = ("avro-1", "hadoop-client", "jackson-", "jakarta.servlet", "log4j", "slf4j-api")

@@ -7,8 +7,8 @@ from typing import Any
 
 from ingest.config import IngestPlan
 from ingest.offsets import PlannedPosition
-from tidegate.settings.tables.inputs import InputSettings
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.settings.tables.inputs import InputSettings
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 RAW = ("raw", 0)
 _PLAN = IngestPlan(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from tidegate.stack.embedded import free_port
+from tidegate.platform.stack.embedded import free_port
 
 REGION = "eu-central-1"
 # What the clients of S3 take from the environment; the server lets everybody in.

@@ -27,7 +27,7 @@ from support.stack.topics import header
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import HEADER_NAME, encode_cti, encode_event_headers, encode_source_cti
 from ordering.ticks import DAY_US, INFINITY
-from tidegate.dead_letter_reasons import IngestReason, QueryReason
+from tidegate.basics.dead_letter_reasons import IngestReason, QueryReason
 
 CODECS = ("none", "gzip", "zstd", "lz4", "snappy")
 GIANT_BYTES = 120 * 10**6

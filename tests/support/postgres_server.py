@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from tidegate.stack.embedded import free_port
+from tidegate.platform.stack.embedded import free_port
 
 _START_S = 30.0
 

@@ -19,8 +19,8 @@ from query.engine.program import Program
 from query.plan.nodes import Plan
 from query.reference.tables import ReferenceTable, Version
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 INPUT = "keyed"
 

@@ -9,7 +9,7 @@ from typing import Any
 from ordering.ticks import INFINITY
 from query.config import Feed, QueryPlan
 from query.plan.nodes import Plan
-from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.platform.settings.tables.outputs import OutputSettings
 
 
 def query_plan(plans: Sequence[Plan], feeds: Sequence[Feed], outputs: dict[str, dict[str, Any]], **changes: Any) -> QueryPlan:

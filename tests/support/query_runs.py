@@ -19,9 +19,9 @@ from query.plan.nodes import Plan
 from query.plan.operator import Operator
 from query.plan.row_tables import RESULT_SCHEMA, concat_rows, encode_rows, split_failed
 from query.sql.bind import bind_outputs, bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.payloads.formats import JSON, PayloadFormat
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.records.payloads.formats import JSON, PayloadFormat
 
 SECOND = 1_000_000
 END_US = 2**62

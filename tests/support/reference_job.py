@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from query.reference.watch import TakenVersions
-from tidegate.settings.tables.references import ReferenceSettings
+from tidegate.platform.settings.tables.references import ReferenceSettings
 
 
 class ReferenceJob:

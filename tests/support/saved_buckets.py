@@ -34,7 +34,7 @@ from query.engine import gathering, pending_events, retention
 from query.engine import program as engine_program
 from query.operators.windows import compacting
 from query.plan import row_tables
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SPAN_US = 5
 

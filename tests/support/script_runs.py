@@ -23,9 +23,9 @@ from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.plan.nodes import Plan
 from query.reference.tables import ReferenceTable
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.payloads.formats import PayloadFormat
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.records.payloads.formats import PayloadFormat
 
 Row = tuple[int, bytes, bytes]
 """System timestamp, key and value of a result."""

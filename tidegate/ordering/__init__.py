@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.own_packages import require_own
+from tidegate.basics.own_packages import require_own
 
 require_own("ordering")
 

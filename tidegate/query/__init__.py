@@ -5,6 +5,6 @@ What programs import of ``query``, under a name that is ours alone: :mod:`tidega
 A module ``query.py`` of the program that imports this hides ours: it is named, with the fix.
 """
 
-from tidegate.own_packages import require_own
+from tidegate.basics.own_packages import require_own
 
 require_own("ordering", "query")

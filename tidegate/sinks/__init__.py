@@ -6,6 +6,6 @@ after.
 A module ``sinks.py`` of the program that imports this hides ours: it is named, with the fix.
 """
 
-from tidegate.own_packages import require_own
+from tidegate.basics.own_packages import require_own
 
 require_own("ordering", "sinks")

@@ -29,10 +29,10 @@ from query.operators.windows.running_totals import aggregate_runs, choose_states
 from query.plan.nodes import Analyze
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, append_values, by_substream, concat_rows, only_side, ticks, with_reasons
-from tidegate.expressions.functions.column_functions import Failure
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Aggregate, Analytic, Expr
-from tidegate.expressions.variant import Variant, gather, valid_mask
+from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Aggregate, Analytic, Expr
+from tidegate.language.expressions.variant import Variant, gather, valid_mask
 
 # Partition and condition: functions that agree in both see the same candidates.
 _Shared = tuple[tuple[Expr, ...], Expr | None]

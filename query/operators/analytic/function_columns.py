@@ -18,9 +18,9 @@ from ordering.arrays import Mask
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Analyze, predicates_of
 from query.plan.row_tables import append_values, first_reasons, ticks
-from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.tree import Expr, Literal, Slot
-from tidegate.expressions.variant import Variant, from_columns, gather
+from tidegate.language.expressions.evaluation.evaluate import evaluate
+from tidegate.language.expressions.tree import Expr, Literal, Slot
+from tidegate.language.expressions.variant import Variant, from_columns, gather
 
 # The number of rows that a row of states stands for; null in a row that stands for itself.
 ROW_COUNT = "n"

@@ -20,10 +20,10 @@ from query.operators.joins.matching import Pairs
 from query.operators.rows.row_stage import RowStage
 from query.plan.columns_read import ColumnNumbers
 from query.plan.row_tables import Ticks, append_values
-from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Expr, Slot
-from tidegate.expressions.variant import Variant, from_columns
+from tidegate.language.expressions.evaluation.evaluate import evaluate
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Expr, Slot
+from tidegate.language.expressions.variant import Variant, from_columns
 
 _COLUMN = re.compile(r"s([0-9]+)_([a-z])")
 

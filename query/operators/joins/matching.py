@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from ordering.arrays import Ints, Mask
 from ordering.columns.segments import stable_order
 from query.columns.same_values import whole_numbers
-from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.functions.conversions import TypedSql, unify
-from tidegate.expressions.kinds import Kind, KindMismatch
-from tidegate.expressions.tree import Cast, Slot
-from tidegate.expressions.variant import Variant, valid_mask
+from tidegate.language.expressions.evaluation.evaluate import evaluate
+from tidegate.language.expressions.functions.conversions import TypedSql, unify
+from tidegate.language.expressions.kinds import Kind, KindMismatch
+from tidegate.language.expressions.tree import Cast, Slot
+from tidegate.language.expressions.variant import Variant, valid_mask
 
 # Row numbers, one of each side.
 Pairs = tuple[Ints, Ints]

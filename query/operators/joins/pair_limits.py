@@ -17,7 +17,7 @@ from query.columns.same_values import canonicalize
 from query.operators.joins.joined_rows import unmatched_rows
 from query.operators.joins.matching import KeyedRows
 from query.plan.row_tables import Ticks
-from tidegate.dead_letter_reasons import QueryReason
+from tidegate.basics.dead_letter_reasons import QueryReason
 
 # Most pairs of one key at one instant, unless the settings say otherwise.
 JOIN_PAIRS_MAX = 1_000_000

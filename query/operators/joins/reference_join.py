@@ -29,7 +29,7 @@ from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import ReferenceJoin, predicates_of
 from query.plan.row_tables import Retained, Ticks, concat_rows, no_rows, only_side, rows_table, ticks
 from query.reference.tables import ReferenceTable
-from tidegate.expressions.tree import Expr
+from tidegate.language.expressions.tree import Expr
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from ordering.errors import RefusedError
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Plan, ReferenceJoin, predicates_of, walk
 from query.reference.tables import ReferenceTable
-from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.functions.column_patterns import PATTERN_CALLS, column_pattern_problem
-from tidegate.expressions.functions.patterns import PATTERN_PLACES
-from tidegate.expressions.kinds import Kind, mismatch_reason
-from tidegate.expressions.tree import Call, Expr, Slot
-from tidegate.expressions.variant import Variant
+from tidegate.language.expressions.evaluation.evaluate import evaluate
+from tidegate.language.expressions.functions.column_patterns import PATTERN_CALLS, column_pattern_problem
+from tidegate.language.expressions.functions.patterns import PATTERN_PLACES
+from tidegate.language.expressions.kinds import Kind, mismatch_reason
+from tidegate.language.expressions.tree import Call, Expr, Slot
+from tidegate.language.expressions.variant import Variant
 
 _FUNCTIONS = {call: name for name, call in PATTERN_CALLS.items()}
 

@@ -47,9 +47,9 @@ from query.plan.columns_read import ColumnNumbers, columns_read
 from query.plan.nodes import Join
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, Ticks, by_substream, concat_rows, no_rows, ticks
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Expr
-from tidegate.expressions.variant import from_columns
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Expr
+from tidegate.language.expressions.variant import from_columns
 
 LEFT, RIGHT = 0, 1
 _NO_TIME = np.iinfo(np.int64).min

@@ -27,8 +27,8 @@ from query.operators.rows.row_groups import Groups, group_numbers
 from query.plan.operator import Operator
 from query.plan.operator_extensions import Argument, ColumnArgument, Length, NamedColumn, OperatorExtension, RowColumn
 from query.plan.row_tables import Retained, by_substream, in_slice, no_rows, only_side, rows_table, ticks
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.variant import Variant, from_columns
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.variant import Variant, from_columns
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from query.columns.same_values import canonicalize
 from query.operators.rows.row_groups import Groups, group_numbers
 from query.operators.rows.row_stage import RowStage
 from query.plan.row_tables import BAD_SCHEMA, Ticks, ticks
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Cast, Slot
-from tidegate.expressions.variant import Variant, from_columns
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Cast, Slot
+from tidegate.language.expressions.variant import Variant, from_columns
 
 # Additional columns that determine the ends of lives.
 Marks = dict[str, pa.Array]

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from ordering.columns.framed_payloads import header_texts, payloads_of
 from query.columns.large_tables import combine_column
-from tidegate.expressions.field_columns import FieldColumns
-from tidegate.expressions.tree import Field
-from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
+from tidegate.language.expressions.field_columns import FieldColumns
+from tidegate.language.expressions.tree import Field
+from tidegate.records.payloads.formats import JSON, PayloadFormat, reader_of
 
 
 class EventFields:

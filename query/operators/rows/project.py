@@ -17,8 +17,8 @@ from query.operators.rows.row_stage import RowStage
 from query.plan.columns_read import ColumnNumbers, computed_columns
 from query.plan.nodes import Project, predicates_of, scan_of
 from query.plan.row_tables import RESULT_SCHEMA, Retained, only_side, rows_table
-from tidegate.expressions.tree import keys_of
-from tidegate.expressions.variant import Variant
+from tidegate.language.expressions.tree import keys_of
+from tidegate.language.expressions.variant import Variant
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from ordering.arrays import Ints
 from query.columns.large_tables import REPEATED_BYTES, is_text
 from query.columns.same_values import canonicalize
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.variant import Variant, valid_mask
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.variant import Variant, valid_mask
 
 Floats = npt.NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from ordering.arrays import Ints, Mask
 from ordering.columns.segments import first_above, group_order
 from query.columns.large_tables import check_repeated
 from query.columns.same_values import canonicalize
-from tidegate.expressions.variant import Variant, valid_mask
+from tidegate.language.expressions.variant import Variant, valid_mask
 
 # Group numbers above this are renumbered densely, so that their product with the next key's codes fits 64 bits.
 _NUMBERS_MAX = 2**40

@@ -20,13 +20,24 @@ from query.columns.encode import encode_objects
 from query.columns.large_tables import combine_column
 from query.operators.rows.event_fields import EventFields
 from query.plan.row_tables import BAD_SCHEMA
-from tidegate.dead_letter_reasons import ReasonText
-from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.field_columns import FieldColumns
-from tidegate.expressions.functions.column_functions import Failure
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Arrival, EventId, Expr, Field, Header, PartitionId, Payload, RecordOffset, Slot, SystemTimestamp
-from tidegate.expressions.variant import Variant, from_columns
+from tidegate.basics.dead_letter_reasons import ReasonText
+from tidegate.language.expressions.evaluation.evaluate import evaluate
+from tidegate.language.expressions.field_columns import FieldColumns
+from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import (
+    Arrival,
+    EventId,
+    Expr,
+    Field,
+    Header,
+    PartitionId,
+    Payload,
+    RecordOffset,
+    Slot,
+    SystemTimestamp,
+)
+from tidegate.language.expressions.variant import Variant, from_columns
 
 
 @dataclass(frozen=True)

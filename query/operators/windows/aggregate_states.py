@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from ordering.arrays import Ints, Mask
 from query.operators.windows.exact_sum import PIECES, round_means, round_sums, split_floats
 from query.plan.row_tables import ticks
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Aggregate
-from tidegate.expressions.variant import Variant, valid_mask
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Aggregate
+from tidegate.language.expressions.variant import Variant, valid_mask
 
 _EXTREME_KINDS = (Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR)
 # The bits of the lower half of an integer sum.

@@ -30,8 +30,8 @@ from query.operators.windows.sessions import meeting_instants
 from query.plan.local_windows import LocalWindow
 from query.plan.row_tables import Ticks, ticks
 from query.plan.windows import AnyWindow, Session, Window
-from tidegate.expressions.tree import Aggregate
-from tidegate.expressions.variant import from_columns
+from tidegate.language.expressions.tree import Aggregate
+from tidegate.language.expressions.variant import from_columns
 
 # Fewer rows are not compacted: it is not worth the work.
 COMPACTED_FROM = 4_096

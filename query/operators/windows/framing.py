@@ -26,9 +26,9 @@ from query.operators.windows.merged_cells import add_row_numbers, merge_cells
 from query.operators.windows.sessions import session_ends
 from query.plan.row_tables import Ticks, by_substream, ticks
 from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
-from tidegate.expressions.duckdb_pool import run
-from tidegate.expressions.tree import Aggregate
-from tidegate.expressions.variant import Variant, from_columns
+from tidegate.language.expressions.duckdb_pool import run
+from tidegate.language.expressions.tree import Aggregate
+from tidegate.language.expressions.variant import Variant, from_columns
 
 
 @dataclass(frozen=True)

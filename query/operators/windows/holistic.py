@@ -26,13 +26,13 @@ from query.columns.encode import json_values
 from query.columns.large_tables import repeat_rows, value_bytes, variant_bytes
 from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
 from query.operators.windows.variance import variances
-from tidegate.dead_letter_reasons import QueryReason, with_place
-from tidegate.expressions.evaluation.value_sizes import TooMuchAtOnce
-from tidegate.expressions.functions import extension_aggregates
-from tidegate.expressions.functions.column_functions import Failure
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Aggregate
-from tidegate.expressions.variant import Variant, finite, gather
+from tidegate.basics.dead_letter_reasons import QueryReason, with_place
+from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
+from tidegate.language.expressions.functions import extension_aggregates
+from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Aggregate
+from tidegate.language.expressions.variant import Variant, finite, gather
 
 # Most rows expanded at once, unless one window has more.
 ROWS_MAX = 4_000_000

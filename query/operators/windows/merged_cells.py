@@ -18,7 +18,7 @@ from query.columns.large_tables import check_repeated
 from query.operators.windows.aggregate_states import State
 from query.operators.windows.cell_runs import Runs
 from query.plan.row_tables import ticks
-from tidegate.expressions.variant import valid_mask
+from tidegate.language.expressions.variant import valid_mask
 
 
 def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State], runs: Runs) -> pa.Table:

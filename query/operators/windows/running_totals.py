@@ -19,9 +19,9 @@ from query.operators.windows.aggregate_states import HALF_BITS, State, finish_ag
 from query.operators.windows.cell_runs import Runs
 from query.operators.windows.exact_sum import split_floats
 from query.operators.windows.merged_cells import merge_states
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Aggregate
-from tidegate.expressions.variant import Variant, valid_mask
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Aggregate
+from tidegate.language.expressions.variant import Variant, valid_mask
 
 # The name of each state -> the states of rows.
 RowStates = Mapping[str, pa.Array]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ordering.arrays import Ints, Mask
 from query.operators.rows.ranks import Floats, nearest_floats, remainders
 from query.operators.windows.exact_sum import LIMB_BITS, SCALE, divide_exactly, root_exactly, split_floats
-from tidegate.expressions.variant import Variant
+from tidegate.language.expressions.variant import Variant
 
 # Splits the 53 bits of a float into two halves (Veltkamp).
 _SPLITTER = 2.0**27 + 1

@@ -50,14 +50,14 @@ from query.plan.row_tables import (
     with_reasons,
 )
 from query.plan.windows import AnyWindow, Session, Sliding, Window, WindowSet, window_id, windows_of
-from tidegate.expressions.duckdb_pool import run
-from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.evaluation.static_kinds import static_kind
-from tidegate.expressions.evaluation.value_sizes import TooMuchAtOnce
-from tidegate.expressions.functions.column_functions import Failure
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Aggregate, Call, Expr, Key, Total, WindowEnd, WindowId
-from tidegate.expressions.variant import Variant, from_columns
+from tidegate.language.expressions.duckdb_pool import run
+from tidegate.language.expressions.evaluation.evaluate import evaluate
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
+from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Aggregate, Call, Expr, Key, Total, WindowEnd, WindowId
+from tidegate.language.expressions.variant import Variant, from_columns
 
 # Most results computed at once: bounds memory if windows have many hops.
 RESULTS_MAX = 2_000_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 from sinks.stores.base import shared_rows_error
 from sinks.stores.clickhouse.client import ClickHouseClient
 from sinks.stores.clickhouse.target import literal, names_of, quote
-from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
+from tidegate.platform.settings.tables.stores.clickhouse import ClickHouseSettings
 
 
 def count_clearable(client: ClickHouseClient, settings: ClickHouseSettings, output: str, topic: str, where: str) -> int | None:

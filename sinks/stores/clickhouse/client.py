@@ -21,7 +21,7 @@ from ordering.errors import UnreachableError
 from ordering.ticks import SECOND_US
 from sinks.stores.base import store_error
 from sinks.stores.http_connection import Answer, HttpConnection, read_answer
-from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
+from tidegate.platform.settings.tables.stores.clickhouse import ClickHouseSettings
 
 # Errors about values, by ClickHouse's numbers: text that is not a number, date or UUID, values out of range, NULL where none may be, an
 # element that an Enum lacks, constraints, throwIf.

@@ -24,8 +24,8 @@ from sinks.stores.clickhouse.reading import ClickHouseReader
 from sinks.stores.clickhouse.statements import BatchStatements, read_progress
 from sinks.stores.clickhouse.target import Target, find_target
 from sinks.stores.typed_rows import make_typed_table
-from tidegate.fault_points import pause_at
-from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
+from tidegate.basics.fault_points import pause_at
+from tidegate.platform.settings.tables.stores.clickhouse import ClickHouseSettings
 
 # The range of DateTime64, microseconds since 1970: the years 1900 to 2299.
 _TIME_MIN_US, _TIME_MAX_US = -2_208_988_800_000_000, 10_413_791_999_999_999

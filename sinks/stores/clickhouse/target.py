@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sinks.parquet_columns import Column
 from sinks.stores.base import StoreError
 from sinks.stores.clickhouse.client import ClickHouseClient
-from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
+from tidegate.platform.settings.tables.stores.clickhouse import ClickHouseSettings
 
 # The columns that say which result a row is.
 TOPIC_ID, PARTITION, SEQ = "_topic_id", "_partition", "_seq"

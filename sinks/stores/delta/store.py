@@ -26,9 +26,9 @@ from sinks.stores.delta.target import check_new, find_missing, schema_of
 from sinks.stores.object_store_errors import repeat_lost
 from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table
-from tidegate.fault_points import pause_at
-from tidegate.settings.kinds import reveal_properties
-from tidegate.settings.tables.stores.delta import DeltaSettings
+from tidegate.basics.fault_points import pause_at
+from tidegate.platform.settings.kinds import reveal_properties
+from tidegate.platform.settings.tables.stores.delta import DeltaSettings
 
 # Without retries: a retry would make the table again over one that another writer has made meanwhile.
 _ONCE = CommitProperties(max_commit_retries=0)

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, Field, Schema
 from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import StoreError
 from sinks.stores.table_columns import TableColumn, TargetTable
-from tidegate.settings.tables.stores.delta import DeltaSettings
+from tidegate.platform.settings.tables.stores.delta import DeltaSettings
 
 # With this property a table forgets old transactions, and with them the progress.
 _FORGETS = "delta.setTransactionRetentionDuration"

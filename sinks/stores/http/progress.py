@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import redis
 
 from sinks.stores.base import Progress, Stream
-from tidegate.redis_client import ForeignValueError, connect, translate_errors
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.redis_client import ForeignValueError, connect, translate_errors
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 # Replaces field ARGV[1] by ARGV[3] if its value is ARGV[2] (empty: no field); returns the value after that.
 _SWAP = """

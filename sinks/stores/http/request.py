@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from sinks.stores.http_connection import HttpConnection, read_answer
-from tidegate.settings.tables.stores.http import HttpSettings
+from tidegate.platform.settings.tables.stores.http import HttpSettings
 
 
 class BodyRefused(Exception):

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, StoreContext
 from sinks.stores.http.progress import Standing, Standings
 from sinks.stores.http.request import BodyRefused, Receiver, body_of, request_id
-from tidegate.fault_points import pause_at
-from tidegate.settings.tables.stores.http import HttpSettings
+from tidegate.basics.fault_points import pause_at
+from tidegate.platform.settings.tables.stores.http import HttpSettings
 
 
 class HttpStore:

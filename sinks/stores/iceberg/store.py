@@ -26,9 +26,9 @@ from sinks.stores.iceberg.target import check_new, find_missing, make_layout
 from sinks.stores.object_store_errors import repeat_lost
 from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table
-from tidegate.fault_points import pause_at
-from tidegate.settings.kinds import reveal_properties
-from tidegate.settings.tables.stores.iceberg import IcebergSettings
+from tidegate.basics.fault_points import pause_at
+from tidegate.platform.settings.kinds import reveal_properties
+from tidegate.platform.settings.tables.stores.iceberg import IcebergSettings
 
 # How long a commit that lost to another one waits at most before its first repetition, seconds.
 _PAUSE_S = 0.05

@@ -13,7 +13,7 @@ from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, Prim
 
 from sinks.parquet_columns import Column, make_schema
 from sinks.stores.table_columns import TableColumn, TargetTable
-from tidegate.settings.tables.stores.iceberg import IcebergSettings
+from tidegate.platform.settings.tables.stores.iceberg import IcebergSettings
 
 _TYPES: Mapping[pa.DataType, PrimitiveType] = {
     pa.bool_(): BooleanType(),

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from sinks.stores.base import StoreError, shared_rows_error
 from sinks.stores.postgres.target import PROGRESS_TABLE, TableName, find_name, find_relation
-from tidegate.settings.tables.stores.postgres import PostgresSettings
+from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
 
 _LACKING = "SELECT current_user WHERE NOT has_table_privilege(%s::oid, 'DELETE') OR NOT has_table_privilege(%s::oid, 'SELECT')"
 

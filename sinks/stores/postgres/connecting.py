@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from sinks.stores.postgres.failures import message_of, translate_errors
-from tidegate.settings.tables.postgres_server import PostgresServer
+from tidegate.platform.settings.tables.postgres_server import PostgresServer
 
 _CONNECTION = {
     "connect_timeout": 10,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import psycopg
 
 from sinks.stores.base import StoreLocked, store_error
-from tidegate.secret_masking import scrub
+from tidegate.basics.secret_masking import scrub
 
 # Classes of SQLSTATE, its first two characters: data exceptions, constraints, errors raised by triggers, rows too large for an index.
 _ROW_CLASSES = ("22", "23", "P0", "44", "54")

@@ -24,7 +24,7 @@ from sinks.stores.postgres.failures import is_about_rows, message_of, translate_
 from sinks.stores.postgres.target import MADE_AS, PROGRESS_TABLE, Target
 from sinks.stores.reading import Keeps, Standing
 from sinks.stores.typed_rows import make_typed_table
-from tidegate.settings.tables.stores.postgres import PostgresSettings
+from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
 
 _PIECE_BYTES = 4 * 2**20
 # Further column types that keep a number or a text unchanged, beside the type that a sink makes.

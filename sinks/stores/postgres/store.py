@@ -25,8 +25,8 @@ from sinks.stores.postgres.failures import is_about_rows, message_of, translate_
 from sinks.stores.postgres.reading import PostgresReader
 from sinks.stores.postgres.target import PROGRESS_TABLE, Target, allow_null, find_target, null_refusals
 from sinks.stores.typed_rows import make_typed_table
-from tidegate.fault_points import pause_at
-from tidegate.settings.tables.stores.postgres import PostgresSettings
+from tidegate.basics.fault_points import pause_at
+from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
 
 _STAGING = sql.Identifier("pg_temp", "tidegate_batch")
 _ORDINAL = sql.Identifier("tidegate_row")

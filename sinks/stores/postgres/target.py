@@ -16,7 +16,7 @@ from psycopg import sql
 
 from sinks.parquet_columns import Column
 from sinks.stores.base import StoreError
-from tidegate.settings.tables.stores.postgres import PostgresSettings
+from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
 
 PROGRESS_TABLE = "tidegate_progress"
 # The types of the columns that a sink makes; columns of any other kind (record, array, any) are JSON.

@@ -16,7 +16,7 @@ import redis
 
 from sinks.stores.base import shared_rows_error
 from sinks.stores.redis.commands import COMMANDS, DISK_FIELD, progress_key
-from tidegate.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
 
 # How many keys are looked at and deleted at once.
 _PIECE = 1_000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sinks.parquet_columns import members
 from sinks.stores.base import Progress, Refusal, Rows, RowsRefused
-from tidegate.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
 
 # By kind: the command, and the type that the command TYPE returns for the key.
 COMMANDS = {"hash": ("HSET", "hash"), "string": ("SET", "string"), "stream": ("XADD", "stream"), "sorted_set": ("ZADD", "zset")}

@@ -13,8 +13,8 @@ import redis
 
 from ordering.errors import RefusedError, SettingError, UnreachableError
 from sinks.stores.base import USERS_FIX, StoreError, store_error
-from tidegate.redis_client import is_denial
-from tidegate.secret_masking import scrub
+from tidegate.basics.secret_masking import scrub
+from tidegate.platform.redis_client import is_denial
 
 # The codes of a wrong password or certificate.
 _USER_CODES = ("TG-REDIS-AUTH", "TG-REDIS-TLS")
@@ -26,7 +26,7 @@ _FULL_WORDS = ("OOM ", "MISCONF ")
 
 @contextmanager
 def translate_errors(where: str) -> Iterator[None]:
-    """Raise errors of the client, and those of :func:`tidegate.redis_client.connect`, as UnreachableError or StoreError."""
+    """Raise errors of the client, and those of :func:`tidegate.platform.redis_client.connect`, as UnreachableError or StoreError."""
     try:
         yield
     except UnreachableError as error:

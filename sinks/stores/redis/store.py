@@ -25,9 +25,9 @@ from sinks.stores.redis.commands import COMMANDS, DISK_FIELD, Write, make_writes
 from sinks.stores.redis.failures import translate_errors
 from sinks.stores.redis.reading import RedisReader
 from sinks.stores.typed_rows import make_typed_table
-from tidegate.fault_points import pause_at
-from tidegate.redis_client import answer_timeout_us, connect
-from tidegate.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.basics.fault_points import pause_at
+from tidegate.platform.redis_client import answer_timeout_us, connect
+from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
 
 # KEYS: the progress, then each key to write. ARGV: field of the progress, stream id, start, new progress, command, type, ttl in
 # milliseconds or 0; then for each write the number of its key, the number of its arguments, and the arguments. Progress is

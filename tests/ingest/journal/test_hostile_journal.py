@@ -39,8 +39,8 @@ from ingest.start.survey import _check_skips
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Close, ImpossibleFactError, PlanningTime, Raise, Read
 from ordering.ticks import MINUTE_US, SECOND_US
-from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.records import Records
+from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.kafka.records import Records
 
 RAW: Partition = ("raw", 0)
 AHEAD_US = 2 * MINUTE_US

@@ -41,7 +41,7 @@ from ordering.protocol.journal import (
     Silence,
 )
 from ordering.ticks import TICK_MAX
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 KEY = JournalKey("flights.ordered", "dGhlIHRvcGljIGlk", 0)
 _jobs = itertools.count()
@@ -211,7 +211,7 @@ import sys, time
 from ingest.journal.redis_journal import RedisJournal
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Close, JournalKey, PlanningTime, Read
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 journal = RedisJournal.open(RedisSettings.model_validate({"url": sys.argv[1]}))
 key, step, at = JournalKey("raced", "id", 0), int(sys.argv[2]), 0

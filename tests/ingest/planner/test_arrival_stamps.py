@@ -8,7 +8,7 @@ import pyarrow as pa
 from ingest.planner.arrival_stamps import PlanningTimes
 from ordering.protocol.facts import FactKind
 from ordering.ticks import DAY_US, TICK_MAX
-from tidegate.kafka.records import Records
+from tidegate.platform.kafka.records import Records
 
 SPANS = ((3, 1_000_000), (10, 2_000_000))
 

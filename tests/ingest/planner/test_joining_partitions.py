@@ -15,7 +15,7 @@ from ingest.planner.joining_partitions import match_topics, own_topics, read_joi
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Propose
 from ordering.ticks import NEVER, SECOND_US
-from tidegate.settings.load import Settings
+from tidegate.platform.settings.load import Settings
 
 FOUNDERS: tuple[Partition, ...] = (("raw", 0), ("raw", 1))
 JOINED = {("raw", 2): Join(2, 5 * SECOND_US), ("aaa", 0): Join(3, 9 * SECOND_US)}

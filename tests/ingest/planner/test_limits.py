@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.planner.limits import _RANGE_EVENTS, Limits, choose_turn, deal_shares
-from tidegate.checkpoint.batch_cost import BatchCostWriter
+from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
 
 COUNTS = st.dictionaries(st.tuples(st.just("raw"), st.integers(0, 20)), st.integers(1, 10_000), min_size=1)
 

@@ -24,7 +24,7 @@ from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Propose
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import SECOND_US
-from tidegate.kafka.admin import Topic
+from tidegate.platform.kafka.admin import Topic
 
 A, B, NEW, OTHER = (("raw", number) for number in range(4))
 HOUR_US = 3_600 * SECOND_US

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.fields import FieldReader
 from ingest.stage.dead_letters import source_ctis, unusable_rows
 from ordering.policies import Shape
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_cti, encode_source_cti
 from ordering.ticks import NEVER, TICK_MAX
-from tidegate.kafka.ranges import Records
+from tidegate.platform.kafka.ranges import Records
+from tidegate.records.fields import FieldReader
 
 EVENT = b'{"t":2000,"e":3000}'
 CTI_HEADER, CTI = encode_source_cti(5_000)

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from support.ingest_plans import RAW, ingest_plan, input_settings
 
 from ingest.config import IngestPlan
-from ingest.fields import FieldReader
 from ingest.planned_range import IngestRange
 from ingest.replay.walk import ReplayingWalk
 from ingest.stage.processor import RangeMarks, RangeWalk
 from ordering.columns.framed_payloads import frame_payload
 from ordering.protocol.elements import ELEMENTS_MAX, OF_ELEMENTS
 from ordering.ticks import SECOND_US
-from tidegate.dead_letter_reasons import IngestReason
-from tidegate.kafka.records import Records
-from tidegate.kafka.writer import GaplessProducer
-from tidegate.native_parts import NATIVE_SWITCH
-from tidegate.payloads.json_elements import split_elements
+from tidegate.basics.dead_letter_reasons import IngestReason
+from tidegate.basics.native_parts import NATIVE_SWITCH
+from tidegate.platform.kafka.records import Records
+from tidegate.platform.kafka.writer import GaplessProducer
+from tidegate.records.fields import FieldReader
+from tidegate.records.payloads.json_elements import split_elements
 
 BASE_MS = 1_000_000_000
 Letter = tuple[int, IngestReason, bytes | None]

@@ -17,9 +17,9 @@ from ingest.replay.walk import ReplayingWalk
 from ingest.stage.processor import RangeMarks
 from ordering.columns.framed_payloads import Headers, frame_payload
 from ordering.ticks import SECOND_US
-from tidegate.checkpoint.spilling import spill
-from tidegate.dead_letter_reasons import IngestReason
-from tidegate.kafka.records import Records
+from tidegate.basics.dead_letter_reasons import IngestReason
+from tidegate.platform.checkpoint.spilling import spill
+from tidegate.platform.kafka.records import Records
 
 START_US = 10**15
 SETTINGS = {"over": "k", "late": "20s", "reorder": "3s", "headers": "h, other"}

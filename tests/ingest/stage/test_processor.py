@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 from support.ingest_plans import ingest_plan, input_settings
 
-from ingest.fields import FieldReader
 from ingest.offsets import PlannedPosition
 from ingest.planned_range import IngestRange
 from ingest.replay.walk import ReplayingWalk
 from ingest.stage.processor import RangeMarks, RangeWalk
 from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import SECOND_US
-from tidegate.checkpoint.spilling import spill
-from tidegate.kafka.records import Records
-from tidegate.kafka.writer import GaplessProducer
-from tidegate.observe.logs import configure_worker
-from tidegate.settings.tables.inputs import InputSettings
+from tidegate.platform.checkpoint.spilling import spill
+from tidegate.platform.kafka.records import Records
+from tidegate.platform.kafka.writer import GaplessProducer
+from tidegate.platform.observe.logs import configure_worker
+from tidegate.platform.settings.tables.inputs import InputSettings
+from tidegate.records.fields import FieldReader
 
 RAW = ("raw", 0)
 PLAN = ingest_plan(settings=input_settings(late="off"), starts={RAW: PlannedPosition(10)}, estimates=frozenset({"raw"}))

@@ -17,10 +17,10 @@ from ingest.start.resume import Resumption
 from ingest.start.survey import Survey
 from ordering.errors import RefusedError
 from ordering.ticks import DAY_US, NEVER
-from tidegate.checkpoint.ended_run import RunEnded
-from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
-from tidegate.kafka.admin import Topic
-from tidegate.settings.load import Settings, load
+from tidegate.platform.checkpoint.ended_run import RunEnded
+from tidegate.platform.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
+from tidegate.platform.kafka.admin import Topic
+from tidegate.platform.settings.load import Settings, load
 
 FOLDER = Path("checkpoints/ingest-raw.ordered")
 BROKER_CLOCK = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "5000"}

@@ -9,9 +9,9 @@ from support.valkey_server import Server
 
 from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import INFINITY, NEVER
-from tidegate.checkpoint.output_start import BEGINNING, Start, parse_start, read_last_stop, refuse_other_start
-from tidegate.observe.progress_store import ProgressPublisher
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.checkpoint.output_start import BEGINNING, Start, parse_start, read_last_stop, refuse_other_start
+from tidegate.platform.observe.progress_store import ProgressPublisher
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 NOW_US = 1_709_251_200_000_000
 

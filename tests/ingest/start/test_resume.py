@@ -28,8 +28,8 @@ from ordering.model.step import Model
 from ordering.policies import Policies
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.testing import Record, batch_of
-from tidegate.checkpoint.output_start import BEGINNING, Start
-from tidegate.kafka.admin import Topic
+from tidegate.platform.checkpoint.output_start import BEGINNING, Start
+from tidegate.platform.kafka.admin import Topic
 
 _ids = itertools.count()
 ROSTER = Roster(1, 1, Spread.ALL, True)

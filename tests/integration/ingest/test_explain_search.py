@@ -13,10 +13,10 @@ from support.stack.servers import SharedStack
 from support.stack.topics import fresh
 from typer.testing import CliRunner
 
-from tidegate.cli.explain import explain
-from tidegate.cli.raw_topic import produce, topic
-from tidegate.kafka.admin import Admin
-from tidegate.observe.console import report_errors
+from ingest.commands.explain import explain
+from ingest.commands.raw_topic import produce, topic
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.observe.console import report_errors
 
 pytestmark = pytest.mark.integration
 app = typer.Typer(pretty_exceptions_enable=False)

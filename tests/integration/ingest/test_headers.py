@@ -25,8 +25,8 @@ from typer.testing import CliRunner
 from ordering.policies import Action, Policies
 from ordering.protocol.wire import CTI_HEADER_BYTES, HEADER_NAME, decode_event_headers
 from ordering.ticks import SECOND_US, format_tick
-from tidegate.cli.compare import compare
-from tidegate.observe.console import report_errors
+from tidegate.platform.observe.console import report_errors
+from tidegate.tools.commands.compare import compare
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -19,8 +19,8 @@ from ordering.protocol.journal import JournalKey
 from ordering.protocol.punctuation import Cause
 from ordering.protocol.wire import Flag
 from ordering.ticks import INFINITY, NEVER, SECOND_US
-from tidegate.kafka.admin import Admin
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

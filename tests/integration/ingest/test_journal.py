@@ -20,8 +20,8 @@ from ordering.policies import Policies
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import JournalKey
 from ordering.ticks import SECOND_US
-from tidegate.kafka.admin import Admin
-from tidegate.settings.tables.redis import RedisSettings
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.settings.tables.redis import RedisSettings
 
 if TYPE_CHECKING:
     from support.stack.servers import OwnRedis

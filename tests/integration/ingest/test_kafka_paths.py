@@ -24,13 +24,13 @@ from support.stack.topics import ANY_TIME, create, fresh, records
 from ordering.columns.framed_payloads import frame_payload, headers_of
 from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME
-from tidegate.kafka import native, ranges
-from tidegate.kafka.messages import MessageConsumer
-from tidegate.kafka.native import NativeSource
-from tidegate.kafka.ranges import RangeReader, cached_reader, drop_reader
-from tidegate.kafka.records import ALL_HEADERS
-from tidegate.kafka.writer import GaplessProducer
-from tidegate.native_parts import NATIVE_SWITCH
+from tidegate.basics.native_parts import NATIVE_SWITCH
+from tidegate.platform.kafka import native, ranges
+from tidegate.platform.kafka.messages import MessageConsumer
+from tidegate.platform.kafka.native import NativeSource
+from tidegate.platform.kafka.ranges import RangeReader, cached_reader, drop_reader
+from tidegate.platform.kafka.records import ALL_HEADERS
+from tidegate.platform.kafka.writer import GaplessProducer
 
 pytestmark = pytest.mark.integration
 
@@ -216,7 +216,7 @@ def test_a_reader_that_hears_nothing_connects_anew(properties: dict[str, str], m
 
 _GARBAGE = """
 import gc, sys
-from tidegate.kafka.ranges import RangeReader
+from tidegate.platform.kafka.ranges import RangeReader
 reader = RangeReader({"bootstrap.servers": sys.argv[1]}, sys.argv[2], 0)
 assert sum(len(records) for records in reader.read(0, 1)) == 1
 reader.circle = reader

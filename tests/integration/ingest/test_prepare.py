@@ -20,13 +20,13 @@ from ingest.config import IngestPlan
 from ordering.errors import RefusedError, UnreachableError
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, SECOND_US
-from tidegate.checkpoint.known_topics import LOOKS_UNTIL_DELETED
-from tidegate.checkpoint.output_start import Start, parse_start
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.writer import ChannelWriter, GaplessProducer
-from tidegate.observe.progress_store import ProgressPublisher
-from tidegate.observe.recovery_report import Recovery, RecoveryKind
-from tidegate.settings.load import Settings, load
+from tidegate.platform.checkpoint.known_topics import LOOKS_UNTIL_DELETED
+from tidegate.platform.checkpoint.output_start import Start, parse_start
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer
+from tidegate.platform.observe.progress_store import ProgressPublisher
+from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind
+from tidegate.platform.settings.load import Settings, load
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

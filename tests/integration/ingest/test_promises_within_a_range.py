@@ -10,11 +10,11 @@ import pytest
 from support.ingest_plans import ingest_plan, input_settings
 from support.stack.topics import check_promises, create, fresh, read_ordered
 
-from ingest.fields import FieldReader
 from ingest.planned_range import IngestRange
 from ingest.stage.processor import RangeMarks, RangeWalk
-from tidegate.kafka.records import Records
-from tidegate.kafka.writer import GaplessProducer
+from tidegate.platform.kafka.records import Records
+from tidegate.platform.kafka.writer import GaplessProducer
+from tidegate.records.fields import FieldReader
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -26,12 +26,12 @@ from support.stack.verifying import run_verify, stage
 
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FACTS_HEADER_NAME, Fact, FactKind, decode_facts
-from tidegate.kafka import ranges
-from tidegate.kafka.ranges import RangeReader
-from tidegate.native_parts import NATIVE_SWITCH
-from tidegate.observe.progress_store import ProgressPublisher
-from tidegate.settings.load import load
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.basics.native_parts import NATIVE_SWITCH
+from tidegate.platform.kafka import ranges
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.observe.progress_store import ProgressPublisher
+from tidegate.platform.settings.load import load
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 pytestmark = pytest.mark.integration
 

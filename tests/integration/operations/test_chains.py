@@ -12,7 +12,7 @@ from support.postgres_server import PostgresServer
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
-    from tidegate.stack.embedded import EmbeddedStack
+    from tidegate.platform.stack.embedded import EmbeddedStack
 
 pytestmark = pytest.mark.integration
 SEED = 20260301

@@ -1,7 +1,7 @@
 """
 Jobs whose runs are over and that are started again, as a supervisor does: the same command exits with 0, any other is refused.
 
-The law of :mod:`tidegate.checkpoint.ended_run`.
+The law of :mod:`tidegate.platform.checkpoint.ended_run`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from faults.workload import Manner
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
-    from tidegate.stack.embedded import EmbeddedStack
+    from tidegate.platform.stack.embedded import EmbeddedStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
 

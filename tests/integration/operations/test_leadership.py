@@ -19,9 +19,9 @@ from support.stack.keyed_input import TABLES
 from support.stack.topics import create
 
 from ordering.errors import TidegateError
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.ranges import RangeReader
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 pytestmark = pytest.mark.integration
 

@@ -17,13 +17,13 @@ from support.stack.jobs import Job, settings_of, workspace
 from support.stack.topics import create, fresh, produce, read_ordered
 from typer.testing import CliRunner
 
+from ingest.commands.explain import explain
 from ordering.ticks import parse_tick
-from tidegate.cli.explain import explain
-from tidegate.cli.watermarks import watermarks
-from tidegate.observe.console import report_errors
-from tidegate.observe.progress_store import ProgressStore
-from tidegate.settings.tables.redis import RedisSettings
-from tidegate.stack.embedded import free_port
+from tidegate.platform.observe.console import report_errors
+from tidegate.platform.observe.progress_store import ProgressStore
+from tidegate.platform.settings.tables.redis import RedisSettings
+from tidegate.platform.stack.embedded import free_port
+from tidegate.tools.commands.watermarks import watermarks
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -21,7 +21,7 @@ from support.stack.keyed_input import POLICIES, TABLES
 from support.stack.topics import check_promises, create, delete, fresh, produce, read_ordered
 
 from ordering.ticks import INFINITY
-from tidegate.stack.embedded import free_port
+from tidegate.platform.stack.embedded import free_port
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

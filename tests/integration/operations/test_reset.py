@@ -25,7 +25,7 @@ from support.stack.servers import SharedStack
 from support.stack.topics import create, exists, fresh, header, records
 
 from ordering.protocol.wire import HEADER_NAME
-from tidegate.fault_points import VARIABLE
+from tidegate.basics.fault_points import VARIABLE
 
 pytestmark = pytest.mark.integration
 

@@ -33,16 +33,16 @@ from ingest.journal.redis_journal import RedisJournal
 from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.journal import JournalKey
 from query import job as query_job
-from tidegate.access_rights import Right, ingest_rights, query_rights, topic_rights
-from tidegate.kafka import ranges, writer
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.writer import GaplessProducer
-from tidegate.redis_client import connect
-from tidegate.settings.load import Settings, load
-from tidegate.settings.tables.redis import RedisSettings
-from tidegate.stack.embedded import free_port
-from tidegate.stack.security import SUPER_USER
+from tidegate.basics.access_rights import Right, ingest_rights, query_rights, topic_rights
+from tidegate.platform.kafka import ranges, writer
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.kafka.writer import GaplessProducer
+from tidegate.platform.redis_client import connect
+from tidegate.platform.settings.load import Settings, load
+from tidegate.platform.settings.tables.redis import RedisSettings
+from tidegate.platform.stack.embedded import free_port
+from tidegate.platform.stack.security import SUPER_USER
 
 pytestmark = pytest.mark.integration
 

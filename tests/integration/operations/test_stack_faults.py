@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.stack.kafka_columns import columns, rows_of
 from support.stack.topics import create, fresh
 
-from tidegate.kafka.ranges import RangeReader
-from tidegate.kafka.writer import GaplessProducer
-from tidegate.native_parts import NATIVE_SWITCH
+from tidegate.basics.native_parts import NATIVE_SWITCH
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.kafka.writer import GaplessProducer
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

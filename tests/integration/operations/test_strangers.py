@@ -20,7 +20,7 @@ from support.stack.topics import check_promises, create, fresh, produce, read_or
 
 from ordering.policies import Action, Policies
 from ordering.ticks import SECOND_US
-from tidegate.spark.options import archive_path
+from tidegate.platform.spark.options import archive_path
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

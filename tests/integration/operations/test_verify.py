@@ -28,7 +28,7 @@ from support.stack.topics import APPEND_TIME, create, exists, fresh, header, pro
 from support.stack.verifying import run_verify, stage
 
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers, encode_cti
-from tidegate.kafka.admin import Admin
+from tidegate.platform.kafka.admin import Admin
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

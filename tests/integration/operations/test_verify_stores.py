@@ -24,12 +24,12 @@ from support.stack.verifying import run_verify, stage
 from support.stores.benches import ClickHouseBench
 from support.valkey_server import Server
 
+from sinks.commands.sink import columns_of
 from sinks.copying.feed import PartitionFeed
 from sinks.stores.base import Batch, Rows, RowsRefused, StoreContext, Stream
 from sinks.stores.registry import make_store
-from tidegate.cli.sink import columns_of
-from tidegate.kafka.admin import Admin
-from tidegate.settings.load import load
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.settings.load import load
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

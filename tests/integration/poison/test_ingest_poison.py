@@ -37,7 +37,7 @@ from support.stack.topics import check_promises, create, fresh, header, read_ord
 
 from ordering.policies import Action, Policies, Shape
 from ordering.ticks import SECOND_US
-from tidegate.dead_letter_reasons import IngestReason
+from tidegate.basics.dead_letter_reasons import IngestReason
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -36,7 +36,7 @@ from support.stack.jobs import Job, settings_of, workspace
 from support.stack.topics import ANY_TIME, check_promises, create, fresh, header, read_ordered, records
 
 from ordering.ticks import format_tick
-from tidegate.dead_letter_reasons import QueryReason
+from tidegate.basics.dead_letter_reasons import QueryReason
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

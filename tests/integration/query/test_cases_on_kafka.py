@@ -24,9 +24,9 @@ from support.repository import ROOT
 from support.stack.jobs import workspace
 from support.stack.topics import create, fresh, produce, read_ordered
 
-from tidegate.local.case_files import Case, find_case_folders, read_case
-from tidegate.local.run_setup import RunSetup
-from tidegate.local.script import BoundScript, bind_script
+from query.local.case_files import Case, find_case_folders, read_case
+from query.local.run_setup import RunSetup
+from query.local.script import BoundScript, bind_script
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack
@@ -164,7 +164,7 @@ def config_of(one: Staged, dice: random.Random) -> str:
 
 def found_lines(stack: Stack, topic: str) -> tuple[list[bytes], int]:
     """The values of a result topic by the reader's rule, partition by partition, and how many partitions there are."""
-    from tidegate.kafka.admin import Admin
+    from tidegate.platform.kafka.admin import Admin
 
     partitions = Admin({"bootstrap.servers": stack.bootstrap}).require(topic).partitions
     found = read_ordered(stack.bootstrap, topic, partitions)

@@ -11,7 +11,7 @@ from support.stack.topics import create, fresh, produce
 
 from query import job
 from query.stage.planner import Planner
-from tidegate.settings.load import load
+from tidegate.platform.settings.load import load
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -11,8 +11,8 @@ from support.stack.topics import create, fresh
 from query.start.result_limits import ensure_plain_topic
 from sinks.base import SinkError
 from sinks.plain_topic import PlainTopicSink
-from tidegate.kafka.admin import Admin
-from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.settings.tables.outputs import OutputSettings
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -26,9 +26,9 @@ from ordering.ticks import SECOND_US, format_tick, parse_tick
 from query.absent_columns import absent_in_topics
 from query.config import Feed, QueryPlan
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.kafka.admin import Admin
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.kafka.admin import Admin
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

@@ -12,7 +12,7 @@ from support.chance import dice_of
 from support.query_kinds import KINDS
 
 if TYPE_CHECKING:
-    from tidegate.stack.embedded import EmbeddedStack
+    from tidegate.platform.stack.embedded import EmbeddedStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
 

@@ -18,7 +18,7 @@ from support.stores import kit
 from support.stores.kit import Bench
 from support.stores.result_topic import ResultTopic
 
-from tidegate.fault_points import STORE_POINTS, VARIABLE
+from tidegate.basics.fault_points import STORE_POINTS, VARIABLE
 
 pytestmark = pytest.mark.integration
 # So that a run has many batches, and a kill finds some done and some not.

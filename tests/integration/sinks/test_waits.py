@@ -21,7 +21,7 @@ from support.stack.topics import fresh
 from support.stores.result_topic import ResultTopic
 from support.valkey_server import Server
 
-from tidegate.stack.embedded import free_port
+from tidegate.platform.stack.embedded import free_port
 
 pytestmark = pytest.mark.integration
 COLUMNS = (

@@ -32,8 +32,8 @@ from query.buckets.substreams import SubstreamBucket
 from query.config import Promise
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 SOME = settings(max_examples=max(settings().max_examples // 4, 1))
 """Each example here runs dozens of DuckDB queries."""

@@ -27,8 +27,8 @@ from query.engine.exchange import Exchange
 from query.plan.common_keys import common_keys
 from query.sql.bind import bind_outputs
 from query.start.resumed_results import count_ahead_by_substream
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 Lines = dict[int, list[Line]]
 """The records of each log."""

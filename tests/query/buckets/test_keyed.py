@@ -37,9 +37,9 @@ from query.operators.joins import matching, temporal_join
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
 from query.start.resumed_results import count_ahead_by_substream
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.expressions.tree import Expr
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.tree import Expr
 
 SOME = settings(max_examples=max(settings().max_examples // 10, 1))
 SEEDS = st.integers(0, 2**32)

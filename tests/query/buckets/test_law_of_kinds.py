@@ -30,9 +30,9 @@ from query.engine.program import Program
 from query.plan.parallelism import decide_parallelism
 from query.sql.bind import bind_outputs
 from query.start.resumed_results import count_ahead_by_substream
-from tidegate.expressions.binding.names import InputNames
-from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.names import InputNames
+from tidegate.language.expressions.syntax.errors import Source
+from tidegate.language.expressions.syntax.parse import parse_script
 
 FEW = settings(max_examples=max(settings().max_examples // 75, 1))
 """So often each kind is tried; an example takes buckets through whole topics."""

@@ -35,7 +35,7 @@ from query.engine.program import Program
 from query.engine.retention import Piece, Retention
 from query.operators.windows.compacting import cell_grid
 from query.plan.windows import Session, Window
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 DAY = 86_400 * SECOND
 FEW = settings(max_examples=max(settings().max_examples // 75, 1))

@@ -7,7 +7,7 @@ import random
 import pytest
 from support.bucket_runs import Query, Row, dense, run_bucket
 
-from tidegate.dead_letter_reasons import QueryReason
+from tidegate.basics.dead_letter_reasons import QueryReason
 
 LIMIT = 40
 

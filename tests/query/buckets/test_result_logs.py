@@ -26,8 +26,8 @@ from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 FEW = settings(max_examples=max(settings().max_examples // 3, 1))
 SEEDS = st.integers(0, 2**32)

@@ -20,7 +20,7 @@ from ordering.protocol.punctuation import Roster, Spread
 from query.buckets.bucket import BadRow, Bucket, BucketConfig, SourceTopic
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 ORDER_COUNTS = (
     "SELECT k, LAG(k) OVER (LIMIT DURATION(mcs, 9)) AS before, COUNT(*) OVER (LIMIT DURATION(mcs, 9)) AS nth FROM r",

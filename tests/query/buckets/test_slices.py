@@ -15,7 +15,7 @@ from query.buckets import bucket
 from query.columns import large_tables
 from query.engine.program import Program
 from query.operators.joins import temporal_join
-from tidegate.expressions.evaluation import evaluate as evaluation
+from tidegate.language.expressions.evaluation import evaluate as evaluation
 
 SOME = settings(max_examples=max(settings().max_examples // 3, 1))
 PAIRS_MAX = 1

@@ -16,7 +16,7 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import VERSION, Flag, encode_cti, encode_event_headers
 from query.columns.decode import decode
 from query.columns.events import DECODED_SCHEMA, EVENTS_SCHEMA, NO_EVENTS, end_edges, for_operators, take_events
-from tidegate.kafka.ranges import Records
+from tidegate.platform.kafka.ranges import Records
 
 
 @dataclass(frozen=True)

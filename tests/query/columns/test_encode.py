@@ -12,8 +12,8 @@ from support.query_runs import values
 
 from ordering.protocol.keys import key_bytes
 from query.columns.encode import encode_keys, encode_objects
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.variant import Variant
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.variant import Variant
 
 
 def column(*values: object, kind: Kind) -> Variant:

@@ -24,11 +24,11 @@ from query.columns.events import DECODED_SCHEMA
 from query.engine.exchange import Exchange, Router
 from query.plan.columns_read import headers_read
 from query.start.survey import payload_format
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.tree import Field, Header
-from tidegate.kafka.records import Records
-from tidegate.payloads.formats import PayloadFormat
-from tidegate.settings.load import load
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.tree import Field, Header
+from tidegate.platform.kafka.records import Records
+from tidegate.platform.settings.load import load
+from tidegate.records.payloads.formats import PayloadFormat
 
 SECOND = 1_000_000
 KEPT = InputSchema("a", headers=("h", "other"))

@@ -14,10 +14,10 @@ from support.query_runs import SECOND, CompiledQuery, answers, compile_plan, eve
 from ordering.errors import QueryError
 from query.sql.bind import bind_script
 from query.start.survey import payload_format
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.payloads.formats import PayloadFormat
-from tidegate.settings.load import load
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.settings.load import load
+from tidegate.records.payloads.formats import PayloadFormat
 
 CSV = PayloadFormat("csv", ("at", "k", "delay"))
 SCHEMA = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.query_oracle import Event
 from support.script_runs import answers_of
 
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 PAYLOAD = {"id": "a", "delay": 1, "place": {"lat": 1.5, "ID": 7}, "é": None}

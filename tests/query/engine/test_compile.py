@@ -14,7 +14,7 @@ from support.query_runs import END_US, SECOND, CompiledQuery, answers, compiled,
 from query.operators.windows.windowed_aggregate import WindowAggregation
 from query.plan.row_tables import RESULT_SCHEMA
 from query.plan.windows import Window
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 AGGREGATES = "k, System.Timestamp() AS at, COUNT(*) AS n, COUNT(v) AS c, SUM(v) AS s, AVG(v) AS a, MIN(v) AS lo, MAX(v) AS hi"
 KEYS = st.sampled_from(["a", "b", "é\n", 1, 2, 1.5, True, None])

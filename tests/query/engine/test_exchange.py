@@ -34,9 +34,9 @@ from query.engine.program import Program
 from query.plan.common_keys import common_keys
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.spark.shuffle_keys import even_labels, same_task
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.spark.shuffle_keys import even_labels, same_task
 
 SOME = settings(max_examples=max(settings().max_examples // 10, 1))
 SEEDS = st.integers(0, 2**32)

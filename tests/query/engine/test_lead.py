@@ -19,8 +19,8 @@ from query.buckets.bucket import Bucket
 from query.engine.lead import ahead_of
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 D_US = 5
 SCHEMA = InputSchema(INPUT, "t", "k")

@@ -11,7 +11,7 @@ from support.script_runs import answers_of, program_of
 from ordering.ticks import TICK_MIN
 from query.engine import gathering
 from query.operators.windows import compacting
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 

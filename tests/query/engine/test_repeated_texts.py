@@ -24,9 +24,9 @@ from query.engine import gathering
 from query.engine.program import Program
 from query.engine.retention import Retention
 from query.operators.windows import holistic
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.variant import Variant
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.variant import Variant
 
 EVENTS, LONG = 40, 2_000
 AT_ONCE = 15 * LONG

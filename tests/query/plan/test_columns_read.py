@@ -14,8 +14,8 @@ from query.engine.retention import Retention
 from query.plan.columns_read import fields_extracted
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 STEP = "WITH s AS (SELECT a, b.c AS c, CAST(d AS bigint) AS d, e FROM arrivals WHERE w > 0) "
 COUNT_BY = "SELECT COUNT(*) AS n INTO out FROM s GROUP BY TumblingWindow(second, 10)"

@@ -6,8 +6,8 @@ import pytest
 
 from query.plan.never_null import columns_never_null
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 A = InputSchema("a", "t", fields={"country": "nvarchar(max)"})
 B = InputSchema("b", "t")

@@ -20,7 +20,7 @@ from ordering.ticks import MINUTE_US, NEVER, SECOND_US
 from query.__main__ import plan as show_plan
 from query.buckets.bucket import Bucket, BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
-from tidegate.settings.load import load
+from tidegate.platform.settings.load import load
 
 TABLES = """
 [inputs.rides]

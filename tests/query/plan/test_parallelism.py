@@ -12,10 +12,10 @@ from support.script_runs import Row, answers_of
 
 from query.plan.parallelism import Parallelism, decide_parallelism, keys_text
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.names import InputNames
-from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.names import InputNames
+from tidegate.language.expressions.syntax.errors import Source
+from tidegate.language.expressions.syntax.parse import parse_script
 
 TEXT = {"k": "nvarchar(max)", "n": "bigint", "m": "bigint", "s": "nvarchar(max)"}
 A, B = InputSchema("a", "t", "k", TEXT), InputSchema("b", "t", "k", TEXT)

@@ -15,7 +15,7 @@ from query.engine import program as engine_program
 from query.operators.windows import compacting
 from query.plan.nodes import WindowedAggregate, walk
 from query.plan.record_members import members_as_columns
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 STEP = """WITH s AS (SELECT TRY_CAST(k AS bigint) AS k, TRY_CAST(n AS bigint) AS n, TRY_CAST(x AS nvarchar(max)) AS [a text], v,

@@ -15,10 +15,10 @@ from query.__main__ import plan as command
 from query.preview.display import PlanReport, describe_keys
 from query.preview.forecast import ASSUMED_REPLAY, Forecast, KeptRows, PlannedRead, retention_warnings
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.observe.console import report_errors
-from tidegate.observe.recovery_report import Recovery, RecoveryKind, Replay
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.observe.console import report_errors
+from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind, Replay
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(report_errors(command))

@@ -15,8 +15,8 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.ticks import NEVER, parse_tick
 from query.reference.files import load_reference, load_references, versions_of
 from query.reference.tables import ReferenceTable
-from tidegate.settings.load import load
-from tidegate.settings.tables.references import ReferenceSettings
+from tidegate.platform.settings.load import load
+from tidegate.platform.settings.tables.references import ReferenceSettings
 
 
 def settings(**given: Any) -> ReferenceSettings:

@@ -29,8 +29,8 @@ from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
 from query.reference.tables import ReferenceTable, Version
 from query.reference.watch import ReferenceVersion, TakenVersions
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 TABLE = InputSchema("r", is_reference=True)
 SQL = "SELECT a.v AS v, r.n AS n FROM a TIMESTAMP BY t{} LEFT JOIN r ON r.k = 1"

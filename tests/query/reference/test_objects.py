@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
 from ordering.ticks import parse_tick
+from query.commands.local import local
 from query.reference.files import load_reference
 from query.reference.tables import ReferenceTable
 from query.reference.watch import LOOK_AT_STORE_S, ReferenceWatch, TakenVersions, check_unchanged, take_up_versions
-from tidegate.cli.local import local
-from tidegate.settings.tables.references import ReferenceSettings
-from tidegate.stack.embedded import free_port
+from tidegate.platform.settings.tables.references import ReferenceSettings
+from tidegate.platform.stack.embedded import free_port
 
 pytestmark = pytest.mark.heavy
 _app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

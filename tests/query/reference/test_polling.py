@@ -20,7 +20,7 @@ from ordering.ticks import parse_tick
 from query.reference import polling
 from query.reference.files import load_references
 from query.reference.polling import Polling, fill_empty, poll, poll_at_start
-from tidegate.settings.tables.references import ReferenceSettings
+from tidegate.platform.settings.tables.references import ReferenceSettings
 
 pytestmark = pytest.mark.heavy
 QUERY = "SELECT code, city, begins, ends FROM airports;"

@@ -18,7 +18,7 @@ from query.reference.tables import ReferenceTable
 from query.reference.watch import LOOK_S, ReferenceWatch, TakenVersions, check_unchanged, take_up_versions
 from query.stage.offsets import Offset
 from sinks.file_places import ObjectStore
-from tidegate.settings.tables.references import ReferenceSettings
+from tidegate.platform.settings.tables.references import ReferenceSettings
 
 DAY = "2001-01-0{}"
 

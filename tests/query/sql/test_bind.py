@@ -12,10 +12,10 @@ from ordering.ticks import DAY_US, HOUR_US, MINUTE_US
 from query.plan.nodes import Plan, WindowedAggregate
 from query.plan.windows import Window
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.expressions.tree import Cast, Field, Property
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.tree import Cast, Field, Property
 
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
 DEPARTURES = InputSchema("departures", over="origin", is_result=True)

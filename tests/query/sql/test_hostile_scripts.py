@@ -7,8 +7,8 @@ from support.query_runs import values
 
 from ordering.errors import QueryError
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 SCRIPTS = {
     "ten megabytes": "SELECT '" + "a" * 10_000_000 + "' AS x FROM i",

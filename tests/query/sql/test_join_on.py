@@ -12,8 +12,8 @@ from ordering.ticks import DAY_US, HOUR_US, MINUTE_US
 from query.plan.join_bounds import Bound, Bounds
 from query.plan.nodes import Join, Plan, walk
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 A, B, C = (InputSchema(name) for name in "abc")
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin", fields={"delay": "bigint"})

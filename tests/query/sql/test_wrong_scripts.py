@@ -8,10 +8,10 @@ import pytest
 
 from ordering.errors import QueryError
 from query.sql.bind import bind_outputs, bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.functions.catalog import AGGREGATES, ANALYTICS, CALLABLE, NOT_YET, REFUSED, WINDOWS
-from tidegate.expressions.syntax.counterparts import COUNTERPARTS
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.functions.catalog import AGGREGATES, ANALYTICS, CALLABLE, NOT_YET, REFUSED, WINDOWS
+from tidegate.language.expressions.syntax.counterparts import COUNTERPARTS
+from tidegate.language.expressions.syntax.parse import parse_script
 
 INPUTS = [
     InputSchema("flights", timestamp_by="scheduled", over="origin", fields={"delay": "bigint", "note": "record"}),

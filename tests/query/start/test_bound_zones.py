@@ -13,9 +13,9 @@ from query.plan.time_zones import zones_of
 from query.sql.bind import bind_outputs
 from query.start import bound_zones
 from query.start.bound_zones import settle_zones, zones_binding
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.time_zones.database import database_version
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.time_zones.database import database_version
 
 
 def plans_of(sql: str) -> tuple[Plan, ...]:

@@ -20,13 +20,13 @@ from query.start.bucket_layout import (
     exchange_tasks,
     plan_buckets,
 )
-from tidegate.checkpoint.binding import TASKS, with_bound_tasks
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.kafka.admin import Topic
-from tidegate.settings.load import Settings, load
-from tidegate.settings.tables.outputs import OutputSettings
-from tidegate.settings.tables.spark import SparkSettings
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.checkpoint.binding import TASKS, with_bound_tasks
+from tidegate.platform.kafka.admin import Topic
+from tidegate.platform.settings.load import Settings, load
+from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.platform.settings.tables.spark import SparkSettings
 
 TABLES = """
 [inputs.a]

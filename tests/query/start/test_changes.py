@@ -22,10 +22,10 @@ from query.reference.watch import TakenVersions
 from query.stage.offsets import Offset
 from query.start import apply, output_start, survey
 from query.start.resumed_results import count_ahead_by_substream
-from tidegate.checkpoint.binding import read_binding
-from tidegate.checkpoint.output_start import LAST_STOPPED, Start
-from tidegate.kafka.admin import Admin, Topic
-from tidegate.settings.load import load
+from tidegate.platform.checkpoint.binding import read_binding
+from tidegate.platform.checkpoint.output_start import LAST_STOPPED, Start
+from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.settings.load import load
 
 TABLES = """
 [inputs.a]

@@ -16,13 +16,13 @@ from query.sql.bind import bind_outputs
 from query.start.binding import result_binding
 from query.start.decide import Decision, decide, plan_layout
 from query.start.survey import RunSurvey, TopicSurvey
-from tidegate.checkpoint.ended_run import RunEnded
-from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.kafka.admin import Topic
-from tidegate.payloads.formats import JSON
-from tidegate.settings.load import Settings, load
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.checkpoint.ended_run import RunEnded
+from tidegate.platform.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
+from tidegate.platform.kafka.admin import Topic
+from tidegate.platform.settings.load import Settings, load
+from tidegate.records.payloads.formats import JSON
 
 SQL = "SELECT k, COUNT(*) AS n INTO out FROM a TIMESTAMP BY t GROUP BY k, TumblingWindow(minute, 1)"
 BY_CITY = SQL.replace("k,", "city,")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
 from query.start.binding import types_and_case
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 SQL = "SELECT k, COUNT(*) AS n FROM a TIMESTAMP BY at WHERE v > 1 AND s = 'x' GROUP BY k, TumblingWindow(second, 1)"
 

@@ -22,9 +22,9 @@ from query.sql.bind import bind_outputs
 from query.stage.offsets import Offset
 from query.start import read_positions as module
 from query.start.read_positions import read_positions
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.kafka.ranges import Records
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.kafka.ranges import Records
 
 SQL = "SELECT COUNT(*) AS n FROM events TIMESTAMP BY at GROUP BY TumblingWindow(minute, 10)"
 START_US = 60 * MINUTE_US

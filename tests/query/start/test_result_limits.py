@@ -9,9 +9,9 @@ import pytest
 from ordering.errors import RefusedError
 from query.start.result_limits import PLAIN_ROOM_BYTES, RESULT_BYTES_MAX, check_plain_topic, result_limits
 from query.start.survey import TopicSurvey
-from tidegate.kafka.admin import HEADER_ROOM_BYTES, Topic
-from tidegate.kafka.client_properties import EVENT_BYTES_MAX
-from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.platform.kafka.admin import HEADER_ROOM_BYTES, Topic
+from tidegate.platform.kafka.client_properties import EVENT_BYTES_MAX
+from tidegate.platform.settings.tables.outputs import OutputSettings
 
 DEFAULT = 1_048_588
 TOPIC, PLAIN, FILES = (OutputSettings(**table) for table in ({"topic": "r"}, {"topic": "r", "plain_topic": "p"}, {"files": "out"}))

@@ -13,10 +13,10 @@ from pydantic import Field
 from ordering.errors import SettingError
 from sinks.extending import InstalledStore, Store, StoreContext, StoreError
 from sinks.stores.checking import check_stores
-from tidegate import package_offers
-from tidegate.settings.load import Settings, load
-from tidegate.settings.problems import SettingsReport
-from tidegate.settings.tables.stores import installed
+from tidegate.basics import package_offers
+from tidegate.platform.settings.load import Settings, load
+from tidegate.platform.settings.problems import SettingsReport
+from tidegate.platform.settings.tables.stores import installed
 
 
 class Cellar(InstalledStore):

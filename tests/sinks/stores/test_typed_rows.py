@@ -15,7 +15,7 @@ from sinks.parquet_columns import make_table
 from sinks.stores import typed_rows
 from sinks.stores.base import Refusal, Rows, RowsRefused, find_refusals
 from sinks.stores.typed_rows import make_typed_table
-from tidegate.native_parts import NATIVE_SWITCH
+from tidegate.basics.native_parts import NATIVE_SWITCH
 
 COLUMNS = (("n", "bigint"), ("f", "float"), ("t", "nvarchar(max)"), ("at", "datetime"), ("b", "bit"))
 _MEMBERS = st.fixed_dictionaries(

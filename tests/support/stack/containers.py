@@ -20,8 +20,8 @@ from support.repository import ROOT
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from tidegate.stack.process import is_free
-from tidegate.stack.servers import kafka_answers, redis_answers
+from tidegate.platform.stack.process import is_free
+from tidegate.platform.stack.servers import kafka_answers, redis_answers
 
 KAFKA_IMAGE = os.environ.get("TIDEGATE_KAFKA_IMAGE", "apache/kafka:4.3.1")
 REDIS_IMAGE = os.environ.get("TIDEGATE_REDIS_IMAGE", "redis:8")

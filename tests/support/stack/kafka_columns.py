@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME
-from tidegate.kafka.ranges import Records
-from tidegate.kafka.records import Columns
+from tidegate.platform.kafka.ranges import Records
+from tidegate.platform.kafka.records import Columns
 
 Row = tuple[int, int, bytes | None, bytes | None]
 """Offset, Kafka timestamp in milliseconds, key, value."""

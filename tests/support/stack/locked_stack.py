@@ -25,11 +25,11 @@ from confluent_kafka.admin import (
 from support.certificates import Authority, Keys
 from support.tls_proxy import TlsFront
 
-from tidegate.access_rights import REDIS_COMMANDS, REDIS_KEYS, REDIS_WATCHING, Right
-from tidegate.kafka.admin import Admin
-from tidegate.secret_masking import Secrets
-from tidegate.stack.embedded import EmbeddedStack
-from tidegate.stack.security import SUPER_USER, StackSecurity, redis_password
+from tidegate.basics.access_rights import REDIS_COMMANDS, REDIS_KEYS, REDIS_WATCHING, Right
+from tidegate.basics.secret_masking import Secrets
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.security import SUPER_USER, StackSecurity, redis_password
 
 _WAIT_S = 30.0
 _OPERATIONS = {operation.name.replace("_", "").lower(): operation for operation in AclOperation}

@@ -25,7 +25,7 @@ import pytest
 from support.postgres_server import PostgresServer
 from support.valkey_server import Server
 
-from tidegate.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack
 
 if TYPE_CHECKING:
     from support.stack.containers import PostgresContainer

@@ -21,7 +21,7 @@ from ordering.protocol.punctuation import Cti
 from ordering.protocol.reader import Log, PartitionReader
 from ordering.protocol.wire import CTI_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers
 from ordering.ticks import INFINITY, NEVER
-from tidegate.kafka.admin import Admin
+from tidegate.platform.kafka.admin import Admin
 
 ANY_TIME = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 """Settings of a raw topic that takes records of any age, also from the future."""

@@ -11,8 +11,8 @@ import typer
 from support.stack.jobs import Workspace
 from typer.testing import CliRunner
 
-from tidegate.cli.verify import verify
-from tidegate.observe.console import report_errors
+from tidegate.platform.observe.console import report_errors
+from tidegate.tools.commands.verify import verify
 
 _app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _app.command()(report_errors(verify))

@@ -43,7 +43,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tidegate import fault_points
+from tidegate.basics import fault_points
 
 SOCKET, KEEPER_SOCKET, SHIM, PROGRAM, READY = "host", "keeper", "python", "tidegate", "ready"
 MASTER = "local[2]"
@@ -67,7 +67,7 @@ IMPORTED = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.testing.utils",
     "pyspark.worker",
-    "tidegate.cli.main",
+    "tidegate.tools.commands.main",
     "ingest.__main__",
     "ingest.job",
     "ingest.planner.planner",
@@ -87,10 +87,10 @@ IMPORTED = (
     "sinks.stores.iceberg.store",
     "sinks.stores.postgres.store",
     "sinks.stores.redis.store",
-    "tidegate.observe.metrics",
-    "tidegate.spark.driver",
-    "tidegate.spark.early_session",
-    "tidegate.spark.worker_daemon",
+    "tidegate.platform.observe.metrics",
+    "tidegate.platform.spark.driver",
+    "tidegate.platform.spark.early_session",
+    "tidegate.platform.spark.worker_daemon",
 )
 # A script that asks the host as Request.encode does.
 _ASK = """\
@@ -322,7 +322,7 @@ def _run_job(arguments: list[str], folder: Path, own: dict[str, str]) -> None:
     _borrow_jvm(folder / KEEPER_SOCKET, own)
     # It has read the environment of the host; functions of it that others imported see what it reads now.
     importlib.reload(fault_points)
-    importlib.import_module("tidegate.cli.main").main()
+    importlib.import_module("tidegate.tools.commands.main").main()
 
 
 def _run_python(arguments: list[str]) -> None:
@@ -378,8 +378,8 @@ def _keep_jvm(folder: Path, asked: socket.socket) -> None:
     os.closerange(listening.fileno() + 1, _FILES_MAX)
     from py4j.protocol import Py4JJavaError
 
-    from tidegate.settings.load import load
-    from tidegate.spark.session import start_session
+    from tidegate.platform.settings.load import load
+    from tidegate.platform.spark.session import start_session
 
     os.environ["PYSPARK_PYTHON"] = str(folder / SHIM)
     spark = start_session(load(folder / "tidegate.toml"), "tests", folder)

@@ -30,14 +30,14 @@ from support.valkey_server import Server
 
 from sinks.stores.base import Store, StoreContext, Stream
 from sinks.stores.registry import make_store
-from tidegate.settings.tables.stores.clickhouse import ClickHouseSettings
-from tidegate.settings.tables.stores.delta import DeltaSettings
-from tidegate.settings.tables.stores.http import HttpSettings
-from tidegate.settings.tables.stores.iceberg import IcebergSettings
-from tidegate.settings.tables.stores.installed import find_store_table
-from tidegate.settings.tables.stores.postgres import PostgresSettings
-from tidegate.settings.tables.stores.redis import RedisStoreSettings
-from tidegate.stack.embedded import free_port
+from tidegate.platform.settings.tables.stores.clickhouse import ClickHouseSettings
+from tidegate.platform.settings.tables.stores.delta import DeltaSettings
+from tidegate.platform.settings.tables.stores.http import HttpSettings
+from tidegate.platform.settings.tables.stores.iceberg import IcebergSettings
+from tidegate.platform.settings.tables.stores.installed import find_store_table
+from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
+from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.platform.stack.embedded import free_port
 
 
 class PostgresBench:

@@ -13,8 +13,8 @@ from ordering.model.events import Released
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY
 from sinks.stores.base import Rows
-from tidegate.kafka.admin import Admin
-from tidegate.kafka.writer import ChannelWriter, GaplessProducer
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer
 
 _TOPIC = {
     "retention.ms": "-1",

@@ -19,7 +19,7 @@ from support.script_runs import answers_of, program_of
 from ordering.errors import QueryError
 from ordering.ticks import DAY_US
 from query.engine.retention import Retention
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 KEYED = InputSchema("a", timestamp_by="t", over="k")

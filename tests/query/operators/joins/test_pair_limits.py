@@ -18,8 +18,8 @@ from support.script_runs import answers_of
 
 from query.operators.joins import temporal_join
 from query.operators.joins.pair_limits import Quota
-from tidegate.dead_letter_reasons import QueryReason
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.basics.dead_letter_reasons import QueryReason
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 KEYS = (None, 1, "1", 2)
 EVENTS = st.lists(

@@ -15,8 +15,8 @@ from support.script_runs import answers_of, program_of
 from ordering.ticks import NEVER
 from query.operators.joins import joined_rows, reference_join
 from query.reference.tables import ReferenceTable, Version
-from tidegate.dead_letter_reasons import QueryReason
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.basics.dead_letter_reasons import QueryReason
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 Record = dict[str, Any]

@@ -18,8 +18,8 @@ from ordering.ticks import NEVER
 from query.operators.joins.reference_patterns import check_patterns
 from query.reference.tables import ReferenceTable, Version
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 SECOND = 1_000_000
 JOIN = "SELECT a.n AS n, r.id AS id FROM a JOIN rules r ON REGEXMATCH(a.t, r.p) > 0"

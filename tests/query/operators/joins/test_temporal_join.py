@@ -15,7 +15,7 @@ from support.query_runs import END_US, event_table, finish, slices
 from support.script_runs import Answers, answers_of, program_of
 
 from query.engine.retention import Retention
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

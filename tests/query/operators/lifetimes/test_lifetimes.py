@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.query_oracle import Event, iso
 from support.script_runs import answers_of, program_of
 
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 KEYS = (1, "a", "b", None)

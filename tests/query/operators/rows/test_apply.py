@@ -12,7 +12,7 @@ from support.query_oracle import Event
 from support.script_runs import answers_of
 
 from query.operators.rows import apply
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 

@@ -13,11 +13,11 @@ from query.engine.program import Program
 from query.operators.rows import event_fields
 from query.operators.rows.event_fields import EventFields
 from query.sql.bind import bind_outputs
-from tidegate.expressions.field_columns import FieldColumns
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.parse import parse_script
-from tidegate.expressions.tree import Field
-from tidegate.payloads.formats import JSON, PayloadFormat, PayloadReader, reader_of
+from tidegate.language.expressions.field_columns import FieldColumns
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.tree import Field
+from tidegate.records.payloads.formats import JSON, PayloadFormat, PayloadReader, reader_of
 
 A, B, UPPER_A = Field(("a",)), Field(("b",)), Field(("A",))
 SCRIPT = "SELECT a INTO one FROM arrivals WHERE b > 0; SELECT c INTO two FROM arrivals; SELECT b INTO three FROM arrivals"

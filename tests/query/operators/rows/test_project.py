@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.query_oracle import Event
 from support.query_runs import SECOND, answers, compiled, event_table, slices
 
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 
 def test_results_come_in_event_order_within_their_time() -> None:

@@ -23,10 +23,10 @@ from query.operators.rows import ranks
 from query.operators.windows import holistic
 from query.operators.windows.holistic import compute_holistic
 from query.operators.windows.variance import variances
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Aggregate, Field
-from tidegate.expressions.variant import Variant
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Aggregate, Field
+from tidegate.language.expressions.variant import Variant
 
 SECOND = 1_000_000
 V = Field(("v",))

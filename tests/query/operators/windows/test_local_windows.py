@@ -22,8 +22,8 @@ from query.plan.local_windows import LocalWindow
 from query.plan.nodes import WindowedAggregate
 from query.plan.windows import Window
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 SPOTS = [(name, us_of(day)) for name, day, step_us in CHANGES if step_us == 15 * MINUTE and "1970" < day < "9000"]
 # Sizes and hops in hours, as a script writes them, and the offset.

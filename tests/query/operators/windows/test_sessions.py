@@ -13,8 +13,8 @@ from support.windows_oracle import COLUMNS, CUTS, EVENTS, results, session
 from query.operators.windows.sessions import meeting_instants, session_ends
 from query.plan.windows import Session
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 TIMEOUTS = st.integers(1, 12)
 MAXIMA = st.integers(1, 25)

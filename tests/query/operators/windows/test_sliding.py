@@ -10,8 +10,8 @@ from support.script_runs import answers_of
 from support.windows_oracle import COLUMNS, CUTS, EVENTS, results, sliding
 
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 
 def at(second: float, **payload: object) -> Event:

@@ -7,7 +7,7 @@ from typing import Any
 from support.query_oracle import Event
 from support.query_runs import FLIGHTS, SECOND, answers, compiled, reasons, values
 
-from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.binding.input_schema import InputSchema
 
 WINDOW = "GROUP BY TumblingWindow(second, 100)"
 

@@ -15,8 +15,8 @@ from support.windows_oracle import COLUMNS, CUTS, EVENTS, WindowKind, hopping, r
 
 from query.plan.windows import SNAPSHOT, Window, WindowSet
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
 
 
 def at(second: float, **payload: object) -> Event:

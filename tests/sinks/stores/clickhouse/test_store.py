@@ -24,7 +24,7 @@ from sinks.stores.base import Batch, Progress, Rows, RowsRefused, StoreContext, 
 from sinks.stores.clickhouse import store as clickhouse
 from sinks.stores.clickhouse.statements import BatchStatements
 from sinks.stores.clickhouse.store import ClickHouseStore, typed_columns
-from tidegate.settings.load import Settings
+from tidegate.platform.settings.load import Settings
 
 pytestmark = pytest.mark.heavy
 COLUMNS = (("car", "nvarchar(max)"), ("fixes", "bigint"), ("speed", "float"), ("at", "datetime"), ("is_odd", "bit"), ("more", "record"))

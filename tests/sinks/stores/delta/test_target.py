@@ -16,8 +16,8 @@ from ordering.errors import SettingError
 from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, StoreError, Stream
 from sinks.stores.delta import store as module
 from sinks.stores.registry import make_store
-from tidegate.settings.load import load
-from tidegate.settings.tables.stores.delta import DeltaSettings
+from tidegate.platform.settings.load import load
+from tidegate.platform.settings.tables.stores.delta import DeltaSettings
 
 COLUMNS = (("Car", "nvarchar(max)"), ("fixes", "bigint"), ("at", "datetime"), ("more", "record"))
 

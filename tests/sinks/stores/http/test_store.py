@@ -25,8 +25,8 @@ from sinks.stores.base import RowsRefused, Store, StoreContext, StoreError, TryL
 from sinks.stores.http.request import sign
 from sinks.stores.http_connection import pause_s
 from sinks.stores.registry import make_store
-from tidegate.settings.load import Settings
-from tidegate.settings.tables.stores.http import HttpSettings
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.tables.stores.http import HttpSettings
 
 pytestmark = pytest.mark.heavy
 # The example in the text of Standard Webhooks.

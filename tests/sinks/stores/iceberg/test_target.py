@@ -23,8 +23,8 @@ from sinks.stores.base import Progress, RowsRefused, Store, StoreContext, StoreE
 from sinks.stores.iceberg import rest_timeouts
 from sinks.stores.iceberg import store as module
 from sinks.stores.registry import make_store
-from tidegate.settings.load import load
-from tidegate.settings.tables.stores.iceberg import IcebergSettings
+from tidegate.platform.settings.load import load
+from tidegate.platform.settings.tables.stores.iceberg import IcebergSettings
 
 COLUMNS = (("Car", "nvarchar(max)"), ("fixes", "bigint"), ("at", "datetime"), ("more", "record"))
 NAME = "lake.rides"

@@ -15,7 +15,7 @@ from sinks.stores.base import RowsRefused, Store, StoreContext, StoreError, Stre
 from sinks.stores.postgres import target
 from sinks.stores.postgres.target import TableName, parse_name
 from sinks.stores.registry import make_store
-from tidegate.settings.tables.stores.postgres import PostgresSettings
+from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
 
 pytestmark = pytest.mark.heavy
 COLUMNS = (("Car", "nvarchar(max)"), ("fixes", "bigint"), ("at", "datetime"), ("more", "record"))

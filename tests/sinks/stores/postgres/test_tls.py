@@ -13,7 +13,7 @@ from support.postgres_server import PostgresServer
 
 from sinks.stores.base import Store, StoreContext, StoreError, Stream
 from sinks.stores.registry import make_store
-from tidegate.settings.tables.stores.postgres import PostgresSettings
+from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
 
 pytestmark = pytest.mark.heavy
 

@@ -16,7 +16,7 @@ from support.valkey_server import Server
 from sinks.stores.base import Batch, Rows, StoreContext, Stream
 from sinks.stores.reading import Standing
 from sinks.stores.redis.store import RedisStore
-from tidegate.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
 
 pytestmark = pytest.mark.heavy
 COLUMNS = (("car", "nvarchar(max)"), ("fixes", "bigint"), ("speed", "float"), ("more", "record"))

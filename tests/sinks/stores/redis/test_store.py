@@ -18,8 +18,8 @@ from support.valkey_server import Server
 from ordering.errors import UnreachableError
 from sinks.stores.base import ClearableStore, Progress, RowsRefused, Store, StoreContext, StoreError, Stream
 from sinks.stores.registry import make_store
-from tidegate.settings.tables.stores.redis import RedisStoreSettings
-from tidegate.stack.embedded import free_port
+from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.platform.stack.embedded import free_port
 
 pytestmark = pytest.mark.heavy
 COLUMNS = (("car", "nvarchar(max)"), ("fixes", "bigint"), ("speed", "float"), ("more", "record"))

@@ -1,0 +1,117 @@
+"""
+Running a case and comparing its results with the expected ones.
+
+Law: lines are compared as bytes and in the order in which the run writes them, also among results of one instant. Each expected line
+is matched, differing or missing; each actual line is matched, differing or unexpected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from ordering.errors import QueryError
+from query.local.case_files import Case, CaseError
+from query.local.output import DEAD, dead_line
+from query.local.run_setup import RunSetup, open_run
+from query.local.script import BoundScript, bind_script, unread_inputs
+from tidegate.records.files.files import BLOCK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """
+    One line that is not as expected. ``expected`` is None if the actual line is unexpected, ``actual`` if the expected line is missing.
+
+    Args:
+        line: The line of the expected file, from 1; for an unexpected line, the expected line before which it came.
+    """
+
+    line: int
+    expected: str | None
+    actual: str | None
+
+    @property
+    def kind(self) -> str:
+        return "unexpected" if self.expected is None else "missing" if self.actual is None else "differing"
+
+
+@dataclass
+class Comparison:
+    """How many lines of an output were as expected, and which were not."""
+
+    matched: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+
+@dataclass
+class Verdict:
+    """The comparison of each output of a case, of its error, and of its dead records."""
+
+    case: Case
+    comparisons: dict[str, Comparison]
+
+    @property
+    def is_good(self) -> bool:
+        return not any(comparison.differences for comparison in self.comparisons.values())
+
+
+def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
+    """
+    Run a case; *block_bytes* changes no result. Raises CaseError: the outputs that the case expects are not those of the script;
+    TidegateError: a file or a setting of the case is wrong.
+    """
+    setup = RunSetup.of(case.files, case.flags, case.config, case.references)
+    try:
+        script = bind_script(case.script, setup.settings, name=case.script.name)
+    except QueryError as error:
+        return Verdict(case, {"error": compare_lines((case.error or "").splitlines(), str(error).splitlines())})
+    if unread := unread_inputs(script, setup.settings):
+        raise CaseError(unread[0].what, where=str(case.folder), fix="remove the file, or name it after FROM or JOIN")
+    if case.error is not None:
+        return Verdict(case, {"error": compare_lines(case.error.splitlines(), [])})
+    lines_by_output = collect_results(case, script, setup, block_bytes)
+    return Verdict(case, {name: compare_lines(_expected_lines(case, name), lines) for name, lines in lines_by_output.items()})
+
+
+def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_bytes: int) -> dict[str, list[str]]:
+    """Return the lines of each output, and of dead records if there are or should be any."""
+    outputs = [plan.output for plan in script.plans]
+    unmatched = sorted({*outputs} ^ {*case.expected})
+    if unmatched or DEAD in outputs:
+        name = (unmatched or [DEAD])[0]
+        what = f"{name} is no output of the script" if name in case.expected else f"nothing is expected of output {name}"
+        fix = f"the script writes INTO {', '.join(outputs)}: write expected.OUTPUT.ndjson for each; empty: no results"
+        raise CaseError(what, where=str(case.folder), fix=fix)
+    lines_by_output: dict[str, list[str]] = {name: [] for name in outputs}
+    dead: list[str] = []
+    with open_run(script, setup, block_bytes) as run:
+        for piece in run.steps():
+            for name, results in zip(outputs, piece.results, strict=True):
+                lines_by_output[name] += [value.decode() for _, value in results.timed_values()]
+            dead += [dead_line(bad).decode().rstrip("\n") for bad in piece.bad]
+    # Dead records of several inputs have no common order, so they are compared sorted.
+    return lines_by_output | ({DEAD: sorted(dead)} if dead or case.dead else {})
+
+
+def _expected_lines(case: Case, name: str) -> list[str]:
+    lines = [line.decode(errors="replace") for line in (case.dead if name == DEAD else case.expected[name])]
+    return sorted(lines) if name == DEAD else lines
+
+
+def compare_lines(expected: Sequence[str], actual: Sequence[str]) -> Comparison:
+    """Compare two sequences of lines."""
+    comparison = Comparison()
+    # autojunk would ignore lines that occur often, such as equal results of many windows.
+    for tag, expected_start, expected_end, actual_start, actual_end in SequenceMatcher(
+        None, expected, actual, autojunk=False
+    ).get_opcodes():
+        if tag == "equal":
+            comparison.matched += expected_end - expected_start
+            continue
+        for offset in range(max(expected_end - expected_start, actual_end - actual_start)):
+            expected_line = expected[expected_start + offset] if expected_start + offset < expected_end else None
+            actual_line = actual[actual_start + offset] if actual_start + offset < actual_end else None
+            comparison.differences.append(Difference(min(expected_start + offset, expected_end) + 1, expected_line, actual_line))
+    return comparison

@@ -1,0 +1,137 @@
+"""
+The command ``tidegate sink``: copies the result topic of an output into its stores, without Spark.
+
+Law: it may be stopped, killed and started at any moment, and run twice: each result stands in each store once
+(:mod:`sinks.stores.base`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.platform.observe.console import Format, end_line, live_line, print_json
+from tidegate.platform.observe.terminal import standard_error
+
+if TYPE_CHECKING:
+    from sinks.copying.job import SinkPlan
+    from sinks.parquet_columns import Column
+    from tidegate.platform.observe.metrics import Metrics
+    from tidegate.platform.observe.stopping import Stop
+    from tidegate.platform.settings.load import Settings
+
+_TURN_S = 0.25
+
+
+def sink(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which [outputs.NAME] to copy into its stores.")],
+    query: Annotated[
+        Path | None, typer.Option(help="The script that writes the output, for its columns; default: outputs.NAME.query.")
+    ] = None,
+    until_end: Annotated[bool, typer.Option("--until-end", help="Copy up to the present end of the topic, then stop.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
+) -> None:
+    """Copy the results of an output from its topic into its stores, each once."""
+    import time
+
+    from sinks.copying.job import SinkJob
+    from tidegate.platform.observe import logs
+    from tidegate.platform.observe.metrics import Metrics
+    from tidegate.platform.observe.stopping import stop_on_signal
+    from tidegate.platform.observe.ticks import Ticks
+    from tidegate.platform.settings.load import load_assigned
+
+    settings = load_assigned(config, assign)
+    logs.configure(settings.logging.format, settings.logging.level)
+    columns = columns_of(settings, name, query)
+    metrics = Metrics(settings.metrics.port, settings.metrics.host)
+    terminal = standard_error()
+    with stop_on_signal() as stop:
+        plan = _prepare_once_made(settings, name, columns, metrics, stop, query, until_end=until_end)
+        if plan is None:
+            return
+        job = SinkJob(plan)
+        with live_line(terminal, f"sink {name}") as show, job:
+            turn = 0
+
+            def on_turn() -> None:
+                show(job.poll())
+                metrics.set_jobs({f"sink {name}": job.state})
+                metrics.set_sink(name, job.stores())
+                if format is Format.JSON and turn % 4 == 0:
+                    print_json({"event": "progress", **job.summary()})
+
+            take_turn = Ticks(on_turn)
+            while not (stop.is_asked or job.is_done):
+                take_turn()
+                turn += 1
+                time.sleep(_TURN_S)
+            line = job.poll()
+    # The topic has ended, and nothing was left to do: as with ingest and queries, whoever starts it again hears so.
+    had_ended = job.is_done and not until_end and not any(counts["rows"] or counts["refused"] for counts in job.counts().values())
+    if format is Format.JSON:
+        print_json({"event": "end", **job.summary(), **({"had_ended": True} if had_ended else {})})
+    else:
+        end_line(terminal, f"sink {name}", "it had ended" if had_ended else line)
+
+
+def _prepare_once_made(
+    settings: Settings, name: str, columns: Sequence[Column], metrics: Metrics, stop: Stop, script: Path | None, *, until_end: bool
+) -> SinkPlan | None:
+    """Prepare the job once the query has made its topic, so that both may be started in any order; return None if asked to stop before."""
+    import time
+
+    from ordering.errors import RefusedError
+    from sinks.copying.job import prepare
+    from tidegate.platform.observe.logs import get_logger
+    from tidegate.platform.observe.progress_store import ProgressPublisher, sink_key
+
+    with ExitStack() as waiting:
+        publisher: ProgressPublisher | None = None
+        while not stop.is_asked:
+            try:
+                return prepare(settings, name, columns, until_end=until_end)
+            except RefusedError as error:
+                # A run to the present end would wait for what it must not copy.
+                if error.code != "TG-TOPIC-MISSING" or until_end:
+                    raise
+                named = script or settings.output(name).query or "FILE.sql"
+                text = f"waiting for topic {error.where}, which is not there: start tidegate query {named}, which makes it"
+            if publisher is None:
+                get_logger("sink", output=name).warning(text)
+                publisher = ProgressPublisher(settings.redis, sink_key(name), is_one_of_several=True, output=name, waits_for=text)
+                waiting.enter_context(publisher)
+            metrics.set_jobs({f"sink {name}": ("waiting", text)})
+            time.sleep(_TURN_S * 4)
+    return None
+
+
+def columns_of(settings: Settings, output: str, script: Path | None) -> Sequence[Column]:
+    """
+    Return the columns of an output, from its settings or from the script that writes it. Raises RefusedError: neither is given, or the
+    script does not say which columns there are.
+    """
+    from ordering.errors import RefusedError
+    from query import job
+    from sinks.parquet_columns import are_known
+
+    table = settings.output(output)
+    if table.columns and script is None:
+        return tuple(table.columns.items())
+    named = script or (Path(table.query) if table.query else None)
+    fix = f'name the script with --query, or as outputs.{output}.query = "{output}.sql"; or give outputs.{output}.columns'
+    if named is None:
+        what = f"nothing says which columns the results of {output} have"
+        raise RefusedError(what, code="TG-STORE-COLUMNS", where=f"outputs.{output}", fix=fix)
+    plans = {plan.output: plan for plan in job.read_plans(settings, named, output)}
+    columns: Sequence[Column] = plans[output].columns if output in plans else ()
+    if not are_known(columns):
+        what = f"{named} does not say which columns the results of {output} have"
+        raise RefusedError(what, code="TG-STORE-COLUMNS", where=str(named), fix=f"write them in its SELECT instead of *, or {fix}")
+    return columns

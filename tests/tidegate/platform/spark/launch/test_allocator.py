@@ -1,0 +1,58 @@
+"""Which allocator workers get: jemalloc where it is installed, what the user has chosen wherever there is something."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tidegate.platform.spark.launch.allocator import allocator_environment
+
+COLUMNS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "NUMPY_MADVISE_HUGEPAGE": "0"}
+
+
+@pytest.fixture
+def jemalloc(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A machine with jemalloc."""
+    monkeypatch.setattr(ctypes.util, "find_library", {"jemalloc": "libjemalloc.so.2"}.get)
+    return "libjemalloc.so.2"
+
+
+def test_jemalloc_is_preloaded_where_the_machine_has_it(jemalloc: str) -> None:
+    """By its name alone; it has as many heaps as a worker has busy threads, and keeps what was freed."""
+    told = allocator_environment({})
+    assert told == COLUMNS | {"LD_PRELOAD": jemalloc, "MALLOC_CONF": told["MALLOC_CONF"]}
+    assert {"narenas:4", "dirty_decay_ms:-1"} <= set(told["MALLOC_CONF"].split(","))
+
+
+def test_what_else_is_preloaded_or_tuned_stays(jemalloc: str) -> None:
+    """The user's own come first."""
+    told = allocator_environment({"LD_PRELOAD": "/lib/clock.so", "MALLOC_CONF": "narenas:1"})
+    assert told == COLUMNS | {"LD_PRELOAD": f"/lib/clock.so {jemalloc}", "MALLOC_CONF": "narenas:1"}
+
+
+@pytest.mark.parametrize("library", ["/usr/lib/libtcmalloc.so.4", "libmimalloc.so", "/opt/libjemalloc.so.1"])
+def test_an_allocator_that_the_user_chose_stays(jemalloc: str, library: str) -> None:
+    """Two allocators in one process would fight."""
+    assert allocator_environment({"LD_PRELOAD": library}) == {}
+
+
+def test_without_jemalloc_the_c_library_is_told_to_keep_columns_and_no_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the user has tuned it."""
+    monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
+    kept = "glibc.malloc.mmap_threshold=268435456:glibc.malloc.trim_threshold=268435456"
+    assert allocator_environment({}) == COLUMNS | {"GLIBC_TUNABLES": f"glibc.malloc.mxfast=0:{kept}"}
+    assert allocator_environment({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"})["ARROW_DEFAULT_MEMORY_POOL"] == "mimalloc"
+    assert allocator_environment({"GLIBC_TUNABLES": "glibc.malloc.check=1"}) == COLUMNS | {"GLIBC_TUNABLES": "glibc.malloc.check=1"}
+
+
+def test_a_program_starts_with_what_is_told_on_this_machine_and_without_a_word() -> None:
+    """The loader complains of what it does not find on standard error."""
+    program = "import ctypes; print(hasattr(ctypes.CDLL(None), 'mallctl'))"
+    told = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **allocator_environment({})}, capture_output=True, text=True, check=True
+    )
+    assert (told.stdout.strip(), told.stderr) == (str(ctypes.util.find_library("jemalloc") is not None), "")

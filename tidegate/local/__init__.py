@@ -1,4 +1,0 @@
-"""
-Scripts run on files, without a cluster: ``tidegate local`` and ``tidegate test``.
-Only :mod:`tidegate.cli` may import it. It drives ordering's model and query's buckets.
-"""

@@ -1,0 +1,57 @@
+"""
+The share of NULL in the columns that a query reads, over the last minutes, from the reports of its buckets.
+
+Law: figures only; no result depends on them. A column is found if more than the bound of at least ``RECORDS_MIN`` records have no value in
+it. A column that is NULL by nature is found too: the bound is a setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.platform.observe.event_fates import format_share
+
+RECORDS_MIN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NullShare:
+    """A column of an input: of *records* looked at, *nulls* have no value in it, and *absent* of these not even such a field."""
+
+    input: str
+    column: str
+    records: int
+    nulls: int
+    absent: int
+
+    @property
+    def share(self) -> float:
+        return self.nulls / max(self.records, 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON, with ``share`` and ``in_words``."""
+        absent = f"; {self.absent:,} have no such field: was it renamed?" if self.absent else ""
+        words = f"{format_share(self.share)} of {self.records:,} recent records of {self.input} are NULL in {self.column}{absent}"
+        numbers = {"records": self.records, "nulls": self.nulls, "absent": self.absent, "share": round(self.share, 4)}
+        return {"input": self.input, "column": self.column, **numbers, "in_words": words}
+
+
+def sum_null_shares(reports: Iterable[Mapping[str, Any]]) -> Iterator[NullShare]:
+    """Yield the columns with a NULL, over all buckets: each report has ``nulls``, by input ``[records, {column: [nulls, absent]}]``."""
+    records: dict[str, int] = {}
+    counts: dict[tuple[str, str], tuple[int, int]] = {}
+    for report in reports:
+        for input_name, (count, columns) in report.get("nulls", {}).items():
+            records[input_name] = records.get(input_name, 0) + count
+            for column, (nulls, absent) in columns.items():
+                before = counts.get((input_name, column), (0, 0))
+                counts[input_name, column] = before[0] + nulls, before[1] + absent
+    for (input_name, column), (nulls, absent) in sorted(counts.items()):
+        yield NullShare(input_name, column, records[input_name], nulls, absent)
+
+
+def find_null_columns(reports: Iterable[Mapping[str, Any]], bound: float) -> list[NullShare]:
+    """Return the columns of which more than *bound* of the recent records are NULL."""
+    return [found for found in sum_null_shares(reports) if found.records >= RECORDS_MIN and found.share > bound]

@@ -1,0 +1,327 @@
+"""
+Progress of a running job, kept in Redis for ``tidegate status``, ``tidegate watermarks`` and planners.
+
+Each ordered topic has one hash, ``tidegate:{ORDERED_TOPIC}:progress``. Its fields, all JSON: ``topic/partition`` for each input
+partition, with the last report of its stage; ``job`` about the whole job; ``replay``, how fast this run or an earlier one caught up. Sinks
+of one output publish under its name, each in a field ``job ID`` of its own.
+
+Law: a job never waits for Redis here and never fails because of it. The newest value of each field is kept in memory, and a thread writes
+it at most once a second. Values that Redis did not accept are written when it answers again. So a value may be old (``at_ms`` of the job
+says when it was written), and no result may depend on it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from ordering.errors import RefusedError, TidegateError
+from tidegate.basics.secret_masking import scrub_error
+from tidegate.platform.observe.detail_requests import QUESTION_VALID_S, leave_question
+from tidegate.platform.observe.logs import get_logger
+from tidegate.platform.observe.process_identity import has_ended, own_identity
+from tidegate.platform.observe.published_fields import FieldError, JobFields, ReplayFields, ReportFields, Unreadable, parse_field
+from tidegate.platform.observe.recovery_report import Replay
+from tidegate.platform.redis_client import ForeignValueError, connect, translate_errors
+from tidegate.platform.settings.tables.redis import RedisSettings
+
+WRITE_EVERY_S = 1.0  # minimum time between two writes of one job
+HEARTBEAT_S = 2.0  # if nothing changes, a job writes its field `job` and reads questions this often
+SILENT_AFTER_S = 15.0  # a job that has not written for this long is gone, or cannot reach Redis
+
+_SINK = "sink:"
+_JOB, _REPLAY = "job", "replay"
+# The beginning of the field about a job that is one of several.
+_INSTANCE = "job "
+_CLOSE_WAIT_S = 2.0
+_PARTITION = re.compile(r"\d{1,10}", re.ASCII)
+_log = get_logger("progress")
+
+
+def question_key(ordered_topic: str) -> str:
+    """Return the key of questions to the job that writes *ordered_topic* (:mod:`tidegate.platform.observe.detail_requests`)."""
+    return f"tidegate:{{{ordered_topic}}}:asked"
+
+
+def progress_key(ordered_topic: str) -> str:
+    """Return the key of the progress of the job that writes *ordered_topic*."""
+    return f"tidegate:{{{ordered_topic}}}:progress"
+
+
+def sink_key(output: str) -> str:
+    """Return the name under which the sink of an output publishes its progress; no topic can have it."""
+    return f"{_SINK}{output}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """
+    The published progress of a job.
+
+    Args:
+        job: About the job: ``input``, ``state`` (starting, replaying, live, stopped), ``started_ms``, ``at_ms``, and more.
+        partitions: The last report of each input partition, by (topic, partition); for a query by ("bucket", number).
+        replay: How fast this run or an earlier one caught up; None if none read enough records.
+        unreadable: The fields that are not as jobs publish them.
+    """
+
+    ordered_topic: str
+    job: Mapping[str, Any]
+    partitions: Mapping[tuple[str, int], Mapping[str, Any]]
+    replay: Replay | None = None
+    unreadable: tuple[Unreadable, ...] = ()
+
+    def is_alive(self, now_ms: int) -> bool:
+        """Return whether the job seems to run, at the wall clock *now_ms*, milliseconds. A process of this machine is looked for."""
+        is_silent = now_ms - int(self.job.get("at_ms", 0)) >= SILENT_AFTER_S * 1000
+        return self.job.get("state") != "stopped" and not is_silent and not has_ended(self.job.get("process"))
+
+    def last_arrival_us(self, topic: str, partition: int, next_offset: int) -> int | None:
+        """Return the arrival frontier, microseconds, of an input partition if its report was made exactly at *next_offset*, else None."""
+        report = self.partitions.get((topic, partition), {})
+        return report.get("arrival_us") if report.get("next_offset") == next_offset else None
+
+
+class ProgressStore:
+    """
+    Reads the progress of jobs over one connection, made at first use.
+    Its methods raise UnreachableError if Redis does not answer, and RefusedError if it does not permit the command.
+    """
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._settings = settings
+        self._client: redis.Redis | None = None
+
+    def read(self, ordered_topic: str) -> JobProgress | None:
+        """Return the progress of the job that writes *ordered_topic*, with what is unreadable of it; None if it has never published."""
+        try:
+            with translate_errors(self._settings.address):
+                fields: Any = self._connection().hgetall(progress_key(ordered_topic))
+        except ForeignValueError as error:
+            return _unreadable_key(ordered_topic, error)
+        return _parse_progress(ordered_topic, fields) if fields else None
+
+    def read_sinks(self, output: str, now_ms: int) -> list[JobProgress]:
+        """
+        Return the progress of each sink of an output, that of the newest last: there may be several at a time. One that no longer runs at
+        *now_ms* is left out once another was started after its last sign of life.
+        """
+        key = sink_key(output)
+        try:
+            with translate_errors(self._settings.address):
+                fields: Any = self._connection().hgetall(progress_key(key))
+        except ForeignValueError as error:
+            return [_unreadable_key(key, error)]
+        sinks = [_parse_progress(key, {name: text}) for name, text in fields.items() if name == _JOB or name.startswith(_INSTANCE)]
+        sinks.sort(key=lambda sink: int(sink.job.get("started_ms", 0)))
+        last_start_ms = max((int(sink.job.get("started_ms", 0)) for sink in sinks), default=0)
+        return [sink for sink in sinks if sink.is_alive(now_ms) or int(sink.job.get("at_ms", 0)) >= last_start_ms or sink.unreadable]
+
+    def ask_details(self, ordered_topic: str, substreams: int) -> None:
+        """Ask the job for details of each partition and of this many *substreams*; the question is valid for some seconds."""
+        with translate_errors(self._settings.address):
+            self._connection().set(question_key(ordered_topic), _json({"substreams": substreams}), ex=QUESTION_VALID_S)
+
+    def ordered_topics(self) -> list[str]:
+        """Return the topics whose writers have ever published, sorted."""
+        before, after = progress_key("*").split("*")
+        with translate_errors(self._settings.address):
+            keys = list(self._connection().scan_iter(match=f"{before}*{after}", count=1_000))
+        names = (str(key).removeprefix(before).removesuffix(after) for key in keys)
+        return sorted(name for name in names if not name.startswith(_SINK))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _connection(self) -> redis.Redis:
+        if self._client is None:
+            # Bytes that are no text make their field unreadable, not all of them.
+            self._client = connect(self._settings, encoding_errors="backslashreplace")
+        return self._client
+
+
+def _unreadable_key(ordered_topic: str, error: ForeignValueError) -> JobProgress:
+    return JobProgress(ordered_topic, {}, {}, unreadable=(Unreadable(progress_key(ordered_topic), "", error.why),))
+
+
+def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgress:
+    job: Mapping[str, Any] = {}
+    partitions: dict[tuple[str, int], Mapping[str, Any]] = {}
+    replay, unreadable = None, list[Unreadable]()
+    for name, text in fields.items():
+        topic, slash, partition = name.rpartition("/")
+        try:
+            if name == _JOB or name.startswith(_INSTANCE):
+                job = parse_field(JobFields, text)
+            elif name == _REPLAY:
+                replay = Replay(**parse_field(ReplayFields, text))
+            elif slash and not _PARTITION.fullmatch(partition):
+                raise FieldError("its name is that of no partition")
+            elif slash:
+                partitions[topic, int(partition)] = parse_field(ReportFields, text)
+        except FieldError as error:
+            unreadable.append(Unreadable(progress_key(ordered_topic), name, str(error)))
+    return JobProgress(ordered_topic, job, dict(sorted(partitions.items())), replay, tuple(unreadable))
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The newest values; those that have changed are still to be written."""
+
+    job: dict[str, Any] = field(default_factory=dict)
+    reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    replay: Replay | None = None
+    is_job_changed: bool = False
+
+
+class ProgressPublisher:
+    """
+    Publishes the progress of one job; at the end of its context the state becomes ``stopped``.
+
+    Args:
+        ordered_topic: The topic that the job writes, or the name of an output that is no topic.
+        is_one_of_several: Whether other jobs may publish under this name at the same time.
+        folder: The job's checkpoint folder, where questions to its stages are left; None: questions are not read.
+        every_s: Minimum time between two writes, seconds.
+        wall_ms: The wall clock, milliseconds.
+        **job: Fields known at the start of the job, such as ``input="flights"``.
+    """
+
+    def __init__(
+        self,
+        settings: RedisSettings,
+        ordered_topic: str,
+        *,
+        is_one_of_several: bool = False,
+        folder: Path | None = None,
+        every_s: float = WRITE_EVERY_S,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        **job: Any,
+    ) -> None:
+        self._settings, self._topic, self._every_s, self._wall_ms = settings, ordered_topic, every_s, wall_ms
+        self._folder = folder
+        self._field = f"{_INSTANCE}{uuid.uuid4().hex[:12]}" if is_one_of_several else _JOB
+        self._has_forgotten = not is_one_of_several
+        self._pending = _Pending()
+        self._changed = threading.Condition()
+        self._is_ending = False
+        self._client: redis.Redis | None = None
+        self._is_lost = False
+        self._thread = threading.Thread(target=self._write_loop, name="progress", daemon=True)
+        self.update_job(state="starting", started_ms=wall_ms(), process=own_identity(), **job)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        failure = scrub_error(error.as_dict()) if isinstance(error, TidegateError) else None
+        self.update_job(state="stopped", **({"failure": failure} if failure else {}))
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify()
+        self._thread.join(_CLOSE_WAIT_S)
+
+    def publish(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Publish the reports of one batch: of an ingest stage (``topic``, ``partition``) or of a query's (``bucket``)."""
+        at_ms = self._wall_ms()
+        with self._changed:
+            for report in reports:
+                name = f"bucket/{report['bucket']}" if "bucket" in report else f"{report['topic']}/{report['partition']}"
+                self._pending.reports[name] = {**report, "at_ms": at_ms}
+            self._changed.notify()
+
+    def update_job(self, **about: Any) -> None:
+        """Set fields of ``job``, such as ``state="live"``; the other fields stay."""
+        with self._changed:
+            if any(self._pending.job.get(name, _MISSING) != value for name, value in about.items()):
+                self._pending.job.update(about)
+                self._pending.is_job_changed = True
+                self._changed.notify()
+
+    def keep_replay(self, replay: Replay) -> None:
+        """Keep how fast the job has caught up; later runs replace it once they have caught up themselves."""
+        with self._changed:
+            self._pending.replay = replay
+
+    def _write_loop(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_ending or self._pending.reports or self._pending.is_job_changed, HEARTBEAT_S)
+                ending, reports, self._pending.reports = self._is_ending, self._pending.reports, {}
+                self._pending.is_job_changed = False
+                fields = {name: _json(report) for name, report in reports.items()}
+                fields[self._field] = _json({**self._pending.job, "at_ms": self._wall_ms()})
+                if self._pending.replay is not None:
+                    fields[_REPLAY] = _json(asdict(self._pending.replay))
+            if not self._write(fields):
+                with self._changed:
+                    # A report that came meanwhile is newer and wins.
+                    self._pending.reports = {**reports, **self._pending.reports}
+            if ending:
+                return
+            with self._changed:
+                # New reports do not end this wait: it bounds how often Redis is written.
+                self._changed.wait_for(lambda: self._is_ending, self._every_s)
+
+    def _forget_ended(self, client: redis.Redis) -> None:
+        """Delete what jobs of this name have left that no longer run. A user without the right to look leaves it: readers pass it over."""
+        key, now_ms = progress_key(self._topic), self._wall_ms()
+        with suppress(RefusedError), translate_errors(self._settings.address):
+            found: Any = client.hgetall(key)
+            jobs = {name: text for name, text in found.items() if name == _JOB or name.startswith(_INSTANCE)}
+            ended = [name for name, text in jobs.items() if not _parse_progress(self._topic, {name: text}).is_alive(now_ms)]
+            if ended:
+                client.hdel(key, *ended)
+
+    def _write(self, fields: dict[Any, Any]) -> bool:
+        try:
+            if self._client is None:
+                self._client = connect(self._settings, encoding_errors="backslashreplace")
+            with translate_errors(self._settings.address):
+                if not self._has_forgotten:
+                    self._forget_ended(self._client)
+                    self._has_forgotten = True
+                # One round trip for writing and for reading the question.
+                exchange = self._client.pipeline(transaction=False)
+                exchange.hset(progress_key(self._topic), mapping=fields)
+                exchange.get(question_key(self._topic))
+                _, question = exchange.execute()
+            if question and self._folder is not None:
+                leave_question(self._folder, question)
+        except (TidegateError, OSError) as error:
+            self._client = None
+            if not self._is_lost:
+                _log.warning("progress is not published", reason=str(error))
+            self._is_lost = True
+            return False
+        if self._is_lost:
+            _log.info("progress is published again")
+            self._is_lost = False
+        return True
+
+
+_MISSING = object()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), default=str)

@@ -1,0 +1,216 @@
+"""
+The command ``tidegate watermarks``: the watermarks of running jobs, their causes, and the events that wait for them.
+
+It shows the reports of the last batches, which jobs publish in Redis (:mod:`tidegate.platform.observe.progress_store`). While it runs it
+also asks the jobs for expensive figures, the next release and single substreams; jobs compute these only while a client asks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ordering.errors import RefusedError
+from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_duration, format_tick
+from tidegate.platform.observe.console import Format, print_json
+from tidegate.platform.observe.terminal import Column, TextTable, standard_output
+
+if TYPE_CHECKING:
+    from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
+    from tidegate.platform.settings.load import Settings
+
+SUBSTREAMS = 20
+_INTERVAL_S = 1.0
+_ANSWER_S = 3.0  # how long ``--once`` waits for jobs to answer
+
+
+def watermarks(
+    input: Annotated[str | None, typer.Argument(help="Only this input (or output); default: every job that has published.")] = None,
+    substreams: Annotated[bool, typer.Option("--substreams", help=f"Also the {SUBSTREAMS} fullest substreams of each partition.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once instead of showing it live; so into a file or pipe.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Into a file or pipe too: print again every second.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
+) -> None:
+    """Show each partition's watermark, what drives it, and what waits for it."""
+    from tidegate.platform.observe.progress_store import ProgressStore
+    from tidegate.platform.observe.stopping import stop_on_signal
+    from tidegate.platform.settings.load import load_assigned
+
+    settings = load_assigned(config, assign)
+    store = ProgressStore(settings.redis)
+    topics = _find_topics(settings, store, input)
+    substream_count = SUBSTREAMS if substreams else 0
+    terminal = standard_output()
+    is_plain = not terminal.is_terminal
+
+    def show(reports: list[JobProgress]) -> None:
+        rows = _rows(reports)
+        unreadable = [each for progress in reports for each in progress.unreadable]
+        if format is Format.JSON:
+            print_json(_as_dict(rows) | ({"unreadable_fields": [asdict(each) for each in unreadable]} if unreadable else {}))
+            return
+        terminal.table(_table(rows, is_plain=is_plain))
+        for line in dict.fromkeys(f"{row.job}: {row.stands_still}" for row in rows if row.stands_still):
+            terminal.line(line)
+        for each in unreadable:
+            terminal.line(each.in_words)
+
+    if once or (is_plain and not follow):
+        show(_await_answers(store, topics, substream_count))
+    elif is_plain or format is Format.JSON:
+        with stop_on_signal() as stop:
+            while not stop.is_asked:
+                show(_ask(store, topics, substream_count))
+                time.sleep(_INTERVAL_S)
+    else:
+        with stop_on_signal() as stop, terminal.live_table() as show_live:
+            while not stop.is_asked:
+                show_live(_table(_rows(_ask(store, topics, substream_count))))
+                time.sleep(_INTERVAL_S)
+
+
+def _as_dict(rows: list[Row]) -> dict[str, Any]:
+    return {"at": format_tick(_now_us()), "rows": [row.as_dict() for row in rows]}
+
+
+def _find_topics(settings: Settings, store: ProgressStore, name: str | None) -> list[str]:
+    if name is None:
+        topics = store.ordered_topics()
+        if not topics:
+            what = "no job has published anything"
+            where = settings.redis.address
+            fix = "start one, or name the Redis that the jobs use"
+            raise RefusedError(what, code="TG-PROGRESS-NONE", where=where, fix=fix, example="--set redis.url=redis://host:6379/0")
+        return topics
+    if name in settings.inputs:
+        return [settings.inputs[name].ordered_topic]
+    return [settings.output(name).topic or name] if name in settings.outputs else [settings.input(name).ordered_topic]
+
+
+def _ask(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
+    for topic in topics:
+        store.ask_details(topic, substreams)
+    return [progress for topic in topics if (progress := store.read(topic)) is not None]
+
+
+def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
+    """Return the answers of running jobs; after some seconds, the reports published before by jobs that have had no batch."""
+    began_ms, deadline_s = _now_us() // MILLISECOND_US, time.monotonic() + _ANSWER_S
+    while True:
+        reports = _ask(store, topics, substreams)
+        live = [job for job in reports if job.is_alive(began_ms)]
+        # A report that answers the question has this field.
+        is_waiting = any("held_from_us" not in report for job in live for report in job.partitions.values())
+        if not is_waiting or time.monotonic() > deadline_s:
+            return reports
+        time.sleep(_INTERVAL_S / 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """
+    One line: an input partition, a substream of one, or a query's bucket.
+
+    Args:
+        topic: The ordered topic that the job writes: several jobs may order one input.
+        timeline: ``topic-partition``; for a substream its key.
+        state: starting, replaying, live, stopped, or silent: it no longer publishes.
+        driven_by: The cause of the watermark: event, late floor, estimate, source CTI, import, join, end, floor.
+        delay_us: The watermark delay; None before the first watermark and after the end.
+        held: How many events wait.
+        next_us: The system timestamp of the next event to be released; None if no event waits or the job has not answered.
+        reported_us: When the job reported, microseconds.
+        stands_still: Why silence releases none of the held events; empty if it does, or if none is held.
+    """
+
+    job: str
+    topic: str
+    timeline: str
+    is_substream: bool
+    state: str
+    watermark_us: int
+    driven_by: str
+    delay_us: int | None
+    held: int | None
+    next_us: int | None
+    reported_us: int
+    stands_still: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "job": self.job,
+            "topic": self.topic,
+            "substream" if self.is_substream else "partition": self.timeline,
+            "state": self.state,
+            "watermark": _format_time(self.watermark_us),
+            "driven_by": self.driven_by,
+            "delay_s": None if self.delay_us is None else round(self.delay_us / SECOND_US, 3),
+            "held": self.held,
+            "next_release": None if self.next_us is None else format_tick(self.next_us),
+            "reported": format_tick(self.reported_us),
+            **({"stands_still": self.stands_still} if self.stands_still else {}),
+        }
+
+
+def _rows(reports: list[JobProgress]) -> list[Row]:
+    now_us = _now_us()
+    return [row for progress in reports for row in _progress_rows(progress, now_us)]
+
+
+def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[Row]:
+    state = str(progress.job.get("state", "unknown"))
+    if state != "stopped" and not progress.is_alive(now_us // MILLISECOND_US):
+        state = "silent"
+    name = str(progress.job.get("input") or progress.job.get("query") or progress.ordered_topic)
+    for (topic, partition), report in progress.partitions.items():
+        partition_report: Mapping[str, Any] = {"watermark_us": report.get("c", NEVER), "cause": "input", **report}
+        at_us = int(report["at_ms"]) * MILLISECOND_US
+        row = _row((name, progress.ordered_topic), f"{topic}-{partition}", False, state, partition_report, now_us, at_us)
+        yield replace(row, stands_still=str(progress.job.get("stands_still", "")) if row.held else "")
+        for substream_report in report.get("top", ()):
+            yield _row((name, progress.ordered_topic), substream_report["key"] or "(no key)", True, state, substream_report, now_us, at_us)
+
+
+def _row(job: tuple[str, str], timeline: str, is_substream: bool, state: str, report: Mapping[str, Any], now_us: int, at_us: int) -> Row:
+    watermark_us = int(report["watermark_us"])
+    delay_us = now_us - watermark_us if NEVER < watermark_us < INFINITY else None
+    held, next_us = report.get("held"), report.get("held_from_us")
+    return Row(*job, timeline, is_substream, state, watermark_us, str(report["cause"]), delay_us, held, next_us, at_us)
+
+
+def _table(rows: list[Row], *, is_plain: bool = False) -> TextTable:
+    columns = ("job", "partition", "state", "watermark", "driven by", "delay", "age", "held", "next release at")
+    table = TextTable([Column(name, is_folded=True) for name in columns], is_plain=is_plain)
+    topics = {row.topic: row.job for row in rows}
+    ambiguous = {job for job, count in Counter(topics.values()).items() if count > 1}
+    for row in rows:
+        age = format_duration(max(_now_us() - row.reported_us, 0) // SECOND_US * SECOND_US)
+        delay = "-" if row.delay_us is None else format_duration(max(row.delay_us, 0) // MILLISECOND_US * MILLISECOND_US)
+        table.add(
+            "" if row.is_substream else f"{row.job} ({row.topic})" if row.job in ambiguous else row.job,
+            f"  {row.timeline}" if row.is_substream else row.timeline,
+            "" if row.is_substream else row.state,
+            _format_time(row.watermark_us),
+            f"{row.driven_by} (not silence)" if row.stands_still else row.driven_by,
+            delay,
+            age,
+            "-" if row.held is None else f"{row.held:,}",
+            "-" if row.next_us is None else f"> {format_tick(row.next_us)}",
+        )
+    return table
+
+
+def _format_time(time_us: int) -> str:
+    return "ended" if time_us == INFINITY else "-" if time_us == NEVER else format_tick(time_us)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

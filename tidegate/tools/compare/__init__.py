@@ -1,0 +1,4 @@
+"""
+Compares two ordered topics, A and B, event by event.
+Only :mod:`tidegate.tools.commands` may import it.
+"""

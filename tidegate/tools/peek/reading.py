@@ -1,0 +1,185 @@
+"""
+The newest records of a topic, or those from an instant on, then those that come.
+
+Law: what is found comes in the offset order of each partition, by rising timestamps among partitions. Repetitions are left out, and
+counted. Of the newest records none is missing, unless too many were searched in vain, which is told. Nothing on the brokers changes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Self
+
+from confluent_kafka import Consumer, TopicPartition
+
+from ordering.columns.framed_payloads import Headers
+from tidegate.language.expressions.tree import Expr
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.client_properties import CONSUMER, STEADY
+from tidegate.platform.kafka.messages import read_headers
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.kafka.records import ALL_HEADERS, OWN_HEADERS, Records
+from tidegate.records.payloads.conditions import is_true
+from tidegate.records.payloads.formats import JSON, PayloadFormat
+from tidegate.tools.peek.decoding import Repetitions, Sight, SightKind, decode_sights, payload_column
+
+Partition = tuple[str, int]
+# The newest records are looked for in so many of each partition, then in eight times as many, up to the last of these numbers.
+_FIRST_WINDOW, _GROWTH, SEARCHED_MAX = 64, 8, 100_000
+_PREFETCH_BYTES, _CHUNK_BYTES, _CHUNK_RECORDS = 1 << 20, 1 << 20, 5_000
+_ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """
+    Which records are wanted.
+
+    Args:
+        condition: True of their payloads, read as *payloads* says; None: any.
+        key: Their key; None: any.
+        has_ctis: Whether CTIs are wanted too; only if neither condition nor key is given.
+    """
+
+    condition: Expr | None = None
+    key: bytes | None = None
+    payloads: PayloadFormat = JSON
+    has_ctis: bool = True
+
+    @property
+    def is_all(self) -> bool:
+        """Whether neither condition nor key is given."""
+        return self.condition is None and self.key is None
+
+    def choose(self, sights: list[Sight]) -> list[Sight]:
+        """Return the wanted ones of some records, in their order."""
+        has_ctis = self.has_ctis and self.is_all
+        chosen = [sight for sight in sights if has_ctis or sight.kind is not SightKind.CTI]
+        if self.key is not None:
+            chosen = [sight for sight in chosen if (sight.key or b"") == self.key]
+        if self.condition is None or not chosen:
+            return chosen
+        found = is_true(self.condition, payload_column(chosen), self.payloads)
+        return [sight for sight, is_found in zip(chosen, found.tolist(), strict=True) if is_found]
+
+
+class TopicView:
+    """
+    A look into some partitions of a topic. ``positions`` are the offsets after the last records that were read, ``repetitions`` counts
+    those left out, and ``is_cut`` says that the search for the newest records has ended before the beginning of a partition.
+    """
+
+    def __init__(self, admin: Admin, kafka: Mapping[str, str], partitions: Sequence[Partition], wanted: Wanted) -> None:
+        self._admin, self._kafka, self._partitions, self._wanted = admin, kafka, partitions, wanted
+        self.positions: dict[Partition, int] = {}
+        self.is_cut = False
+        self._seen: dict[Partition, Repetitions] = {}
+        self._readers: dict[Partition, RangeReader] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reader in self._readers.values():
+            reader.close()
+
+    @property
+    def repetitions(self) -> int:
+        return sum(seen.count for seen in self._seen.values())
+
+    def newest(self, limit: int) -> list[Sight]:
+        """Return the newest *limit* of the wanted records, without counting CTIs; of CTIs that follow one another the last of a channel."""
+        starts, ends = self._admin.starts(self._partitions), self._admin.ends(self._partitions)
+        window = _FIRST_WINDOW if self._wanted.is_all else _FIRST_WINDOW * _GROWTH
+        while True:
+            firsts = {place: max(starts[place], ends[place] - window) for place in self._partitions}
+            self._seen = {}
+            kept = [keep_newest(self._read(place, firsts[place], ends[place]), limit) for place in self._partitions]
+            self.is_cut = firsts != starts and sum(map(_count_events, kept)) < limit
+            if not self.is_cut or window >= SEARCHED_MAX:
+                break
+            window = min(window * _GROWTH, SEARCHED_MAX)
+        self.positions = dict(ends)
+        return drop_oldest(merge_partitions(kept), limit)
+
+    def since(self, starts: Mapping[Partition, int]) -> Iterator[Sight]:
+        """Yield the wanted records from these offsets to the present end."""
+        ends = self._admin.ends(self._partitions)
+        self.positions = {place: max(ends[place], starts[place]) for place in self._partitions}
+        yield from merge_partitions([self._read(place, starts[place], ends[place]) for place in self._partitions])
+
+    def _read(self, place: Partition, start: int, end: int) -> Iterator[Sight]:
+        if start >= end:
+            return
+        if place not in self._readers:
+            self._readers[place] = RangeReader(self._kafka, *place, headers=True, prefetch_bytes=_PREFETCH_BYTES, framed=ALL_HEADERS)
+        seen = self._seen.setdefault(place, Repetitions())
+        for records in self._readers[place].read(start, end, _CHUNK_RECORDS, _CHUNK_BYTES):
+            sights = decode_sights(records, *place, self._headers_of_null(records, place))
+            yield from self._wanted.choose([sight for sight in sights if sight.event is None or not seen.is_repeated(sight.event)])
+
+    def _headers_of_null(self, records: Records, place: Partition) -> dict[int, Headers]:
+        """
+        Return the headers of records without a payload, by offset. Such a record has no frame that could hold them, and those of a dead
+        letter say why it is one.
+        """
+        offsets = records.offset[records.value.is_null().to_numpy(zero_copy_only=False)].tolist()
+        if not offsets:
+            return {}
+        found: dict[int, Headers] = {}
+        consumer = Consumer({**STEADY, **self._kafka, **CONSUMER, "group.id": "tidegate"})
+        with closing(consumer):
+            for offset in offsets:
+                consumer.assign([TopicPartition(*place, offset)])
+                message = consumer.poll(_ANSWER_S)
+                if message is not None and message.error() is None and message.offset() == offset:
+                    found[offset] = [header for header in read_headers(message) if header[0] not in OWN_HEADERS]
+        return found
+
+
+def merge_partitions(pieces: Sequence[Iterable[Sight]]) -> Iterator[Sight]:
+    """Yield the records of several partitions by rising timestamps, each partition in its own order."""
+    return (sight for _, _, _, sight in heapq.merge(*map(_with_rising_times, pieces), key=lambda entry: entry[:3]))
+
+
+def _with_rising_times(sights: Iterable[Sight]) -> Iterator[tuple[int, int, int, Sight]]:
+    newest_ms = -1
+    for sight in sights:
+        newest_ms = max(newest_ms, sight.timestamp_ms)
+        yield newest_ms, sight.partition, sight.offset, sight
+
+
+def keep_newest(sights: Iterable[Sight], limit: int) -> list[Sight]:
+    """Return the newest *limit* records without counting CTIs; of CTIs that follow one another the last of a channel."""
+    kept, ctis, count = deque[Sight](), dict[int, Sight](), 0
+    for sight in sights:
+        if sight.cti is not None:
+            ctis.pop(sight.cti.number, None)
+            ctis[sight.cti.number] = sight
+            continue
+        kept += ctis.values()
+        kept.append(sight)
+        ctis.clear()
+        count += 1
+        while count > limit:
+            count -= kept.popleft().cti is None
+    return [*kept, *ctis.values()]
+
+
+def drop_oldest(sights: Iterable[Sight], limit: int) -> list[Sight]:
+    """Return the last records, of which *limit* are no CTIs."""
+    kept = list(sights)
+    too_many = max(_count_events(kept) - limit, 0)
+    first = 0
+    while too_many:
+        too_many -= kept[first].cti is None
+        first += 1
+    return kept[first:]
+
+
+def _count_events(sights: Iterable[Sight]) -> int:
+    return sum(sight.cti is None for sight in sights)

@@ -1,0 +1,209 @@
+"""
+Explains differences: what each policy did with an event, and from which events a result was made.
+
+Law: an explanation only reads, and only after a difference was found. The events of a result are those within the query's look-back before
+it whose fields equal the columns that the result takes over from them. They may be too many: conditions of the query are not applied.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ingest.explain import ExplainingWalk
+from ordering.ticks import NEVER, TICK_MIN, format_tick
+from query.config import Feed
+from query.plan.nodes import UNBOUNDED, Plan
+from query.plan.origins import origins
+from tidegate.language.expressions.tree import Cast, Expr, Field, Slot
+from tidegate.platform.kafka.admin import Admin
+from tidegate.tools.compare.columns import EventColumns
+from tidegate.tools.compare.records import PartitionWalk
+from tidegate.tools.compare.sides import make_side
+from tidegate.tools.verify.report import raw_place, row_differences
+from tidegate.tools.verify.rows import Row, RowDifference
+from tidegate.tools.verify.stages import OrderedStage, QueryStage, Stage
+
+_SHOWN_DIFFERENCES = 3
+_SHOWN_EVENTS = 6
+# A record so far from the beginning of its partition takes long to explain: every earlier one is walked.
+_EXPLAINED_RECORDS = 2_000_000
+
+
+def explain_stages(stages: Sequence[Stage], admin: Admin) -> dict[int, list[str]]:
+    """Return lines that explain the first differences of each stage, by the stage's index."""
+    ordered = {stage.name: stage for stage in stages if isinstance(stage, OrderedStage)}
+    lines = {
+        index: list(_explain_events(stage, admin) if isinstance(stage, OrderedStage) else _explain_rows(stage, admin, ordered))
+        for index, stage in enumerate(stages)
+    }
+    return {index: explained for index, explained in lines.items() if explained}
+
+
+def _explain_events(stage: OrderedStage, admin: Admin) -> Iterator[str]:
+    plan = stage.replay.plan
+    offsets_by_number: dict[int, set[int]] = {}
+    for difference in stage.check.differences[:_SHOWN_DIFFERENCES] if stage.check else ():
+        if difference.number < len(plan.partitions):
+            offsets = {event.origin for event in (difference.a, difference.b) if event is not None}
+            offsets_by_number.setdefault(difference.number, set()).update(offsets)
+    for number, wanted in sorted(offsets_by_number.items()):
+        partition = plan.partitions[number]
+        start, end = admin.starts([partition])[partition], stage.replay.ends[partition]
+        present = frozenset(place for place in wanted if start <= plan.settings.places.offset_of(place) < end)
+        if plan.settings.places.offset_of(max(wanted)) - start > _EXPLAINED_RECORDS:
+            # The command that the user can run if the answer is worth the wait.
+            yield f"tidegate explain {stage.name} {' '.join(raw_place(stage, number, offset) for offset in sorted(wanted))}"
+            continue
+        walk = ExplainingWalk(plan, partition, stage.replay.facts[partition], present)
+        for explanation in sorted(walk.explanations(start, end, lambda _: None), key=lambda explanation: explanation.offset):
+            yield from str(explanation).split("\n")
+        yield from (
+            f"The record at {raw_place(stage, number, offset)} is no event: {reason}."
+            for offset, reason in sorted(walk.unusable_offsets.items())
+        )
+        for offset in sorted(wanted - present):
+            yield f"There is no record at {raw_place(stage, number, offset)}."
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """The value that a field of an event must have: that of the result's column which takes it over."""
+
+    path: tuple[str, ...]
+    value: Any
+
+    def holds(self, payload: Any) -> bool:
+        for name in self.path:
+            members = {str(key).lower(): member for key, member in payload.items()} if isinstance(payload, dict) else {}
+            payload = members.get(name.lower())
+        return bool(payload == self.value)
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.path)} = {orjson.dumps(self.value).decode()}"
+
+
+def _explain_rows(stage: QueryStage, admin: Admin, ordered: Mapping[str, OrderedStage]) -> Iterator[str]:
+    for difference in row_differences(stage)[:_SHOWN_DIFFERENCES]:
+        yield from _changed_members(difference)
+        row = difference.should or difference.stands
+        if row is None or difference.partition < 0:
+            continue
+        plan = _plan_of(stage, difference)
+        for feed in stage.recount.plan.feeds:
+            if feed.input in plan.inputs:
+                yield _describe_events(stage, plan, feed, row, difference.partition, admin, ordered)
+
+
+def _plan_of(stage: QueryStage, difference: RowDifference) -> Plan:
+    """Return the plan of the output in which a difference was found: a script may have several outputs."""
+    plans, outputs = stage.recount.plan.plans, stage.recount.plan.outputs
+    for number, (plan, output) in enumerate(zip(plans, outputs, strict=True)):
+        checks = [*([stage.files[number]] if number in stage.files else []), *stage.tables.get(number, ())]
+        if difference.where == output.topic or any(difference is known for check in checks for known in check.differences):
+            return plan
+    return plans[0]
+
+
+def _changed_members(difference: RowDifference) -> Iterator[str]:
+    """Yield which columns differ, if both rows are JSON objects."""
+    stands, should = _members(difference.stands), _members(difference.should)
+    if difference.kind != "changed" or stands is None or should is None:
+        return
+    for name in dict.fromkeys((*should, *stands)):
+        values = [row.get(name, _ABSENT) for row in (stands, should)]
+        if values[0] != values[1]:
+            texts = ("no value" if value is _ABSENT else json.dumps(value, ensure_ascii=False) for value in values)
+            yield "column {}: {} stands, {} should stand".format(name, *texts)
+
+
+_ABSENT = object()
+
+
+def _members(row: Row | None) -> dict[str, Any] | None:
+    """Return a row's columns if its value is a JSON object, else None."""
+    try:
+        # json accepts NaN and Infinity, which a table may hold; orjson does not.
+        value = json.loads(row.value or b"") if row is not None else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _describe_events(
+    stage: QueryStage, plan: Plan, feed: Feed, row: Row, bucket: int, admin: Admin, ordered: Mapping[str, OrderedStage]
+) -> str:
+    """Return a line that lists the events of one input from which a result was made."""
+    query = stage.recount.plan
+    conditions = _conditions(plan, feed, row) if feed.payloads.name == "json" else []
+    since_us = None if plan.lookback_us == UNBOUNDED else max(row.system_us - plan.lookback_us, TICK_MIN)
+    logs = [log for log in query.logs_of(bucket) if query.feeds[query.logs[log][0]] == feed]
+    found: list[tuple[int, str]] = []
+    side = make_side("A", admin, query.kafka, admin.require(feed.topic), since_us)
+    for log in logs:
+        partition = query.logs[log][1]
+        for piece in PartitionWalk(side, partition).run(row.system_us + 1):
+            found += _matching(piece.events, since_us, row, conditions, feed, partition, ordered, by_key=plan.over is not None)
+    found.sort()
+    span = f"until {format_tick(row.system_us)}" if since_us is None else f"from {format_tick(since_us)} to {format_tick(row.system_us)}"
+    which = f" with {' and '.join(map(str, conditions))}" if conditions else ""
+    shown = ", ".join(f"{place} ({format_tick(us)})" for us, place in found[:_SHOWN_EVENTS])
+    more = f" and {len(found) - _SHOWN_EVENTS:,} more" if len(found) > _SHOWN_EVENTS else ""
+    return f"made from among the {len(found):,} events of {feed.topic} {span}{which}: {shown or 'none'}{more}"
+
+
+def _matching(
+    events: EventColumns,
+    since_us: int | None,
+    row: Row,
+    conditions: Sequence[_Condition],
+    feed: Feed,
+    partition: int,
+    ordered: Mapping[str, OrderedStage],
+    *,
+    by_key: bool,
+) -> Iterator[tuple[int, str]]:
+    in_time = (events.system_us <= row.system_us) & (events.system_us >= (NEVER if since_us is None else since_us))
+    for index in in_time.nonzero()[0].tolist():
+        if by_key and (events.key[index].as_py() or b"") != (row.key or b"") and row.key is not None:
+            continue
+        if conditions and not all(condition.holds(_payload(events.value[index].as_py())) for condition in conditions):
+            continue
+        number, seq = int(events.number[index]), int(events.seq[index])
+        stage = ordered.get(feed.input)
+        offset = int.from_bytes(events.header[index].as_py()[40:48], "little")
+        place = raw_place(stage, number, offset) if stage is not None and not feed.is_result else f"{feed.topic}-{partition} row {seq}"
+        yield int(events.system_us[index]), place
+
+
+def _payload(value: bytes | None) -> Any:
+    try:
+        return orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _conditions(plan: Plan, feed: Feed, row: Row) -> list[_Condition]:
+    """Return a condition for each column of a result that is a field of an event, taken over unchanged."""
+    members = _members(row) or {}
+    conditions = []
+    for index, column in enumerate(plan.root.columns):
+        known = origins(plan.root, Slot(index, column.name, None))
+        paths = {_path(origin.expr) for origin in known if origin is not None and origin.input == feed.input}
+        value = members.get(column.name)
+        # An event may write the same time in another form.
+        is_time = dict(plan.columns).get(column.name) == "datetime"
+        if len(paths) == 1 and (path := paths.pop()) is not None and isinstance(value, str | int | float) and not is_time:
+            conditions.append(_Condition(path, value))
+    return conditions
+
+
+def _path(expr: Expr) -> tuple[str, ...] | None:
+    """Return the path of the field that an expression is, perhaps with its declared type; None if it is no field."""
+    while isinstance(expr, Cast) and expr.declared:
+        expr = expr.arg
+    return expr.path if isinstance(expr, Field) else None

@@ -1,0 +1,128 @@
+"""
+Compares a result topic with the computed results.
+
+Law: the topic is read by the reader's rule, so repeated and torn writes do not count. Its rows must be the computed ones in the same order,
+with the same key, value, Kafka timestamp and System.Timestamp, and with the same number unless the computation began in the middle. The
+promises of its CTIs must hold for standing and computed rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ordering.model.step import Released
+from ordering.ticks import INFINITY, NEVER
+from tidegate.tools.compare.columns import EventColumns
+from tidegate.tools.compare.records import PartitionWalk, Side
+from tidegate.tools.compare.topics import PartitionSummary, add_piece, summarize_skipped
+from tidegate.tools.verify.ordered import event_columns
+from tidegate.tools.verify.rows import ROWS_FROM_DIFFERENCE, RowDifference, RowDigest, first_difference, kind_of_difference, row_at
+
+
+@dataclass
+class TopicPartition:
+    """One partition of the topic: its rows are read as the computed ones come."""
+
+    side: Side
+    partition: int
+    # Only rows with since <= s < until are compared, microseconds; None: no limit.
+    since_us: int | None
+    until_us: int | None
+    digest: RowDigest = field(default_factory=RowDigest)
+    difference: RowDifference | None = None
+    # Computed rows after the last standing one, the first of them, and their least System.Timestamp.
+    ahead: int = 0
+    summary: PartitionSummary = field(default_factory=PartitionSummary)
+    _first_ahead: EventColumns | None = None
+    _least_ahead_us: int | None = None
+    # Standing rows that were read and not compared yet.
+    _waiting: EventColumns | None = None
+
+    def __post_init__(self) -> None:
+        self._walk = PartitionWalk(self.side, self.partition, keeps_copies=True)
+        self._pieces = self._read_rows()
+
+    def accept_rows(self, released: Released) -> None:
+        """Compare the next computed rows."""
+        computed = rows_between(event_columns(released), self.since_us, self.until_us)
+        if self.side.has_own_numbers:
+            computed = computed.without_numbers("offset")
+        while len(computed) and self.difference is None:
+            standing = self._next_rows()
+            if standing is None:
+                self._note_ahead(computed)
+                return
+            count = min(len(standing), len(computed))
+            self._compare(standing, computed, count)
+            self._waiting, computed = standing.slice(count, len(standing)), computed.slice(count, len(computed))
+
+    def finish(self) -> None:
+        """Read the rest of the topic: find rows that should not stand there, and check the CTIs."""
+        if self.difference is None and (standing := self._next_rows()) is not None:
+            self._differ(self.digest.count, standing, 0, None, 0)
+        while self._next_rows() is not None:
+            self._waiting = None
+        summarize_skipped(self.summary, self._walk, self.side, self.partition)
+        if self.difference is None and self._first_ahead is not None and self._is_due():
+            self._differ(self.digest.count, None, 0, self._first_ahead, 0)
+
+    @property
+    def c(self) -> int:
+        """The largest c of the topic's CTIs, microseconds: no later row is below it."""
+        return max((channel.check.c for channel in self.summary.channels.values()), default=NEVER)
+
+    def _is_due(self) -> bool:
+        """Return whether a CTI says that a row is written which does not stand: by its number, or by its time."""
+        return self._walk.unmet_promise() is not None or (self._least_ahead_us is not None and self._least_ahead_us < self.c)
+
+    def _read_rows(self) -> Iterator[EventColumns]:
+        for piece in self._walk.run(self.until_us):
+            add_piece(self.summary, piece, self.side, self.partition, self.until_us)
+            rows = rows_between(piece.events, self.since_us, self.until_us)
+            if len(rows):
+                yield rows
+
+    def _next_rows(self) -> EventColumns | None:
+        if self._waiting is None or not len(self._waiting):
+            self._waiting = next(self._pieces, None)
+        return self._waiting
+
+    def _compare(self, standing: EventColumns, computed: EventColumns, count: int) -> None:
+        same = standing.slice(0, count)
+        # The header of a result has its number twice: as seq, and as the offset of its origin.
+        compared = same.without_numbers("offset") if self.side.has_own_numbers else same
+        index = first_difference(compared, computed.slice(0, count))
+        self.digest.add(same if index is None else same.slice(0, index))
+        if index is not None:
+            self._differ(self.digest.count, standing, index, computed, index)
+
+    def _note_ahead(self, computed: EventColumns) -> None:
+        self.ahead += len(computed)
+        if self._first_ahead is None:
+            self._first_ahead = computed.slice(0, min(ROWS_FROM_DIFFERENCE, len(computed)))
+        least_us = int(computed.system_us.min())
+        self._least_ahead_us = least_us if self._least_ahead_us is None else min(self._least_ahead_us, least_us)
+
+    def _differ(
+        self, index: int, standing: EventColumns | None, standing_row: int, computed: EventColumns | None, computed_row: int
+    ) -> None:
+        topic, partition = self.side.topic, self.partition
+        stands = [] if standing is None else [row_at(standing, row, topic, partition) for row in _rows_from(standing, standing_row)]
+        should = [] if computed is None else [row_at(computed, row) for row in _rows_from(computed, computed_row)]
+        kind = kind_of_difference(stands, should)
+        first_standing = stands[0] if stands and kind != "missing" else None
+        first_computed = should[0] if should and kind != "extra" else None
+        self.difference = RowDifference(topic, partition, index, kind, first_standing, first_computed)
+
+
+def rows_between(rows: EventColumns, since_us: int | None, until_us: int | None) -> EventColumns:
+    """Return the rows with *since_us* <= s < *until_us*, microseconds; None: no limit."""
+    if since_us is None and until_us is None:
+        return rows
+    first_us, end_us = NEVER if since_us is None else since_us, INFINITY if until_us is None else until_us
+    return rows.take_rows(((rows.system_us >= first_us) & (rows.system_us < end_us)).nonzero()[0])
+
+
+def _rows_from(rows: EventColumns, first: int) -> range:
+    return range(first, min(first + ROWS_FROM_DIFFERENCE, len(rows)))
