@@ -49,7 +49,7 @@ QUERIES = {
     "LAG by key": "SELECT device, ts, value, LAG(value) OVER (LIMIT DURATION(minute, 1)) AS before INTO results "
     "FROM bench TIMESTAMP BY ts OVER device",
 }
-"""What peers are measured with: see docs/performance.md."""
+"""What peers are measured with: see docs/reference/performance.md."""
 JOIN = """
 SELECT l.device, l.ts AS at, r.ts AS followed, l.value, r.value AS following INTO results
 FROM bench TIMESTAMP BY ts l JOIN right TIMESTAMP BY ts r ON l.device = r.device AND DATEDIFF(second, l, r) BETWEEN 0 AND 1

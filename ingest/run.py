@@ -99,7 +99,7 @@ class IngestRun:
                 continue
             rate = f", {summary['events_per_second']:,} events/s" if summary["events_per_second"] else ""
             watermark = f"; watermark {'ended' if summary['finished'] else summary['watermark']}{rate}" if summary["watermark"] else ""
-            breaks = f"; {running.policy_breaks}: see docs/backfill.md" if running.policy_breaks else ""
+            breaks = f"; {running.policy_breaks}: see docs/operate/backfill.md" if running.policy_breaks else ""
             end_line(standard_error(), f"ingest {running.name}", f"{running.progress.end_line()}{watermark}{breaks}")
 
 

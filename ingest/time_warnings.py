@@ -24,10 +24,10 @@ _DISTANCES = {
     "late": "{} behind arrival",
     "out_of_order": "{} behind the largest event time",
 }
-_BACKFILL = "if they are of the past, produce them with timestamps of the past: docs/backfill.md"
+_BACKFILL = "if they are of the past, produce them with timestamps of the past: docs/operate/backfill.md"
 _FIXES = {
     "early": 'raise early, keep such events (early_action = "adjust"), or correct the clocks of the producers; "Backfill and replay" '
-    "(docs/backfill.md) if stamps are of the past",
+    "(docs/operate/backfill.md) if stamps are of the past",
     "late": f"raise late if events come so late; {_BACKFILL}",
     "out_of_order": "raise reorder to the disorder that is usual; events then wait so long for their results",
 }

@@ -2,7 +2,7 @@
 The model: how disordered events become one order. Pure: no Spark, no Kafka, no Redis, no clock.
 
 Law: the result of a batch depends on the log up to its end, the policies and the journaled estimates, not on how the log was cut into
-batches. ``docs/tutorial.md`` explains the terms, ``docs/library.md`` the use from Python.
+batches. ``docs/learn/tutorial.md`` explains the terms, ``docs/learn/library.md`` the use from Python.
 
 ``model`` judges, holds and releases events; start reading at :mod:`ordering.model.step`. ``protocol`` is the ordered topic: its bytes, and
 the rule by which it is read. ``proof`` explains the fate of single events, ``conformance`` questions other implementations, and ``columns``

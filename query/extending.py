@@ -1,6 +1,6 @@
 """
 The public interface for packages that extend queries. They import these names and no other module of ``query``
-except :mod:`query.api` (queries written in Python); sinks have :mod:`sinks.base` and :mod:`sinks.registry`. docs/extending.md
+except :mod:`query.api` (queries written in Python); sinks have :mod:`sinks.base` and :mod:`sinks.registry`. docs/queries/extending.md
 explains them; examples/plugin is a package that uses each. Names here keep their meaning; the modules that define them may move.
 
 ======================================  ===============================================================================

@@ -1,6 +1,7 @@
 """
-The public interface for packages that bring a store: they import these names and no others of ``sinks`` or ``tidegate``. docs/sinks.md
-explains them; examples/sqlite is such a package. Names here keep their meaning; the modules that define them may move.
+The public interface for packages that bring a store: they import these names and no others of ``sinks`` or ``tidegate``.
+docs/operate/sinks.md explains them; examples/sqlite is such a package. Names here keep their meaning; the modules that define them may
+move.
 
 ======================================  ===============================================================================
 :class:`InstalledStore`                 the table ``[outputs.NAME.KIND]``, whose class an entry point in ``tidegate.stores``

@@ -62,8 +62,8 @@ class TimestampType(StrEnum):
 
 
 _MEANINGS = {
-    "LogAppendTime": "the broker stamps records, so that silence moves time; for history: --timestamp-type create, docs/backfill.md",
-    "CreateTime": "producers stamp records, as history needs it; silence moves no time, docs/time.md",
+    "LogAppendTime": "the broker stamps records, so that silence moves time; for history --timestamp-type create, docs/operate/backfill.md",
+    "CreateTime": "producers stamp records, as history needs it; silence moves no time, docs/operate/time.md",
 }
 
 
@@ -256,7 +256,9 @@ def _find_topic(settings: Settings, name: str, *, has_own_times: bool) -> Topic:
     topic = Admin.connect(settings.kafka).require(name, f"create it: tidegate topic create {name} --partitions 2")
     if has_own_times and topic.uses_log_append_time:
         what = f"{name} is LogAppendTime: its broker overwrites the timestamps, so that all of this history would arrive now"
-        fix = "produce history to a topic whose producers stamp the records (docs/backfill.md), or live events without --timestamp-by"
+        fix = (
+            "produce history to a topic whose producers stamp the records (docs/operate/backfill.md), or live events without --timestamp-by"
+        )
         example = f"tidegate topic create {name}-history --partitions {topic.partitions} --timestamp-type create"
         raise RefusedError(what, code="TG-PRODUCE-STAMPS", where=name, fix=fix, example=example)
     return topic

@@ -39,7 +39,7 @@ def settle_zones(bound: Mapping[str, str] | None, binding: Mapping[str, str], wh
         package = bound[_DATABASE].partition("(tzdata ")[2].rstrip(")")
         fix = (
             "install the package that it was begun with; or write INTO a new output, or delete the checkpoint folder and go on from the "
-            f"last results, by the clocks of {binding[_DATABASE]} (docs/starting.md)"
+            f"last results, by the clocks of {binding[_DATABASE]} (docs/operate/starting.md)"
         )
         raise RefusedError(what, code="TG-CHECKPOINT-ZONES", where=where, fix=fix, example=f"pip install tzdata=={package}")
     return {**binding, _DATABASE: bound[_DATABASE]}

@@ -1,4 +1,4 @@
-"""What docs/coming-from-flink.md shows is run: each script gives what DuckDB gives, each statement of Flink's is refused with advice."""
+"""Each script of docs/queries/coming-from-flink.md gives what DuckDB gives; each statement of Flink SQL there is refused with advice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nexmark.judge import Judge
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(report_errors(local))
-PAGE = (ROOT / "docs" / "coming-from-flink.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "queries" / "coming-from-flink.md").read_text("utf-8")
 SCRIPTS = {re.findall(r"INTO (\w+)", text)[0]: text for text in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)}
 FOREIGN = re.findall(r"```flink\n(.*?)```", PAGE, re.DOTALL)
 DUE = {

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from support.repository import ROOT
+from support.repository import ROOT, tracked_texts
 
 from query.lint import LintContext, lint_script
 from query.sql.bind import bind_outputs
@@ -21,7 +21,13 @@ from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.platform.settings.load import load
 
 PACKAGES = ("ordering", "tidegate", "sinks", "ingest", "query")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+DOCS = ROOT / "docs"
+INDEX = DOCS / "README.md"
+FOLDERS = ("learn", "queries", "operate", "reference")
+FRONT = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES = [*FRONT, *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+MENTION = re.compile(r"\bdocs/(?:[\w-]+/)*[\w-]+\.md(?:#[\w-]+)?")
 CODE = re.compile(r"TG-[A-Z]+(?:-[A-Z]+)*")
 INPUTS = [
     InputSchema("flights", "scheduled", "origin", headers=("tenant",)),
@@ -63,12 +69,12 @@ def script_error(call: ast.Call) -> str | None:
 
 
 def codes_in_docs() -> set[str]:
-    """Return every code that docs/errors.md has a row for."""
-    return set(re.findall(r"^\| `(TG-[A-Z-]+)` \|", (ROOT / "docs" / "errors.md").read_text("utf-8"), re.MULTILINE))
+    """Return every code that docs/reference/errors.md has a row for."""
+    return set(re.findall(r"^\| `(TG-[A-Z-]+)` \|", (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8"), re.MULTILINE))
 
 
 def test_every_error_code_stands_in_the_manual_and_the_manual_has_no_other() -> None:
-    """Who meets an error finds its row in docs/errors.md; a row without an error would mislead."""
+    """Who meets an error finds its row in docs/reference/errors.md; a row without an error would mislead."""
     raised, told = codes_in_code(), codes_in_docs()
     assert {"missing": sorted(raised - told), "stale": sorted(told - raised)} == {"missing": [], "stale": []}
 
@@ -77,7 +83,7 @@ def test_every_error_code_stands_in_the_manual_and_the_manual_has_no_other() -> 
 def test_every_link_of_a_page_leads_to_a_file_or_heading(page: Path) -> None:
     """Links are relative, so that they work in every copy."""
     broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+    for target in LINK.findall(page.read_text("utf-8")):
         name, _, heading = target.partition("#")
         there = page.parent / name if name else page
         if not there.exists() or (heading and heading not in _headings(there)):
@@ -95,6 +101,33 @@ def test_every_path_of_a_page_is_there(page: Path) -> None:
 def _headings(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_manual_has_four_folders_and_an_index() -> None:
+    """A page without a folder, or a folder more, would be looked for in vain."""
+    assert {page.relative_to(DOCS).parts[:-1] for page in DOCS.rglob("*.md")} == {(), *((folder,) for folder in FOLDERS)}
+    assert list(DOCS.glob("*.md")) == [INDEX]
+
+
+def test_the_index_links_every_page() -> None:
+    """Each under the heading of its folder, and with what it answers."""
+    sections = re.split(r"^## ", INDEX.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    assert [section.partition("\n")[0].lower() for section in sections] == list(FOLDERS)
+    for folder, section in zip(FOLDERS, sections, strict=True):
+        linked = {target for target in LINK.findall(section) if not target.startswith("../")}
+        assert linked == {str(page.relative_to(DOCS)) for page in (DOCS / folder).glob("*.md")}
+
+
+def test_every_page_that_a_text_mentions_is_there() -> None:
+    """Code, error texts, tests and scripts name a page by its path in the repository, and a heading that it has."""
+    missing = []
+    for path, text in tracked_texts():
+        for mention in MENTION.findall(text):
+            name, _, heading = mention.partition("#")
+            if not (ROOT / name).exists() or (heading and heading not in _headings(ROOT / name)):
+                now = ", ".join(str(page.relative_to(ROOT)) for page in DOCS.rglob(Path(name).name))
+                missing.append(f"{path.relative_to(ROOT)}: {mention} is not there" + (f"; write {now}" if now else ""))
+    assert not missing, "\n".join(missing)
 
 
 def test_the_front_page_picture_is_what_the_model_says() -> None:
@@ -152,8 +185,9 @@ def test_every_script_of_a_page_is_understood(script: str) -> None:
 
 
 def test_each_line_of_the_table_of_attackers_names_tests_that_exist() -> None:
-    """docs/security.md says what stops each attempt; where it names a test, that is a function, else a file of tests."""
-    table = (ROOT / "docs" / "security.md").read_text("utf-8").partition("## Who can do what\n")[2].partition("\n\nNothing here stops")[0]
+    """docs/operate/security.md says what stops each attempt; where it names a test, that is a function, else a file of tests."""
+    page = (ROOT / "docs" / "operate" / "security.md").read_text("utf-8")
+    table = page.partition("## Who can do what\n")[2].partition("\n\nNothing here stops")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
     assert len(rows) > 10
     for row in rows:

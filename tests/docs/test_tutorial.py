@@ -1,7 +1,7 @@
 """
 The pages that teach are run: every command and every snippet of them gives what stands there.
 
-The pages are docs/tutorial.md, policies.md, library.md and reading.md.
+The pages are tutorial.md, policies.md, library.md and reading.md of docs/learn.
 
 A ``console`` block holds commands after ``$ ``, each followed by all it prints. The ``python`` blocks of a page are one
 program, top to bottom; what one of them prints stands in the ``text`` block after it.
@@ -20,7 +20,7 @@ import pytest
 from support.repository import ROOT
 from support.stack.warm_jobs import HOST
 
-PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("tutorial", "policies", "library", "reading")}
+PAGES = {name: (ROOT / "docs" / "learn" / f"{name}.md").read_text("utf-8") for name in ("tutorial", "policies", "library", "reading")}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"console", "python", "text"}
 
@@ -78,7 +78,7 @@ def test_the_snippets_of_a_page_print_what_stands_there(page: str, monkeypatch: 
         if language == "python":
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(content, f"docs/{page}.md, block {at + 1}", "exec"), names)
+                exec(compile(content, f"docs/learn/{page}.md, block {at + 1}", "exec"), names)
             follows = shown[at + 1] if at + 1 < len(shown) else ("", "")
             assert printed.getvalue() == (follows[1] if follows[0] == "text" else "")
 

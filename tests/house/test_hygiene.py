@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
-from support.repository import ROOT
+from support.repository import ROOT, tracked_texts
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SELF = Path(__file__).name
@@ -21,24 +20,12 @@ KNOWN_HOSTS = re.compile(
 ONE_MACHINE_ONLY = re.compile(r"(?<![\w.])/(root|work|home)/\w")
 
 
-def tracked_texts() -> list[tuple[Path, str]]:
-    """Return every committed text file with its content; a copy without git has only its sources to show."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
-    paths = [ROOT / name for name in listed if name] or [path for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
-    texts = []
-    for path in paths:
-        if path.is_file() and path.name != SELF:
-            content = path.read_bytes()
-            if b"\0" not in content[:8192]:
-                texts.append((path, content.decode("utf-8", "replace")))
-    return texts
-
-
 def test_no_file_names_a_foreign_host() -> None:
     """Registries and mirrors are the machine's affair: whoever builds this elsewhere has others."""
     wrong = [
         f"{path.relative_to(ROOT)}: {url[0]}"
         for path, text in tracked_texts()
+        if path.name != SELF
         for url in re.finditer(r"https?://([^\s\"'<>)\]}`]*)", text)
         if url[1] and not url[1].startswith(("{", "$", "%")) and not KNOWN_HOSTS.match(url[1])
     ]
@@ -47,7 +34,12 @@ def test_no_file_names_a_foreign_host() -> None:
 
 def test_no_file_names_a_folder_of_one_machine() -> None:
     """Nothing depends on whose machine it was written on."""
-    wrong = [f"{path.relative_to(ROOT)}: {hit[0]}" for path, text in tracked_texts() for hit in ONE_MACHINE_ONLY.finditer(text)]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {hit[0]}"
+        for path, text in tracked_texts()
+        if path.name != SELF
+        for hit in ONE_MACHINE_ONLY.finditer(text)
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -63,7 +55,7 @@ def test_the_lock_names_every_dependency_with_its_hashes() -> None:
 @pytest.mark.parametrize("command", sorted(PROJECT["project"]["entry-points"]["tidegate.commands"]))
 def test_every_command_is_documented(command: str) -> None:
     """README.md or a page of docs/ shows each command the way it is typed."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     assert any(f"tidegate {command}" in page.read_text("utf-8") for page in pages if page.exists())
 
 

@@ -33,7 +33,7 @@ def test_a_backfill_is_told_once_with_policy_distance_and_what_to_do() -> None:
     assert watch.finding is not None
     assert watch.finding["policy"] == "late"
     assert watch.finding["in_words"] == 'of the recent events 98 % are late (late = "1m")'
-    assert "docs/backfill.md" in watch.finding["fix"]
+    assert "docs/operate/backfill.md" in watch.finding["fix"]
 
 
 def test_the_median_stands_behind_its_policy() -> None:

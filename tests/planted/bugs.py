@@ -20,7 +20,7 @@ BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING, *P
 
 
 def table() -> str:
-    """Return all bugs as the Markdown table of ``docs/planted-bugs.md``."""
+    """Return all bugs as the Markdown table of ``docs/reference/planted-bugs.md``."""
     rows = ["| rule | spec | planted bug | caught by |", "|---|---|---|---|"]
     for bug in sorted(BUGS, key=lambda each: each.spec):
         file, test = bug.test.removeprefix("tests/").removeprefix("ordering/").split("::")

@@ -126,7 +126,7 @@ def _judged(pool: ThreadPoolExecutor, bugs: list[Bug]) -> Iterator[tuple[Bug, tu
 def main() -> int:
     """Run the command line; return 0 if every bug was caught."""
     parser = argparse.ArgumentParser(prog="python tests/planted/run.py", description="Plants bugs and tells which tests catch them.")
-    parser.add_argument("--table", action="store_true", help="print the table of docs/planted-bugs.md instead of planting anything")
+    parser.add_argument("--table", action="store_true", help="print the table of docs/reference/planted-bugs.md; plant nothing")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="so many at a time (2)")
     parser.add_argument("names", nargs="*", metavar="BUG", help="only these")
     options = parser.parse_args()

@@ -51,5 +51,5 @@ def test_without_a_bug_the_tests_pass() -> None:
 
 
 def test_the_page_lists_every_bug() -> None:
-    """docs/planted-bugs.md bears the table as ``python tests/planted/run.py --table`` prints it."""
-    assert table() in (ROOT / "docs" / "planted-bugs.md").read_text("utf-8")
+    """docs/reference/planted-bugs.md bears the table as ``python tests/planted/run.py --table`` prints it."""
+    assert table() in (ROOT / "docs" / "reference" / "planted-bugs.md").read_text("utf-8")

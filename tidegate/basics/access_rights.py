@@ -2,7 +2,7 @@
 The least rights of each job at the brokers and in Redis, and the commands that grant them.
 
 Law: with these rights and no others a job runs to its end; tests/integration/operations/test_security.py runs each job with exactly these,
-and docs/security.md shows them. A denial is reported with the command that grants the right.
+and docs/operate/security.md shows them. A denial is reported with the command that grants the right.
 """
 
 from __future__ import annotations

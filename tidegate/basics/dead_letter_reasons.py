@@ -1,7 +1,7 @@
 """
 The reasons why a record, a row or a result becomes a dead letter, one list for each job.
 
-Law: every header ``reason`` is a member here. Tests fail unless a member has a line in docs/watching.md and a poisonous record in
+Law: every header ``reason`` is a member here. Tests fail unless a member has a line in docs/operate/watching.md and a poisonous record in
 tests/integration/poison.
 """
 

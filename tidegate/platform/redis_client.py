@@ -161,7 +161,7 @@ def denial_error(address: str, error: redis.RedisError) -> RefusedError:
     """Return the error for a command or a key that this user's ACL forbids."""
     reason = str(error).rpartition("of pipeline caused error: ")[2]
     what = f"Redis at {address} denies this user a command or a key: {scrub(reason)}"
-    fix = "give the user exactly these rights (docs/security.md)"
+    fix = "give the user exactly these rights (docs/operate/security.md)"
     return RefusedError(what, code="TG-REDIS-DENIED", where="redis.url", fix=fix, example=redis_acl())
 
 

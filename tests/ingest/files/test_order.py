@@ -445,20 +445,20 @@ def test_a_declared_unit_is_the_only_one(tmp_path: Path) -> None:
     assert [line["system_timestamp"] for line in told.lines] == ["1970-01-12T07:45:07.200Z"]
 
 
-PAGE = ROOT / "docs" / "order.md"
+PAGE = ROOT / "docs" / "learn" / "order.md"
 EXAMPLES = re.findall(r"```console\n\$ (tidegate order [^\n]+)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=lambda text: str(len(text)))
 def test_the_examples_of_the_manual_print_what_they_say(command: str, shown: str) -> None:
-    """docs/order.md, typed as it stands there."""
+    """docs/learn/order.md, typed as it stands there."""
     typed = command.replace("tidegate", HOST.program(), 1).replace("python3", sys.executable)
     told = subprocess.run(["bash", "-c", typed], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout == shown
 
 
 def test_every_reason_stands_in_the_manual() -> None:
-    """Who finds a reason in a file finds it in docs/order.md."""
+    """Who finds a reason in a file finds it in docs/learn/order.md."""
     told = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE.read_text("utf-8"), re.MULTILINE))))
     assert {fault.value for fault in blocks.Fault} | {"partition", "arrival", "timestamp", "end"} <= told
 
@@ -731,7 +731,7 @@ WRONG: list[tuple[str, str, list[str], str | bytes, int, str]] = [
 def test_what_is_wrong_is_said_with_its_place_and_a_way_out(
     code: str, name: str, flags: list[str], content: str, exit_code: int, said: str, tmp_path: Path
 ) -> None:
-    """A code that docs/errors.md explains, where, how to mend it; exit code 2; no traceback."""
+    """A code that docs/reference/errors.md explains, where, how to mend it; exit code 2; no traceback."""
     path = str(tmp_path / name) if "/" in name else written(tmp_path, content, name)
     told = run(path, "--timestamp-by", "at", *flags)
     assert told.code == exit_code

@@ -1,6 +1,6 @@
 """
-The way back to an older version, as docs/running.md writes it: every stage is stopped, the checkpoints are put aside, and each stage goes
-on from what it has written.
+The way back to an older version, as docs/operate/running.md writes it: every stage is stopped, the checkpoints are put aside, and each
+stage resumes from what it has written.
 
 ``TIDEGATE_OLDER_TREE``, a checkout of an older version, makes the stages after the way back those of that version.
 """

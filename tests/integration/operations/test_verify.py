@@ -435,7 +435,7 @@ def make_key(folder: Path) -> Ed25519PrivateKey:
 
 
 def digest_by_hand(published: Published, name: str, partition: int) -> str:
-    """Return the digest of a partition's rows as docs/verify.md tells to compute it, one row at a time."""
+    """Return the digest of a partition's rows as docs/operate/verify.md tells to compute it, one row at a time."""
     found = read_ordered(published.space.stack.bootstrap, f"{published.topic}.{name}", PARTITIONS).events[partition, partition]
     digest = hashlib.sha256()
     for event in found:
@@ -614,7 +614,7 @@ def test_jobs_that_go_on_were_ended_or_resumed_verify(stack: Stack, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["spread", "counts"])
 def test_each_span_of_results_is_verified_by_the_query_that_wrote_it(name: str, stack: Stack, tmp_path: Path) -> None:
-    """A query is changed twice as docs/starting.md says, without OVER and with it; then a result of the first query is changed."""
+    """A query is changed twice as docs/operate/starting.md says, without OVER and with it; then a result of the first query is changed."""
     topic = create(stack.bootstrap, fresh("changing"), PARTITIONS)
     raws = draw(12, 3_000, PARTITIONS, keys=KEYS)
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:

@@ -127,7 +127,7 @@ PAIRS_MAX = 5
 
 
 def event(number: int, **own: Any) -> Row:
-    """Return an event of ``objects``, with the result that a good one has by docs/queries.md."""
+    """Return an event of ``objects``, with the result that a good one has by docs/queries/queries.md."""
     values = {"t": number, "k": "a", "n": number, **GOOD, **own}
     if any(values[name] != GOOD[name] for name in "cwmopzuv"):
         return Row(written(values))

@@ -92,8 +92,8 @@ def test_results_go_to_standard_output_and_the_summary_beside(tmp_path: Path) ->
 
 
 def test_the_example_of_the_manual_gives_what_it_shows(tmp_path: Path) -> None:
-    """The script, the command and its results, as docs/local.md has them."""
-    shown = (ROOT / "docs" / "local.md").read_text("utf-8").partition("```console\n$ cat late.sql\n")[2].partition("\n```")[0]
+    """The script, the command and its results, as docs/queries/local.md has them."""
+    shown = (ROOT / "docs" / "queries" / "local.md").read_text("utf-8").partition("```console\n$ cat late.sql\n")[2].partition("\n```")[0]
     script, _, rest = shown.partition("\n$ tidegate local ")
     command, _, results = rest.partition("\n")
     path, *arguments = command.split()

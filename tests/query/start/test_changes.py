@@ -1,5 +1,5 @@
 """
-A query job that was stopped, changed and is started again: what the manual (docs/starting.md, changing a query) says of each kind
+A query job that was stopped, changed and is started again: what the manual (docs/operate/starting.md, changing a query) says of each kind
 of change, with brokers that only say which topics there are. Those that need events are in tests/integration/query/test_plan_start.py.
 """
 

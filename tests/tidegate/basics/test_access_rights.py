@@ -32,8 +32,8 @@ def test_exactly_the_commands_used_are_listed() -> None:
 
 
 def test_the_page_shows_what_is_listed() -> None:
-    """docs/security.md gives the commands that make both users."""
-    page = (ROOT / "docs" / "security.md").read_text()
+    """docs/operate/security.md gives the commands that make both users."""
+    page = (ROOT / "docs" / "operate" / "security.md").read_text()
     assert redis_acl() in page
     assert redis_acl("watcher", REDIS_WATCHING) in page
 

@@ -56,7 +56,8 @@ def kafka_failure(error: KafkaError, where: str, operation: str = "", topic: str
         return kafka_denial(Right(operation, topic or where), properties)
     if error.code() in _DENIALS:
         what = f"the brokers deny {kafka_principal(properties)} something: {error_text(error)}"
-        return RefusedError(what, code="TG-KAFKA-DENIED", where=where, fix="give it the rights that docs/security.md lists for its stage")
+        fix = "give it the rights that docs/operate/security.md lists for its stage"
+        return RefusedError(what, code="TG-KAFKA-DENIED", where=where, fix=fix)
     if error.code() in _LOGIN_ERRORS:
         return _login_failure(error, properties)
     if error.code() == KafkaError._SSL or _TLS_REFUSAL.search(error.str()):
@@ -75,7 +76,7 @@ def kafka_denial(right: Right, properties: Mapping[str, str]) -> RefusedError:
     who = kafka_principal(properties)
     bootstrap = properties.get("bootstrap.servers", "BROKER")
     what = f"the brokers deny {who} the operation {right.operation} on topic {right.topic}"
-    fix = "allow it, and the others that docs/security.md lists for this stage"
+    fix = "allow it, and the others that docs/operate/security.md lists for this stage"
     return RefusedError(what, code="TG-KAFKA-DENIED", where=right.topic, fix=fix, example=kafka_acl(right, bootstrap, who))
 
 

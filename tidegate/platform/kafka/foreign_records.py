@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # ranges are decoded without Kafka too, from files
     from tidegate.platform.kafka.records import Records
 
 T = TypeVar("T")
-FIX: Final = "let only the job that owns the topic write to it (docs/security.md); tidegate verify names every such record that it meets"
+FIX: Final = "let only the job that owns the topic write to it (docs/operate/security.md); tidegate verify names every such record"
 # The first records that are remembered with their places.
 _SHOWN = 20
 

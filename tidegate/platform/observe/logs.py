@@ -68,7 +68,7 @@ def configure_worker() -> None:
     configure("json")
 
 
-# The field ``logger`` of an event (docs/metrics.md): one name for each stage, whatever module logs, so that programs can rely on it.
+# The field ``logger`` of an event (docs/operate/metrics.md): one name for each stage, so that programs can rely on it.
 LoggerName = (
     Literal["tidegate", "ingest", "ingest.start", "ingest.planner", "ingest.stage", "ingest.journal"]
     | Literal["query", "query.planner", "query.reference", "sink", "kafka", "kafka.reader", "kafka.writer"]

@@ -120,7 +120,7 @@ def _default_of(info: FieldInfo) -> str:
 
 
 def as_markdown(docs: Iterator[SettingDoc]) -> str:
-    """Write docs/settings.md: one table of settings for each table of ``tidegate.toml``."""
+    """Write docs/reference/settings.md: one table of settings for each table of ``tidegate.toml``."""
     out = [_HEAD]
     section = ""
     for doc in docs:
@@ -142,7 +142,7 @@ environment variables and from flags; the later wins. `inputs.flights.late` is `
 environment and `--set inputs.flights.late=3h` as a flag. `kafka.client."sasl.password"` is
 `TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD`; the other free tables keep the case of their names, so in the environment they
 are given whole, as JSON. A secret is written as `file:PATH` or `env:NAME`; only in the environment it may stand itself
-([security.md](security.md)). `tidegate config` prints every value with its origin. A wrong or unknown setting is refused
+([security](../operate/security.md)). `tidegate config` prints every value with its origin. A wrong or unknown setting is refused
 before anything starts.
 
 Durations are a number and a unit: `us`, `ms`, `s`, `m`, `h`, `d`, also together: `1h30m`.

@@ -76,7 +76,7 @@ def choice_fix(word: str, allowed: Iterable[str]) -> str:
     choices = sorted(allowed)
     if len(choices) > _CHOICES_LISTED:
         first, second, third = difflib.get_close_matches(word.lower().replace("-", "_"), choices, n=3, cutoff=0)
-        return f"did you mean {first}, {second} or {third}? docs/settings.md lists all {len(choices)}"
+        return f"did you mean {first}, {second} or {third}? docs/reference/settings.md lists all {len(choices)}"
     suggestion = nearest_word(word, choices)
     listed = f"allowed: {', '.join(choices)}" if choices else "nothing is allowed here"
     return f"did you mean {suggestion}? {listed}" if suggestion else listed
@@ -87,7 +87,7 @@ def unknown_setting(key: str, value: str, where: str, allowed: Iterable[str]) ->
     word, choices = key.rpartition(".")[2], list(allowed)
     spelled = word.lower().replace("-", "_")
     counterpart = next((setting for setting, words in _COUNTERPARTS.items() if setting in choices and spelled in words.split()), None)
-    fix = f"write {counterpart}, which docs/settings.md describes" if counterpart else choice_fix(word, choices)
+    fix = f"write {counterpart}, which docs/reference/settings.md describes" if counterpart else choice_fix(word, choices)
     return SettingError(scrub(f"unknown setting {key} = {value}"), code="TG-SETTING-UNKNOWN", where=where, fix=fix)
 
 

@@ -68,7 +68,7 @@ def _print_schema(output: Format) -> None:
 
 
 def settings_manual() -> str:
-    """Return the text of docs/settings.md; a test checks the file."""
+    """Return the text of docs/reference/settings.md; a test checks the file."""
     return as_markdown(describe_settings(Settings))
 
 

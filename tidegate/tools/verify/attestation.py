@@ -3,7 +3,7 @@ Attestations: signed statements of the result of a verification, small enough to
 
 Law: the signature is Ed25519 over the bytes ``tidegate-attestation/1\\n`` and the statement as canonical JSON: UTF-8, members sorted by
 name, no white space, numbers whole. So anyone with the file, the public key and the published results can check both without Tidegate.
-Format: docs/verify.md.
+Format: docs/operate/verify.md.
 """
 
 from __future__ import annotations

@@ -174,8 +174,8 @@ def test_a_server_that_drops_keys_is_refused(server: Server, client: redis.Redis
 
 
 def test_a_user_without_the_rights_is_told_and_the_rights_shown_are_enough(server: Server, client: redis.Redis) -> None:
-    """A denied command is no reason to wait; with those of docs/sinks-redis.md every kind works."""
-    page = (ROOT / "docs" / "sinks-redis.md").read_text(encoding="utf-8")
+    """A denied command is no reason to wait; with those of docs/operate/sinks-redis.md every kind works."""
+    page = (ROOT / "docs" / "operate" / "sinks-redis.md").read_text(encoding="utf-8")
     (rules,) = re.findall(r"^ACL SETUSER rides on >SECRET (.*)$", page, re.MULTILINE)
     client.execute_command("ACL", "SETUSER", "rides", "reset", "on", ">sesame-17", "~rides:*", "+ping", "+select", "+info", "+client")
     login = {"username": "rides", "password": "sesame-17"}

@@ -226,5 +226,5 @@ def check_with_promtool(promtool: str, folder: Path, scrapes: list[Scrape], fire
 def test_each_rule_has_a_story_and_a_line_of_documentation() -> None:
     """So a new one is tested and explained."""
     assert {rule.name for rule in RULES} == set().union(*(expected for _, _, expected in STORIES.values()))
-    table = (ROOT / "docs" / "metrics.md").read_text("utf-8").partition("## Alerts")[2].partition("\n## ")[0]
+    table = (ROOT / "docs" / "operate" / "metrics.md").read_text("utf-8").partition("## Alerts")[2].partition("\n## ")[0]
     assert {rule.name for rule in RULES} == set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))

@@ -118,7 +118,7 @@ _ORDER = ("input", "query", "topic", "partition", "bucket", "action", "reason", 
 
 
 def test_each_number_of_the_specification_is_fetched_by_input_topic_and_partition() -> None:
-    """Names, labels and kinds as docs/metrics.md lists them."""
+    """Names, labels and kinds as docs/operate/metrics.md lists them."""
     port = free_port()
     metrics = Metrics(port, now_us=lambda: NOW_US)
     metrics.add_input("flights", TOLERANCES.reorder_us, TOLERANCES.late_us)

@@ -316,7 +316,7 @@ def test_of_many_settings_the_nearest_three_are_named() -> None:
     assert problem.fix.startswith("did you mean reorder, ")
     names, _, rest = problem.fix.removeprefix("did you mean ").partition("? ")
     assert len(names.replace(" or ", ", ").split(", ")) == 3
-    assert rest.startswith("docs/settings.md lists all ")
+    assert rest.startswith("docs/reference/settings.md lists all ")
 
 
 @pytest.mark.parametrize(
@@ -334,19 +334,19 @@ def test_a_word_of_another_system_is_answered_by_the_setting_of_that_meaning(tab
     """Spelling alone would lead elsewhere."""
     (problem,) = refusals(f'[{table}]\n{counterpart} = "3"\n')
     assert problem.code == "TG-SETTING-UNKNOWN"
-    assert problem.fix == f"write {setting}, which docs/settings.md describes"
+    assert problem.fix == f"write {setting}, which docs/reference/settings.md describes"
 
 
 def test_names_of_inputs_are_no_settings() -> None:
     """An input may be called as a setting is."""
     with pytest.raises(SettingError) as refusal:
         read("[inputs.topic]\n").input("name")
-    assert "docs/settings.md" not in refusal.value.fix
+    assert "docs/reference/settings.md" not in refusal.value.fix
 
 
 def test_counterparts_lead_to_settings_that_there_are() -> None:
     """Each is a setting of some table."""
-    documented = (ROOT / "docs/settings.md").read_text()
+    documented = (ROOT / "docs/reference/settings.md").read_text()
     assert [setting for setting in _COUNTERPARTS if f"| `{setting}` |" not in documented] == []
 
 
@@ -776,7 +776,7 @@ def test_what_readme_and_docs_set_is_taken() -> None:
     """README's configuration, and the flights of this file, take every ``--set`` that is shown."""
     readme = (ROOT / "README.md").read_text("utf-8")
     configuration = readme.partition("```toml\n[inputs.taxis]")[2].partition("```")[0]
-    shown = readme + "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md"))
+    shown = readme + "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
     assignments = set(re.findall(r"--set (\w+\.[\w.]+=[^\s`]+)", shown))
     assert len(assignments) > 4
     for assignment in sorted(assignments):
@@ -834,8 +834,8 @@ def test_an_unknown_type_of_a_field_is_told_by_its_meaning(word: str, fix: str) 
 
 
 def test_the_manual_shows_how_fields_in_records_are_declared() -> None:
-    """The snippet of docs/expressions.md is loaded, and a script knows the types."""
-    manual = (ROOT / "docs" / "expressions.md").read_text("utf-8")
+    """The snippet of docs/queries/expressions.md is loaded, and a script knows the types."""
+    manual = (ROOT / "docs" / "queries" / "expressions.md").read_text("utf-8")
     (snippet,) = re.findall(r"```toml\n(\[inputs\.taxis\.fields\].*?)```", manual, re.DOTALL)
     settings = read(f'[inputs.taxis]\ntopic = "taxis"\ntimestamp_by = "at"\n{snippet}')
     assert settings.inputs["taxis"].fields == {

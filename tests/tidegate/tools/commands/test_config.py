@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tidegate.platform.observe.console import report_errors
 from tidegate.tools.commands.config import config, settings_manual
 
-MANUAL = ROOT / "docs" / "settings.md"
+MANUAL = ROOT / "docs" / "reference" / "settings.md"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command()(report_errors(config))
 
@@ -62,7 +62,7 @@ def test_markdown_is_a_table() -> None:
 
 def test_a_wrong_setting_ends_with_exit_code_2() -> None:
     """The report is on standard error, nothing else is printed."""
-    assert "did you mean late, late_action or topic_pattern? docs/settings.md lists all" in run(
+    assert "did you mean late, late_action or topic_pattern? docs/reference/settings.md lists all" in run(
         "--set", "inputs.flights.latte=4h", exit_code=2
     )
 
@@ -77,5 +77,5 @@ def test_the_schema_tells_unit_default_and_meaning(form: str) -> None:
 
 
 def test_the_manual_is_current() -> None:
-    """docs/settings.md is what the classes say; write it anew with tidegate config --schema --format markdown."""
+    """docs/reference/settings.md is what the classes say; write it anew with tidegate config --schema --format markdown."""
     assert MANUAL.read_text("utf-8") == settings_manual()

@@ -89,7 +89,7 @@ class FunctionBinder(ABC):
                 fix, example = COUNTERPARTS[name]
                 raise self.source.error("FUNCTION", offset, f"there is no function {spelled}", fix=fix, example=example)
             known = [known.upper() for known in (*CALLABLE, *column_functions.REGISTERED, *AGGREGATES, *ANALYTICS) if " " not in known]
-            otherwise = "docs/expressions.md has those that there are, docs/extending.md how to write one in Python"
+            otherwise = "docs/queries/expressions.md has those that there are, docs/queries/extending.md how to write one in Python"
             fix = suggest(spelled, known, otherwise)
             raise self.source.error("FUNCTION", offset, f"there is no function {spelled}", fix=fix)
         self._refuse_count(FUNCTIONS[name], node)

@@ -153,7 +153,7 @@ class ScalarBinder(FunctionBinder):
         if name.lower() in NOT_YET:
             raise self.source.not_yet(node, f"{owner.name}.{name}() is")
         if function_name.startswith(("udf.", "uda.")) and not self._suggest_dotted(function_name, name):
-            fix = "write it in Python, some five lines, and install it (docs/extending.md)"
+            fix = "write it in Python, some five lines, and install it (docs/queries/extending.md)"
             raise self.source.not_yet(
                 node, f"{owner.name}.{name}(): JavaScript is", fix=fix, example=_PYTHON_EXAMPLE if function_name.startswith("udf.") else ""
             )

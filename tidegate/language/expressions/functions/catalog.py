@@ -9,7 +9,7 @@ To add a scalar function:
    ``"cbrt": Function(1, 1, float_rule("cbrt({})"), Kind.FLOAT)`` is a complete function.
 2. Add calls with their values to ``tests/tidegate/language/expressions/functions/test_functions.py``, a case to ``tests/cases/scalars``,
 and
-   the name to ``docs/expressions.md``.
+   the name to ``docs/queries/expressions.md``.
 
 A function whose result differs in kind from row to row, or that is written in Python, is a column function: see :mod:`~.column_functions`.
 
@@ -47,9 +47,9 @@ ANALYTICS = ("lag", "last", "isfirst")
 _WINDOWS = ("tumbling", "hopping", "sliding", "session")
 # The window functions, by all their names.
 WINDOWS = (*_WINDOWS, *(f"{name}window" for name in _WINDOWS), "snapshotwindow", "window", "windows")
-_PLACE = "compute it in a Python function, some ten lines (docs/extending.md)", "udf.kilometres_between(lat1, lon1, lat2, lon2)"
+_PLACE = "compute it in a Python function, some ten lines (docs/queries/extending.md)", "udf.kilometres_between(lat1, lon1, lat2, lon2)"
 _ANOMALY = (
-    "compare with the rows before, or write a Python aggregate, some ten lines (docs/extending.md)",
+    "compare with the rows before, or write a Python aggregate, some ten lines (docs/queries/extending.md)",
     "v > AVG(v) OVER (LIMIT DURATION(minute, 10)) + 3 * STDEV(v) OVER (LIMIT DURATION(minute, 10))",
 )
 # Functions of Stream Analytics that are not supported yet, with what to do meanwhile and an example.

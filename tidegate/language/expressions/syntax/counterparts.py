@@ -19,7 +19,7 @@ _TEXT_OF = _FORMAT, f"SUBSTRING(CAST({_AT} AS nvarchar(max)), 1, 10)"
 _SPLIT = "cut the text with SUBSTRING at the places that CHARINDEX finds", "SUBSTRING(code, 1, CHARINDEX('-', code) - 1)"
 _EXTRACT = "PATINDEX and REGEXMATCH give the place of the match: cut there with SUBSTRING", "SUBSTRING(code, PATINDEX('%[0-9]%', code), 4)"
 _MATCHES = "REGEXMATCH gives the place of the first match, 0 for none", "REGEXMATCH(code, '[0-9]+') > 0"
-WINDOWS_PAGE = "docs/coming-from-flink.md#windows"  # where windows of other SQLs stand beside those of this one
+WINDOWS_PAGE = "docs/queries/coming-from-flink.md#windows"  # where windows of other SQLs stand beside those of this one
 _TUMBLE = f"write a window in GROUP BY; TIMESTAMP BY names the time ({WINDOWS_PAGE})", "GROUP BY origin, TumblingWindow(minute, 1)"
 _HOP = f"write a window in GROUP BY, the size before the hop ({WINDOWS_PAGE})", "GROUP BY origin, HoppingWindow(minute, 60, 15)"
 _CUMULATE = (
@@ -27,12 +27,12 @@ _CUMULATE = (
     "GROUP BY origin, Windows(TumblingWindow(minute, 10), TumblingWindow(hour, 1))",
 )
 _SESSION = (
-    "write a window in GROUP BY, with a timeout and a maximum duration (docs/windows.md#sessions)",
+    "write a window in GROUP BY, with a timeout and a maximum duration (docs/queries/windows.md#sessions)",
     "GROUP BY origin, SessionWindow(minute, 5, 60) OVER (PARTITION BY origin)",
 )
 _COUNTED = (
     "take a window of time, or the nth event before each with LAG: a number of events is never complete for a key that falls silent "
-    "(docs/windows.md#windows-of-events)",
+    "(docs/queries/windows.md#windows-of-events)",
     "LAG(delay, 99) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
 )
 _WINDOW_END = "write System.Timestamp(), the window's end", "System.Timestamp() AS window_end"

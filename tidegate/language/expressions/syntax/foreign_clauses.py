@@ -61,7 +61,7 @@ def _find(word: str, following: Sequence[Token]) -> _Foreign | None:
     if word == "LATERAL" and words[:1] in (["VIEW"], ["TABLE"]):
         return _Foreign(f"there is no LATERAL {words[0]}", _APPLY_FIX, _APPLY_EXAMPLE)
     if word == "MATCH_RECOGNIZE" and kinds[:1] == [TokenType.L_PAREN]:
-        fix = "compare with earlier rows by LAG and LAST, or write an operator in Python (docs/extending.md)"
+        fix = "compare with earlier rows by LAG and LAST, or write an operator in Python (docs/queries/extending.md)"
         example = "LAST(v) OVER (PARTITION BY k LIMIT DURATION(minute, 5) WHEN state = 'open')"
         return _Foreign("MATCH_RECOGNIZE is not supported yet", fix, example, "NOT-YET")
     return None

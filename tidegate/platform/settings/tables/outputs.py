@@ -92,7 +92,7 @@ class OutputSettings(Table):
         default=None, description="The query acts on a channel's CTI only when it enters another span of this length, counted from 1970."
     )
     cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
-    # Tables come last, so that docs/settings.md has the settings of an output together.
+    # Tables come last, so that docs/reference/settings.md has the settings of an output together.
     http: HttpSettings | None = Field(default=None, description="An HTTP receiver that gets the results of the topic, as signed webhooks.")
     postgres: PostgresSettings | None = Field(default=None, description="A PostgreSQL table that gets the results of the topic.")
     clickhouse: ClickHouseSettings | None = Field(default=None, description="A ClickHouse table that gets the results of the topic.")

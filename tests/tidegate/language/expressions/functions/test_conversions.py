@@ -60,8 +60,8 @@ def test_a_zone_that_leads_out_of_the_years_is_no_datetime(text: str) -> None:
 
 
 def rows_of_the_manual() -> list[tuple[str, str, str, str]]:
-    """Each text of the table in docs/expressions.md, and what it says of bigint, float and bit."""
-    section = (ROOT / "docs" / "expressions.md").read_text("utf-8").partition("### Numbers in texts")[2].partition("\n#")[0]
+    """Each text of the table in docs/queries/expressions.md, and what it says of bigint, float and bit."""
+    section = (ROOT / "docs" / "queries" / "expressions.md").read_text("utf-8").partition("### Numbers in texts")[2].partition("\n#")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| `'")]
     return [(text, *said) for first, *said in cells for text in re.findall(r"`'([^']*)'`", first)]
 
