@@ -38,8 +38,8 @@ class ImportedInput:
 
 class CtiFrontier:
     """
-    The frontier over all channels of an ordered topic, by its CTIs alone. The events that a CTI promises stand before it in the log (spec
-    section 4), so a CTI counts as soon as it is read, without its events.
+    The frontier over all channels of an ordered topic, by its CTIs alone. The events that a CTI promises stand before it in the log, so a
+    CTI counts as soon as it is read, without its events.
     """
 
     def __init__(self, partitions: int) -> None:

@@ -1,8 +1,8 @@
 """
-Explanations of records of a raw topic: what ingest decided about each one, and which other record caused it (spec section 7).
-Law: an explanation agrees with what the job decided. :mod:`ordering.proof.explain` judges the same log and journaled facts by the same
-rules, in code of its own, and tests compare the two. Any earlier record may have set a watermark, so the walk starts at the beginning of
-the partition. Watermarks set by records that retention has deleted are unknown.
+Explanations of records of a raw topic: what ingest decided about each one, and which other record caused it
+(docs/operate/watching.md#explain-an-event). Law: an explanation agrees with what the job decided. :mod:`ordering.proof.explain` judges the
+same log and journaled facts by the same rules, in code of its own, and tests compare the two. Any earlier record may have set a watermark,
+so the walk starts at the beginning of the partition. Watermarks set by records that retention has deleted are unknown.
 """
 
 from __future__ import annotations

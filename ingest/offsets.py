@@ -106,7 +106,7 @@ class Offset:
     partitions: Positions
     # Whether the input has ended.
     is_final: bool = False
-    # The partitions that joined after the ordered topic was begun (spec section 4).
+    # The partitions that joined after the ordered topic was begun.
     joins: Mapping[Partition, Join] = field(default_factory=dict)
 
     @property

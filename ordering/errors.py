@@ -111,7 +111,7 @@ class ProtocolError(TidegateError):
 
 
 class GapError(ProtocolError):
-    """A CTI promises sequence numbers that never arrived (reader's rule, spec section 4)."""
+    """A CTI promises sequence numbers that never arrived (PROTOCOL.md, "What a reader must do")."""
 
     default_code = "TG-PROTOCOL-GAP"
 

@@ -1,8 +1,8 @@
 """
 Policies: how far an event's time may deviate, and the action if it deviates further.
 
-Every event passes four tests in the offset order of its input partition: early, source CTI, late, out of order (spec section 2). Policies
-are immutable and checked on construction, so no later code checks them again.
+Every event passes four tests in the offset order of its input partition: early, source CTI, late, out of order (docs/learn/policies.md).
+Policies are immutable and checked on construction, so no later code checks them again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 from ordering.errors import SettingError
 from ordering.ticks import DAY_US, DURATION_US_MAX, MINUTE_US, SECOND_US, format_duration
 
-# Largest late tolerance (spec section 2), in microseconds.
+# Largest late tolerance, in microseconds.
 LATE_US_MAX = 20 * DAY_US
 # A record that moves time by more is reported unless a setting says otherwise, microseconds.
 JUMP_WARN_US = 10 * MINUTE_US
@@ -30,7 +30,7 @@ class Shape(StrEnum):
     """
     The shape of an event in time: an instant, a span with both ends known, or one end of a span. The system timestamp of an interval is its
     start; that of an edge is its own end of the span. If an interval's end is not after its (adjusted) start, or an end edge not after its
-    start edge's adjusted system timestamp, it becomes that start plus one tick (spec section 4).
+    start edge's adjusted system timestamp, it becomes that start plus one tick.
     """
 
     POINT = "point"
@@ -61,7 +61,7 @@ class Cadence:
 @dataclass(frozen=True, slots=True)
 class Generation(Cadence):
     """
-    When CTIs are written, and their delay (spec section 4); for a delay of minus one tick use ``reorder_us = -1``.
+    When CTIs are written, and their delay; for a delay of minus one tick use ``reorder_us = -1``.
 
     Without ``every_events`` and ``every_us`` CTIs are written at the end of each batch that changed something. With one or both, they are
     written after each record that completes the number of accepted events, or moves the watermark that far beyond the last CTI. They are
@@ -96,8 +96,7 @@ class Policies:
         cti_violation_action: The action for an event below a source CTI or an imported CTI. ``ADJUST`` moves the start of an interval, or
             an edge, up to the CTI; a point, or an interval that ends at or before the CTI, is dropped in any case.
         reorder_us: How far below the largest system timestamp of its timeline an event is still reordered unchanged. The only negative
-            value is ``-1``: then each point event advances the watermark past itself, and an event equal to the largest is out of order
-            (spec section 4, CTI generation).
+            value is ``-1``: then each point event advances the watermark past itself, and an event equal to the largest is out of order.
         out_of_order_action: The action for an event further below.
 
     Raises:

@@ -2,7 +2,7 @@
 Time as int64 microseconds since 1970-01-01T00:00:00Z, called ticks. A duration is a number of ticks too.
 
 Valid event times run from ``TICK_MIN`` to ``TICK_MAX``. Kafka clients replace a record timestamp of 0 ms by the current time, so the first
-usable millisecond is 1 (spec section 1). ``INFINITY`` is no event time: it is the time of the CTI that ends a stream.
+usable millisecond is 1. ``INFINITY`` is no event time: it is the time of the CTI that ends a stream.
 """
 
 from __future__ import annotations

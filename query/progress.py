@@ -11,7 +11,7 @@ from ordering.ticks import INFINITY, NEVER, format_tick
 from tidegate.platform.observe.null_shares import NullShare, find_null_columns
 from tidegate.platform.observe.recovery_report import Positions
 
-# How long a CTI may promise events that are not there, while the brokers answer (spec section 4).
+# How long a CTI may promise events that are not there, while the brokers answer (PROTOCOL.md).
 GAP_WAIT_S = 60.0
 
 

@@ -205,7 +205,7 @@ class _Partition:
         return _ReleasedLines(lines[released.release_rows], released.system_us, text)
 
     def _ends_after(self, system_us: Ints, offsets: list[int]) -> list[bytes]:
-        # An adjusted event may have a system timestamp above its end; an end lies after it (spec section 4).
+        # An adjusted event may have a system timestamp above its end; an end lies after it.
         ends = np.array([self._ends.pop(offset) for offset in offsets], dtype=np.int64)
         return format_ticks(np.maximum(ends, system_us + 1))
 

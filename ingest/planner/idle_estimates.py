@@ -1,8 +1,8 @@
 """
 Raises the arrival frontier of silent partitions; :mod:`ingest.planner.silences` measures silences and computes the estimates.
 
-Law (spec section 3): an estimate is journaled before it is used, at a position below which everything has been read, and only if no record
-exists at or above that position, not even one of an open transaction. The clock is read before the end is asked for.
+Law (docs/operate/time.md#idle-inputs): an estimate is journaled before it is used, at a position below which everything has been read, and
+only if no record exists at or above that position, not even one of an open transaction. The clock is read before the end is asked for.
 
 The last arrival is A in the stage's report after everything below the end was judged; implausible stamps do not move it. If that report was
 lost (the driver died before writing it), an estimate too low to change anything makes the stage report again. A partition without any

@@ -1,7 +1,7 @@
 """
 Input partitions added while the ordered topic is being written: more partitions of a topic, or a new topic that the pattern matches.
 
-Law (spec section 4, roster): a partition joins at a time J that no channel has passed: the largest c of all channels, by the ordered
+Law (PROTOCOL.md): a partition joins at a time J that no channel has passed: the largest c of all channels, by the ordered
 topic's CTIs while no batch runs. The join is a batch of its own: its CTI c = J is acknowledged in every output partition it writes to
 before anything else is planned. Spark's offset, logged before that batch, makes J final; it is journaled afterwards. So a job that starts
 from an older checkpoint finds J in the journal, and lets the partition join there again. If the job died before J was journaled, a job

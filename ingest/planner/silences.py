@@ -1,10 +1,10 @@
 """
 Silences: measures since when each input partition is silent, and how far time has certainly advanced there.
 
-Law (spec section 3): an estimate at position p is at most the arrival of any record appended at p or later, if the broker's stamps follow
-real time. It is the last arrival, plus the time since the partition's end was first *seen* at p, minus a margin. The clock that measures
-this is read before the end is asked for, and the estimate counts only if the end is still p. No wall clock takes part: setting one changes
-no estimate.
+Law (docs/operate/time.md#idle-inputs): an estimate at position p is at most the arrival of any record appended at p or later, if the
+broker's stamps follow real time. It is the last arrival, plus the time since the partition's end was first *seen* at p, minus a margin. The
+clock that measures this is read before the end is asked for, and the estimate counts only if the end is still p. No wall clock takes part:
+setting one changes no estimate.
 
 The clock counts from the machine's boot, sleep included. So the measured silence survives the planner, but not a reboot: after that,
 elapsed time begins at 0.

@@ -1,5 +1,5 @@
 """
-Starting in the middle: at an output start time, or where a topic without its checkpoint continues (spec section 6).
+Starting in the middle: at an output start time, or where a topic without its checkpoint continues (docs/operate/starting.md).
 
 Law: readers see the same events as after a run from the beginning. The raw topic is read from a position before which no event can have a
 time of S or later (:mod:`ingest.start.read_positions`). From there the model walks on and leaves out events below S. In a topic that was

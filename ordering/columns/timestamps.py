@@ -50,7 +50,7 @@ _MONTH_LENGTHS = np.diff(_MONTH_STARTS).astype(np.uint8)
 
 def to_ticks(values: pa.Array | pa.ChunkedArray, unit: str = "auto") -> CheckedTicks:
     """
-    Convert a column of timestamps to ticks (spec section 1).
+    Convert a column of timestamps to ticks.
 
     Args:
         values: A column of text, binary, integer, float, decimal, date or timestamp type, or a dictionary of these; values of any other

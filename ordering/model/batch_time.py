@@ -1,7 +1,7 @@
 """
 Progress of time through a batch, record by record: the arrival frontier, the CTIs met and the floor.
 
-Law (spec sections 2 to 4): none of them ever goes back. A journaled fact applies just before the record at its position; a source CTI
+Law: none of them ever goes back. A journaled fact applies just before the record at its position; a source CTI
 applies to the records after it.
 """
 

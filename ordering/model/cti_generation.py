@@ -1,7 +1,7 @@
 """
 When CTIs are due within a batch, and the content of each.
 
-Law (spec section 4): a CTI is exact at its point: every event below ``c`` has a number below ``n``, and ``ahead`` of the events numbered
+Law (PROTOCOL.md): a CTI is exact at its point: every event below ``c`` has a number below ``n``, and ``ahead`` of the events numbered
 below ``n`` lie at or above ``c``. The CTIs of a channel only rise. Points inside a batch (every N events, every T of time, source CTIs)
 depend on the log alone.
 """

@@ -2,7 +2,7 @@
 Edges: a span given by two events, its start and later its end.
 
 An end edge names the event time of its start edge. Policies may move both, so an end could be at or before its start; it then becomes the
-start's system timestamp plus one tick (spec section 4).
+start's system timestamp plus one tick.
 
 Law: only held start edges matter. A released start edge lies below its timeline's watermark, and no later event of the timeline does.
 """

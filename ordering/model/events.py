@@ -63,7 +63,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of the policies' actions on the records of a batch (spec section 7)."""
+    """Counts of the policies' actions on the records of a batch."""
 
     events_in: int = 0
     unreadable: int = 0

@@ -1,5 +1,5 @@
 """
-Applies all policies to a batch in the order of spec section 2: early, source CTI, late, out of order; then the shape of spans.
+Applies all policies to a batch in this order: early, source CTI, late, out of order; then the shape of spans.
 
 Law: the verdict on a record depends only on earlier records and facts, not on later ones of the batch.
 """

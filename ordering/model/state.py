@@ -53,7 +53,7 @@ class Delta:
 
 @dataclass(slots=True)
 class OutputStart:
-    """Where the output begins, for each output partition, if not at the first record (spec section 6)."""
+    """Where the output begins, for each output partition, if not at the first record."""
 
     # Events below are left out: they are already written, or are before the output start time.
     start_us: Ints

@@ -1,9 +1,9 @@
 """
 The whole time model as one call: ``model.step(state, batch)`` processes the next range of one input partition.
 
-Law, level 1 (spec section 4): process the input partition in offset order; after each record release the events that its new watermark and
-arrival frontier allow. The events of a channel, with all bytes and numbers, depend only on the log, the settings and the journaled
-estimates, not on batch boundaries or on saving and restoring the state.
+Law, level 1 (docs/reference/testing.md): process the input partition in offset order; after each record release the events that its new
+watermark and arrival frontier allow. The events of a channel, with all bytes and numbers, depend only on the log, the settings and the
+journaled estimates, not on batch boundaries or on saving and restoring the state.
 
 No code here loops over events. Three facts make that possible:
 

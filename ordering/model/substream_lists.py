@@ -1,5 +1,5 @@
 """
-Lists in CTIs: the substreams whose watermark is ahead of the one that readers can derive (spec section 4; a setting).
+Lists in CTIs: the substreams whose watermark is ahead of the one that readers can derive (PROTOCOL.md; a setting).
 
 From a released event at s a reader knows that all events of its substream below s are released. With a reorder tolerance, or after a drop,
 the substream's watermark may be higher. Law: a list is exact at its CTI's point; a substream is listed again only if its watermark has

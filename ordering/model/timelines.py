@@ -2,7 +2,7 @@
 The table of timelines: which are known, and the largest system timestamp accepted on each.
 
 A timeline is an input partition or, with OVER, a substream of it. Law: a timeline without held events whose own watermark is not above the
-floor may be forgotten without effect on any later event (spec section 2). So after ``forget`` the table has only the timelines that can
+floor may be forgotten without effect on any later event. So after ``forget`` the table has only the timelines that can
 still matter.
 """
 

@@ -1,5 +1,5 @@
 """
-Verdicts: the action of each policy on each event of a batch, in the order of spec section 2.
+Verdicts: the action of each policy on each event of a batch, in the order in which policies apply.
 
 The early, source CTI and late policies need the event, its arrival time and the CTIs met so far: :func:`judge_arrivals` judges whole
 columns. The out-of-order policy needs the events that the timeline has accepted before: :class:`TimelineWalk` sorts the events by timeline.

@@ -240,7 +240,7 @@ class Explainer:
             fate.move(Policy.OUT_OF_ORDER, watermark.time_us, watermark.setter, watermark.time_us if adjusts else None)
 
     def _keep_shape(self, record: _Record, _t: int, fate: _Fate, watermark: _Mark) -> None:
-        """Move the end of a span after its start (spec section 4), without effect on watermarks."""
+        """Move the end of a span after its start, without effect on watermarks."""
         fate.accepted_us = fate.current_us
         if record.end_us is not None:
             fate.end_us = max(record.end_us, fate.current_us + 1)

@@ -31,7 +31,7 @@ class Verdict(StrEnum):
 
 
 class Policy(StrEnum):
-    """The policies that move or reject an event, in order. ``SHAPE`` moves the end of a span after its start (spec section 4)."""
+    """The policies that move or reject an event, in order. ``SHAPE`` moves the end of a span after its start."""
 
     EARLY = "early"
     CTI_VIOLATION = "cti_violation"

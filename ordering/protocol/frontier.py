@@ -5,7 +5,7 @@ A *frontier* is a lower bound of later events over several members (channels of 
 the minimum of their CTIs. Law: it never goes back. It is ``NEVER`` until each member has a CTI, and ``INFINITY`` once all have ended; it
 does not rise while a joining member is below it.
 
-A :class:`Pace` thins the rises of a stream's CTIs if a reader wants fewer than the writer sends (spec section 4: a query may override its
+A :class:`Pace` thins the rises of a stream's CTIs if a reader wants fewer than the writer sends (a query may override its
 inputs' settings). Law: the rises that pass are a pure function of the stream's log, independent of batch boundaries, saving and restoring.
 Each is a promise of the stream, so omitting or delaying some of them breaks none.
 """

@@ -2,10 +2,10 @@
 The journal: facts that are in no log, stored so that every replay of a log uses the same ones.
 
 - While an input partition is silent, its arrival frontier is estimated from a clock. The estimate (input partition, next offset, frontier)
-  is journaled before it is used. A replay applies it just before the record at that offset (spec section 3).
-- If another input's CTIs drive a partition, each import (input partition, next offset, c) is journaled too (section 4).
+  is journaled before it is used. A replay applies it just before the record at that offset (docs/operate/journal.md).
+- If another input's CTIs drive a partition, each import (input partition, next offset, c) is journaled too.
 - The time at which a range of records was first planned is journaled. It is the records' arrival time if ingest stamps them, else the
-  time with which absurd timestamps are compared (section 1).
+  time with which absurd timestamps are compared.
 - A range of records that is not read, because a user said so or because Kafka has lost them, is journaled as a skip (position, first offset
   read again).
 

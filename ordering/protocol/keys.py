@@ -1,5 +1,5 @@
 """
-Substream key bytes: the bytes of a JSON value as a key (spec section 1).
+Substream key bytes: the bytes of a JSON value as a key (docs/operate/inputs.md#keys-and-spans).
 
 Text becomes its UTF-8 bytes, the empty text two quotes, null zero bytes, true and false their names, and any other value canonical JSON.
 Numbers that are equal are one key: a whole number that 64 bits hold is written in digits (1.0 is 1, -0.0 is 0), any other as the shortest

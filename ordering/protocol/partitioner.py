@@ -1,7 +1,7 @@
 """
 The output partition of a key: ``toPositive(murmur2(key)) mod N``, exactly as Kafka's Java partitioner.
 
-So the ordered topic is co-partitioned with any topic that Java producers partition by the same key (spec section 4). A missing key is
+So the ordered topic is co-partitioned with any topic that Java producers partition by the same key. A missing key is
 hashed as zero bytes: one substream of its own.
 """
 

@@ -2,7 +2,7 @@
 Punctuation: the CTI (current time increment), the record that carries a watermark inside the stream.
 
 Law: a CTI ``(channel, c, n)`` promises that every event of the channel whose system timestamp is below ``c`` has a sequence number below
-``n``. CTIs of a channel only rise. Their number and places may differ between runs, but no promise is ever broken (spec section 4).
+``n``. CTIs of a channel only rise. Their number and places may differ between runs, but no promise is ever broken (PROTOCOL.md).
 """
 
 from __future__ import annotations

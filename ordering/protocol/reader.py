@@ -2,7 +2,7 @@
 The reader's rule: which records of an ordered partition count, and the partition's frontier.
 
 A log may have a channel's events more than once (a writer failed and wrote again from an earlier number) and CTIs of a stale writer. The
-rule (spec section 4) accepts each event once, in the order of ``seq``: it accepts ``last + 1``, skips events not above ``last``, and
+rule (PROTOCOL.md) accepts each event once, in the order of ``seq``: it accepts ``last + 1``, skips events not above ``last``, and
 ignores events beyond a gap until they are rewritten. A CTI counts once event ``n - 1`` is accepted, and its list with it; of the CTIs that
 count, the largest ``c`` is used. A CTI in several parts counts with its last part (:mod:`ordering.protocol.list_parts`).
 
@@ -371,7 +371,7 @@ class PartitionReader:
 
 
 def gap_error(topic: str, partition: int, number: int, n: int, last: int) -> GapError:
-    """Return the error for a CTI that :meth:`PartitionReader.blocked_channels` returns for too long (spec section 4: 60 s)."""
+    """Return the error for a CTI that :meth:`PartitionReader.blocked_channels` returns for too long (60 s, a setting)."""
     what = f"a CTI of channel {number} promises the events numbered below {n}, but after number {last} none follows"
     fix = "the topic has lost records: look for unclean leader election, deletion or a foreign writer, then rebuild it"
     return GapError(what, where=f"{topic}-{partition}", fix=fix)

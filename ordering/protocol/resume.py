@@ -1,7 +1,7 @@
 """
 Where a writer continues if its state is lost: the last valid CTI of each channel of an ordered partition.
 
-Law (spec section 6): a CTI is valid if it counts by the reader's rule (:mod:`ordering.protocol.reader`). The last one of a channel has the
+Law (PROTOCOL.md): a CTI is valid if it counts by the reader's rule (:mod:`ordering.protocol.reader`). The last one of a channel has the
 largest (c, n), wherever it is in the log. If a writer replays its input with S = c, omits events with s < c, skips the first ``ahead`` of
 the rest and continues numbering at n, it writes every channel as if it had never stopped.
 """

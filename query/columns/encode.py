@@ -7,7 +7,7 @@ with Z and no, three or six fraction digits; text with only quote, backslash and
 compact JSON; NULL as null.
 
 A key holds the form that all equal values share (:mod:`query.columns.same_values`), so 1 and 1.0 are one key whatever the types of their
-columns. A key of one value has the bytes of a substream key (spec section 1: text as UTF-8, the empty text as two quotes, a whole number in
+columns. A key of one value has the bytes of a substream key (text as UTF-8, the empty text as two quotes, a whole number in
 digits, true or false, anything else canonical JSON, NULL as zero bytes); several values make a JSON array, none makes zero bytes. An
 integer beyond 64 bits is a float here; with OVER the bucket replaces this key by the substream's own key.
 """

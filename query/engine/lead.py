@@ -1,8 +1,8 @@
 """
 How far ahead of its inputs a query knows its results. An operator that shifts rows by d later knows each result d before its time.
 
-Law (spec section 5): an operator's output CTI is the least System.Timestamp that a later result can have. That is the least of its inputs'
-CTIs, plus d if it shifts by d. So with inputs at c a node knows its rows below c + ``ahead_of(node)``.
+Law (docs/queries/queries.md#when-results-come): an operator's output CTI is the least System.Timestamp that a later result can have. That
+is the least of its inputs' CTIs, plus d if it shifts by d. So with inputs at c a node knows its rows below c + ``ahead_of(node)``.
 """
 
 from __future__ import annotations

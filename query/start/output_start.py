@@ -1,5 +1,5 @@
 """
-Output start times of queries: from which instant on a run writes results, and what an earlier run has promised (spec section 6).
+Output start times of queries: from which instant on a run writes results, and what an earlier run has promised (docs/operate/starting.md).
 
 Law: a run with output start S writes the results with s >= S of a run from the beginning, numbered from 0, in the same order (with OVER
 over several inputs: of each key). A run that resumes without its checkpoint (``--start last-stopped``) writes what follows the last CTI of

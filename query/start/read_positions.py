@@ -1,10 +1,10 @@
 """
 Where a query job begins to read its topics, or continues, and whether the records that it must read still exist.
 
-Law (spec section 6): a job that is not refused reads everything that its results depend on. From a checkpoint's positions on all records
-must exist. A run from the beginning needs everything; a run from an instant X on needs every event with System.Timestamp >= X of every
-channel. If retention has deleted the beginning of a topic, a remaining record before the first record of X or later proves that nothing
-needed is gone: a CTI of the channel, whose largest s lies below X; or any event of a channel without substreams, which is in order.
+Law (docs/operate/starting.md): a job that is not refused reads everything that its results depend on. From a checkpoint's positions on all
+records must exist. A run from the beginning needs everything; a run from an instant X on needs every event with System.Timestamp >= X of
+every channel. If retention has deleted the beginning of a topic, a remaining record before the first record of X or later proves that
+nothing needed is gone: a CTI of the channel, whose largest s lies below X; or any event of a channel without substreams, which is in order.
 
 With OVER the emission order follows the input records, so a run that begins at an instant must accept each event at the same record as a
 run from the beginning. :mod:`query.start.settling` finds where its readers begin for that. What they need must exist too.

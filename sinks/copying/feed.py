@@ -25,7 +25,7 @@ from tidegate.platform.kafka.channel_promises import log_of_own
 from tidegate.platform.kafka.foreign_records import read_own
 from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
 
-# How long results that a CTI promises may be missing (spec section 4).
+# How long results that a CTI promises may be missing (PROTOCOL.md).
 GAP_WAIT_S = 60.0
 # After a silence of this length the feed gives up, so that its caller can see whether the job must stop and whether the brokers answer.
 _SILENCE_MAX_S = 5.0

@@ -1,7 +1,7 @@
 """
 Readers that start in the middle, inside what was torn and written again.
 
-Law (spec section 4): from time X on a reader accepts every event with s >= X once, in the order of seq, whatever duplicates lie
+Law: from time X on a reader accepts every event with s >= X once, in the order of seq, whatever duplicates lie
 there. X is chosen where the log shows an event for the second time; the first offset is what the broker's time index answers.
 """
 

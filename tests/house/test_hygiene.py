@@ -43,6 +43,13 @@ def test_no_file_names_a_folder_of_one_machine() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_file_names_a_section_of_a_document_that_is_not_here() -> None:
+    """Whoever reads a rule in the code finds the page that explains it in docs/ or PROTOCOL.md."""
+    named = re.compile(r"\bspec(?:ification)?,? sections? \d|\bsections? \d+ of the spec", re.IGNORECASE)
+    wrong = [f"{path.relative_to(ROOT)}: {hit[0]}" for path, text in tracked_texts() for hit in named.finditer(text)]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_the_lock_names_every_dependency_with_its_hashes() -> None:
     """``make install`` takes everything from the lock; a dependency added without ``make lock`` would be missing."""
     lock = (ROOT / "requirements.lock").read_text()

@@ -1,5 +1,5 @@
 """
-A planted bug: one rule of the specification, broken on purpose by a small change to a source file.
+A planted bug: one rule, broken on purpose by a small change to a source file.
 
 Law: the text it replaces occurs exactly once in its file, and the test it names fails once it is replaced.
 """
@@ -30,6 +30,9 @@ HOSTILE = "tests/ingest/journal/test_hostile_journal.py::"
 RESUME = "tests/ingest/start/test_resume.py::"
 
 
+SUBJECTS = {1: "inputs", 2: "policies", 3: "silence", 4: "ordered topic", 5: "queries", 6: "starting"}
+
+
 @dataclass(frozen=True, slots=True)
 class Bug:
     """
@@ -38,7 +41,7 @@ class Bug:
     Args:
         name: What it is called on the command line and in the table.
         rule: The rule that it breaks, as it should be.
-        spec: Section of the specification that states the rule.
+        spec: What the rule is about: a key of :data:`SUBJECTS`.
         file: The file below ``ordering/``, or from the root if it is of ingest, query or tidegate.
         old: What stands there, exactly once.
         new: What stands there in the copy.

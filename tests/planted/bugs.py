@@ -1,12 +1,12 @@
 """
-All planted bugs: one for each rule of the specification that a small change to ``ordering/``, ingest, a decoder or a query can break.
+All planted bugs: one for each rule that a small change to ``ordering/``, ingest, a decoder or a query can break.
 
 Law: each of them is caught by the test it names, and that test passes without it (``python tests/planted/run.py``).
 """
 
 from __future__ import annotations
 
-from planted.bug import Bug
+from planted.bug import SUBJECTS, Bug
 from planted.decoding import DECODING
 from planted.journaling import JOURNALING
 from planted.judging import JUDGING
@@ -21,8 +21,8 @@ BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING, *JOURNALING, *P
 
 def table() -> str:
     """Return all bugs as the Markdown table of ``docs/reference/planted-bugs.md``."""
-    rows = ["| rule | spec | planted bug | caught by |", "|---|---|---|---|"]
+    rows = ["| rule | about | planted bug | caught by |", "|---|---|---|---|"]
     for bug in sorted(BUGS, key=lambda each: each.spec):
         file, test = bug.test.removeprefix("tests/").removeprefix("ordering/").split("::")
-        rows.append(f"| {bug.rule} | {bug.spec} | `{bug.file.removesuffix('.py')}: {bug.name}` | `{file}: {test}` |")
+        rows.append(f"| {bug.rule} | {SUBJECTS[bug.spec]} | `{bug.file.removesuffix('.py')}: {bug.name}` | `{file}: {test}` |")
     return "\n".join(rows) + "\n"

@@ -1,4 +1,4 @@
-"""Planted bugs in the decoder of JSON payloads, in C and beside it, in what needs no SQL and in the writer (spec sections 1 and 5)."""
+"""Planted bugs in the decoder of JSON payloads, in C and beside it, in what needs no SQL and in the writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs in the journal: its script, which a real Valkey runs, and what a planner knows of it (spec sections 1, 3 and 6)."""
+"""Planted bugs in the journal: its script, which a real Valkey runs, and what a planner knows of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs in what is judged: arrival, early, CTIs of the source, late, out of order, shapes (spec sections 1 to 4)."""
+"""Planted bugs in what is judged: arrival, early, CTIs of the source, late, out of order, shapes."""
 
 from __future__ import annotations
 

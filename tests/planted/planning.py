@@ -1,4 +1,4 @@
-"""Planted bugs in what a planner plans: estimates, imports, partitions that join, the end (spec sections 3, 4 and 6)."""
+"""Planted bugs in what a planner plans: estimates, imports, partitions that join, the end."""
 
 from __future__ import annotations
 

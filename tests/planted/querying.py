@@ -1,4 +1,4 @@
-"""Planted bugs in queries: windows, joins, analytic functions, what is kept and what is told (spec sections 5 and 6)."""
+"""Planted bugs in queries: windows, joins, analytic functions, what is kept and what is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs in what readers do and in the bytes: reader's rule, lists, merges, wire format (spec sections 4 and 5)."""
+"""Planted bugs in what readers do and in the bytes: reader's rule, lists, merges, wire format."""
 
 from __future__ import annotations
 

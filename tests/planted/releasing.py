@@ -1,4 +1,4 @@
-"""Planted bugs in what leaves: release, order, channels, numbers and CTIs (spec section 4)."""
+"""Planted bugs in what leaves: release, order, channels, numbers and CTIs."""
 
 from __future__ import annotations
 

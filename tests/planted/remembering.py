@@ -1,4 +1,4 @@
-"""Planted bugs in what is remembered: forgetting, saved state, and where a job goes on (spec sections 2 and 6)."""
+"""Planted bugs in what is remembered: forgetting, saved state, and where a job goes on."""
 
 from __future__ import annotations
 

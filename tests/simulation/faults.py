@@ -93,7 +93,7 @@ def draw_faults(
 
     Old drivers that go on, a journal that forgets, a lost checkpoint and partitions that join are not drawn together: positions
     closed in a journal that was lost are open to an old driver until they are closed again, and one that knows nothing of a
-    new partition may pass the moment at which it joins (spec section 4 has one job per ordered topic).
+    new partition may pass the moment at which it joins.
     """
     drawn = chance.choice(TROUBLES)
     trouble = trouble or drawn

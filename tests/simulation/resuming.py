@@ -1,9 +1,9 @@
 """
 Going on without what was kept: a lost checkpoint, and input partitions that join.
 
-A lost checkpoint is made anew from the last valid CTI of each channel (spec section 6): the raw log is walked again from a
+A lost checkpoint is made anew from the last valid CTI of each channel: the raw log is walked again from a
 position before which nothing can have a time that is not promised yet. A partition that joins gets its moment J, which no
-channel has passed (section 4, roster).
+channel has passed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The oracle computes the expected output of one input partition, one record at a time, in plain Python.
 
-It follows the time model (spec sections 1 to 4) word for word, without batches, columns or forgotten timelines. Law: however the real model
+It follows the time model word for word, without batches, columns or forgotten timelines. Law: however the real model
 is cut, restarted or optimized, every channel has the sequence of this story. It stores every record: use it only for tests and self-checks.
 A watermark is the highest of several marks, each with its setter, which explains every verdict.
 """
@@ -70,7 +70,7 @@ def compute_story(
         finish: Whether the watermark rises to infinity at the end, which releases all events.
 
     Raises:
-        SettingError: *over* without a late tolerance: a silent substream would never advance (spec section 2).
+        SettingError: *over* without a late tolerance: a silent substream would never advance.
     """
     if over and policies.late_us is None:
         raise SettingError("late may be off only without OVER", where="late", fix="give late a duration", example='late = "5s"')

@@ -164,7 +164,7 @@ class Story:
     def substreams(self, snapshot: Snapshot, reorder_us: int) -> dict[bytes, tuple[int, int | None]]:
         """
         Return the watermark and the largest released s of each substream with an accepted event by *snapshot*. A CTI at this point may list
-        each substream whose watermark is above its ``c`` (spec section 4).
+        each substream whose watermark is above its ``c``.
         """
         known: dict[bytes, int] = {}
         for offset, (timeline, accepted_us) in self.accepted_us.items():
@@ -177,7 +177,7 @@ class Story:
 
     def starting_at(self, start_us: int) -> Story:
         """
-        Return the story of a run into an empty topic from the output start time ``start_us`` (spec section 6). Released events below it are
+        Return the story of a run into an empty topic from the output start time ``start_us``. Released events below it are
         omitted and not numbered; only CTIs with ``c >= start_us`` count.
         """
         numbers: defaultdict[int, Iterator[int]] = defaultdict(count)

@@ -30,7 +30,7 @@ TOLL_VARIANTS = {
     "early_adjust": (replace(TOLL_POLICIES, early_action=Action.ADJUST), False),
     "over_device": (TOLL_POLICIES, True),
 }
-"""The worked example of the time model, section 8: its policies, and whether each device has a timeline of its own."""
+"""The worked example of the time model: its policies, and whether each device has a timeline of its own."""
 
 
 @dataclass(frozen=True)

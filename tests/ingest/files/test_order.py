@@ -344,7 +344,7 @@ def test_lines_that_cannot_be_read_are_told_and_never_stop_the_run(tmp_path: Pat
 
 
 def test_an_unreadable_record_with_an_arrival_moves_time(tmp_path: Path) -> None:
-    """Level 1: its arrival counts, so the record after it is late by it (spec section 1)."""
+    """Level 1: its arrival counts, so the record after it is late by it."""
     rows = [{"at": 100, "EnqueuedTime": 100}, {"at": "never", "EnqueuedTime": 200}, {"at": 150, "EnqueuedTime": 150}]
     told = run(written(tmp_path, as_ndjson(rows)), "--timestamp-by", "at")
     assert [(line["policies"], line["system_timestamp"]) for line in told.lines] == [

@@ -142,7 +142,7 @@ def test_ranges_that_touch_what_earlier_attempts_may_have_written_are_compared(
 def test_partitions_that_join_together_get_numbers_by_name_at_the_largest_promise(
     server: Server, tmp_path: Path, shuffled: tuple[Partition, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spec section 4, roster: J is a time that no channel has passed; in which order brokers name partitions decides nothing."""
+    """J is a time that no channel has passed; in which order brokers name partitions decides nothing."""
     ctis = [Cti(number, 0, c, 0, 0, 0, c, c, Roster(1, 2, Spread.ONE, False), Cause.EVENT) for number, c in enumerate((7_000, 9_000))]
     monkeypatch.setattr("ingest.planner.joining_partitions.last_promises", lambda *_: {cti.number: {0: cti} for cti in ctis})
     plan = plan_of(server, tmp_path)
@@ -159,7 +159,7 @@ def test_partitions_that_join_together_get_numbers_by_name_at_the_largest_promis
 def test_a_join_that_the_journal_tells_is_believed_up_to_the_largest_promise(
     server: Server, tmp_path: Path, joined_us: int, is_believed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spec section 4, roster: nobody joins at a time that no channel has come to; until that is mended the partition waits alone."""
+    """Nobody joins at a time that no channel has come to; until that is mended the partition waits alone."""
     ctis = [Cti(number, 0, c, 0, 0, 0, c, c, Roster(1, 2, Spread.ONE, False), Cause.EVENT) for number, c in enumerate((7_000, 9_000))]
     monkeypatch.setattr("ingest.planner.joining_partitions.last_promises", lambda *_: {cti.number: {0: cti} for cti in ctis})
     plan = plan_of(server, tmp_path)
@@ -220,7 +220,7 @@ ARRIVED_US = 1_000 * HOUR_US
 def test_silence_counts_only_if_nothing_was_written_not_even_in_an_open_transaction(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_records: int
 ) -> None:
-    """Spec section 3: none while an open transaction holds the last stable offset below the end; its records arrived before."""
+    """There is none while an open transaction holds the last stable offset below the end; its records arrived before."""
     clock, plan = Clock(monkeypatch), plan_of(server, tmp_path)
     made, _ = planner_of(plan, {A: 10, B: 10}, {A: 10 + open_records})
     offset = advance(made, start_of(plan))

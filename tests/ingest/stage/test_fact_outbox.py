@@ -67,7 +67,7 @@ def test_too_many_facts_go_with_several_promises() -> None:
 
 @given(st.lists(st.tuples(st.integers(1_000, 1_040), st.integers(1_000, 1_040)), max_size=12), st.integers(1, 4), st.integers(0, 12))
 def test_a_repeated_promise_holds(times: list[tuple[int, int]], every: int, cut: int) -> None:
-    """Law, level 1 (spec section 4, CTI): what it says of c, n and ahead is so for the whole channel, wherever it is repeated."""
+    """Law, level 1: what it says of c, n and ahead is so for the whole channel, wherever it is repeated."""
     model = Model(Policies(late_us=10, reorder_us=3), False, 1, generation=Generation(every_events=every))
     log = [Record(offset, arrival, time) for offset, (time, arrival) in enumerate(times)]
     state = model.new_state()

@@ -50,7 +50,7 @@ def test_an_estimate_among_records_that_tell_no_arrival_is_applied_all_the_same(
 
 
 def test_a_partition_that_joins_says_so_before_anything_of_it_is_read() -> None:
-    """Spec section 4, roster: its range is empty, and its CTI at J leaves all the same, with the fact."""
+    """Its range is empty, and its CTI at J leaves all the same, with the fact."""
     joined_us = 1_000 * SECOND_US
     plan = replace(PLAN, settings=input_settings())
     model = plan.model(0, joined_us=joined_us)

@@ -192,7 +192,7 @@ def test_resumed_at_that_position_the_channels_go_on_as_if_nothing_had_happened(
     rows: list[tuple[int, int, bytes]], data: st.DataObject
 ) -> None:
     """
-    Law, level 1 (spec section 6): wherever the first run ended, with estimates and imports in the journal, the resumed one
+    Law, level 1: wherever the first run ended, with estimates and imports in the journal, the resumed one
     writes the events that are still missing, with the numbers they would have had.
     """
     log = [Record(offset, arrival, time, key) for offset, (time, arrival, key) in enumerate(rows)]

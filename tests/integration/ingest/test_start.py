@@ -116,7 +116,7 @@ START_TIMES_S = (100, 190)
 
 def test_a_run_from_a_start_time_writes_what_a_run_from_the_beginning_writes_from_then_on(stack: Stack, tmp_path: Path) -> None:
     """
-    Law, level 1 (spec section 6), at two start times, with and without OVER, two inputs in one process: the same events byte
+    Law, level 1, at two start times, with and without OVER, two inputs in one process: the same events byte
     for byte, numbered from 0; and not all of the raw topic was read.
 
     The run is bound to its start: another one is refused.

@@ -1,5 +1,5 @@
 """
-Level 1 of the law for runs that do not start at the beginning (spec section 6).
+Level 1 of the law for runs that do not start at the beginning.
 
 From an output start time S a run writes what a run from the beginning writes with s >= S; into channels that exist it
 goes on with the very next event, from whichever promise they hold. The law is claimed for a reorder of zero or more: with

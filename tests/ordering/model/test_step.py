@@ -22,7 +22,7 @@ def case_of(records: tuple[Record, ...], policies: Policies, over: bool) -> Case
 
 
 def test_a_cti_of_the_source_just_as_early_as_allowed_counts() -> None:
-    """Level 1: one tick later it is too early and moves no time (spec section 2 for events, section 4 for CTIs of the source)."""
+    """Level 1: one tick later it is too early and moves no time."""
     for ahead_us, counts in ((5 * SECOND_US, True), (5 * SECOND_US + 1, False)):
         record = Record(0, MINUTE_US, None, source_cti_us=MINUTE_US + ahead_us)
         step = walk(case_of((record,), Policies(early_us=5 * SECOND_US, late_us=None), over=False)).steps[0]

@@ -1,5 +1,5 @@
 """
-The worked examples of the time model (section 8), by hand. Level 1.
+The worked examples of the time model, by hand. Level 1.
 
 The figures below were written down from the policies alone, not from a run.
 """

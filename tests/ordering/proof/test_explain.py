@@ -1,5 +1,5 @@
 """
-Explanations: held against the model, against the oracle's own reasons, and against section 8 of the specification.
+Explanations: held against the model, against the oracle's own reasons, and against the worked example of the time model.
 
 The stories of the toll log below were written by hand from the policies, not from a run.
 """
@@ -303,7 +303,7 @@ def test_every_explanation_can_be_said_in_json_and_in_words(log: Log) -> None:
 
 
 def toll(variant: str) -> dict[int, Explanation]:
-    """Explain the worked example of the specification."""
+    """Explain the worked example of the time model."""
     chosen, over = TOLL_VARIANTS[variant]
     log = Log(chosen, over, Shape.POINT, tuple(toll_records()), {}, {}, NEVER, finish=False)
     return {one.offset: one for one in explain(log)}

@@ -1,4 +1,4 @@
-"""The oracle by worked examples and one sentence for each rule of the time model (spec sections 1 to 4)."""
+"""The oracle by worked examples and one sentence for each rule of the time model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def out(story: Story) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("variant", TOLL_VARIANTS)
 def test_the_golden_log_comes_out_as_written_by_hand(variant: str) -> None:
-    """Level 1: the worked example of section 8 in its three variants."""
+    """Level 1: the worked example of the time model in its three variants."""
     policies, over = TOLL_VARIANTS[variant]
     walked = compute_story(toll_records(), policies, over=over, output_partitions=1)
     everything = compute_story(toll_records(), policies, over=over, output_partitions=1, finish=True).ordered
@@ -261,7 +261,7 @@ def whole_story(case: Case, estimates: dict[int, int]) -> Story:
 
 @given(cases(), st.data())
 def test_an_estimate_not_above_the_next_arrival_changes_no_result(case: Case, data: st.DataObject) -> None:
-    """Spec section 3, last rule: it may release earlier, never otherwise."""
+    """It may release earlier, never otherwise."""
     estimates = {record.offset: record.arrival_us - data.draw(st.integers(0, 20)) for record in case.records if data.draw(st.booleans())}
     with_them, without = whole_story(case, estimates), whole_story(case, {})
     assert (with_them.ordered, with_them.dropped) == (without.ordered, without.dropped)

@@ -1,6 +1,6 @@
 """
 The oracle by small stories computed by hand: CTIs of the source and imported ones, shapes, joining, CTI generation,
-starting, and who had set each watermark (spec sections 2, 4 and 6).
+starting, and who had set each watermark.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ def test_a_writer_that_resumes_leaves_out_what_its_promise_knows() -> None:
 
 
 def test_the_golden_log_is_explained() -> None:
-    """Who had set the watermarks of section 8, and what the policies made of events 3, 6 and 12."""
+    """Who had set the watermarks of the worked example, and what the policies made of events 3, 6 and 12."""
     policies, over = TOLL_VARIANTS["one_timeline"]
     met = compute_story(toll_records(), policies, over=over, output_partitions=1).traces
     setters = {event: (clock_text(met[event].watermark_us), met[event].setter) for event in (6, 9, 12)}

@@ -1,4 +1,4 @@
-"""Key bytes are those of section 1 for every JSON value, and nothing that a parser lets through raises."""
+"""Key bytes are those of docs/operate/inputs.md for every JSON value, and nothing that a parser lets through raises."""
 
 from __future__ import annotations
 

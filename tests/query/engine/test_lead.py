@@ -1,4 +1,4 @@
-"""What is shifted is known before its time: its results leave at once, and the CTI after them says so (spec section 5: c + d)."""
+"""What is shifted is known before its time: its results leave at once, and the CTI after them says so: c + d."""
 
 from __future__ import annotations
 

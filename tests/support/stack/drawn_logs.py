@@ -135,7 +135,7 @@ def _written(dice: random.Random, us: int) -> Any:
 
 
 def key_bytes(key: Any) -> bytes:
-    """Return the substream key bytes of a JSON value (spec section 1)."""
+    """Return the substream key bytes of a JSON value."""
     if key is None:
         return b""
     return key.encode() if isinstance(key, str) else json.dumps(key, sort_keys=True, separators=(",", ":")).encode()

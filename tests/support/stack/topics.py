@@ -33,7 +33,7 @@ Channel = tuple[int, int]
 
 
 class Event(NamedTuple):
-    """One event of an ordered topic with everything the law fixes (spec section 4, level 1); times in microseconds, *stamp* in ms."""
+    """One event of an ordered topic with everything the law fixes; times in microseconds, *stamp* in ms."""
 
     seq: int
     system_us: int
@@ -253,7 +253,7 @@ def _place_ctis(found: Ordered, partition: int, ctis: Sequence[tuple[int, Cti]],
 
 
 def check_promises(found: Ordered) -> None:
-    """CTIs only rise, come after every event they number, and what they say of c, n and ahead holds (spec section 4)."""
+    """CTIs only rise, come after every event they number, and what they say of c, n and ahead holds."""
     for channel, ctis in found.ctis.items():
         system_us = np.array([event.system_us for event in found.events.get(channel, [])], dtype=np.int64)
         later_us = np.minimum.accumulate(np.append(system_us, INFINITY)[::-1])[::-1]

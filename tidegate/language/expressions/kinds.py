@@ -2,8 +2,8 @@
 The kinds of value a query knows: the types of Azure Stream Analytics (ASA), decided one value at a time.
 
 A declared field or a CAST always has one kind. An undeclared JSON field has the kind of each event's value: a number without point and
-exponent that fits 64 bits is a bigint, any other number a float. A kind is never inferred from other rows (spec section 5), so batch
-boundaries cannot change a result.
+exponent that fits 64 bits is a bigint, any other number a float. A kind is never inferred from other rows
+(docs/queries/expressions.md#types), so batch boundaries cannot change a result.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 A checkpoint is bound to the settings and topic ids that it was made with.
 
-Law: a job resumes from a checkpoint only with the settings that shaped its contents; a difference is refused (spec section 6). A topic is
-identified by its id, not its name: a topic that was deleted and made again is another topic. For settings that may grow, such as the
-number of input partitions, the bound value is a minimum.
+Law: a job resumes from a checkpoint only with the settings that shaped its contents; a difference is refused
+(docs/operate/starting.md#changing-a-query). A topic is identified by its id, not its name: a topic that was deleted and made again is
+another topic. For settings that may grow, such as the number of input partitions, the bound value is a minimum.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Output start times of both jobs: ``--start now|TIME|last-stopped|earliest`` (spec section 6).
+Output start times of both jobs: ``--start now|TIME|last-stopped|earliest`` (docs/operate/starting.md).
 Law: a run with output start S writes the results with s >= S of a run from the beginning, in the same order, numbered from 0. A run keeps
 its start. The same ``--start``, ``last-stopped`` or no ``--start`` continues it; any other is refused, as it would leave a gap or repeat
 results.

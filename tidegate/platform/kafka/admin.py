@@ -39,7 +39,7 @@ ANY_TIMESTAMP_CONFIG = {
     "message.timestamp.before.max.ms": str(2**63 - 1),
 }
 
-# Settings of an ordered topic (spec section 4).
+# Settings of an ordered topic (PROTOCOL.md).
 ORDERED_TOPIC_CONFIG = {
     **ANY_TIMESTAMP_CONFIG,
     "cleanup.policy": "delete",
@@ -238,7 +238,7 @@ class Admin:
         self, name: str, partitions: int, retention_us: int | None, record_bytes_max: int, replication_factor: int = 1, setting: str = ""
     ) -> Topic:
         """
-        Return the ordered topic, created if missing, with the settings of spec section 4.
+        Return the ordered topic, created if missing, with the settings of PROTOCOL.md.
 
         Args:
             retention_us: How long events are retained, by system timestamp; None: for ever.

@@ -3,7 +3,7 @@ The end of an ordered topic: the last valid CTI of each channel, which is its cu
 
 Law: the result equals a walk over the whole topic by the reader's rule (:mod:`ordering.protocol.resume`). Only a tail is read, a longer one
 each time until it has a CTI of each channel. That is enough, because every event below a CTI's ``n`` was acknowledged before the CTI was
-written (spec section 4, writer).
+written (PROTOCOL.md).
 """
 
 from __future__ import annotations

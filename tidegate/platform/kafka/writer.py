@@ -1,7 +1,7 @@
 """
 Writing channels of an ordered topic: numbered events in order, and CTIs once the events below them are acknowledged.
 
-Law (spec section 4, writer): a partition always holds a prefix of the records queued for it, whatever fails: the producer is idempotent and
+Law (PROTOCOL.md): a partition always holds a prefix of the records queued for it, whatever fails: the producer is idempotent and
 gapless and never gives up on a record. After any error it is discarded. A CTI is sent only when the broker has acknowledged every event
 queued before it.
 """

@@ -1,5 +1,5 @@
 """
-Metrics of a job for Prometheus (spec section 7); docs/operate/metrics.md lists them.
+Metrics of a job for Prometheus; docs/operate/metrics.md lists them.
 
 Law: a counter counts from the beginning of the ordered topic and is kept with the state, so it only rises and survives a restart.
 A gauge is computed when it is fetched: a delay grows while nothing happens. Every name begins with ``tidegate_``.

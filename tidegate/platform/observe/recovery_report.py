@@ -1,7 +1,7 @@
 """
 The recovery report: where a start continues, how much lies ahead, and when the job will have caught up.
 
-Law (spec section 6): every start of a job reports where it continues and how much lies ahead. Until the job has caught up, it reports its
+Law: every start of a job reports where it continues and how much lies ahead. Until the job has caught up, it reports its
 rate and the time left: the records that it is behind, divided by the rate of reading minus the rate of arriving. A job has caught up once
 its positions have reached the newest ends that it knows.
 """

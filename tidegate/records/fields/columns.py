@@ -77,7 +77,7 @@ class Column(Protocol):
         ...
 
     def keys(self) -> pa.DictionaryArray:
-        """Return substream key bytes (spec section 1); no key is zero bytes."""
+        """Return substream key bytes; no key is zero bytes."""
         ...
 
     def present(self) -> Mask:

@@ -121,7 +121,7 @@ def _time_text(value: Any, unit: str) -> str | None:
 
 
 def key_of(value: Any) -> bytes:
-    """Return the key bytes of a value (spec section 1)."""
+    """Return the key bytes of a value."""
     kind = type(value)
     if kind is str:
         return str(value).encode(errors="surrogatepass") or EMPTY_TEXT

@@ -1,7 +1,7 @@
 """
 Compares two ordered topics, partition by partition, walking each once.
 
-Law (spec section 4, level 1): two topics written from the same raw topic under the same settings and journal have the same event
+Law (docs/reference/testing.md): two topics written from the same raw topic under the same settings and journal have the same event
 sequence in every channel, byte for byte. Number and timing of their CTIs may differ; each CTI is checked against its own topic.
 """
 
@@ -235,7 +235,7 @@ def _differing_fields(side: Side, partition: int, copy: ContradictingCopy) -> tu
 
 
 def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:
-    """Refuse a start in a trimmed topic unless CTIs prove that no event from that time on was deleted (spec section 6)."""
+    """Refuse a start in a trimmed topic unless CTIs prove that no event from that time on was deleted."""
     numbers = summary.roster.channels_of(partition, side.partitions) if summary.roster else range(1)
     if not all(number in summary.channels and summary.channels[number].has_cti_before_start for number in numbers):
         since = format_tick(side.start_us or 0)

@@ -1,7 +1,7 @@
 """
 Verifies an ordered topic: orders the raw topic again, and compares every channel with the topic.
 
-Law (spec section 4, level 1): the events of every channel follow byte for byte from raw topic, settings and journal. Both sides are walked
+Law (docs/operate/verify.md): the events of every channel follow byte for byte from raw topic, settings and journal. Both sides are walked
 once, and only digests stay in memory (:mod:`tidegate.tools.compare.digest`); a block that differs is walked again. An event is due if a CTI
 says that it is written, and must then stand in the topic. Any other event may still come.
 """

@@ -88,14 +88,14 @@ def test_policies_are_those_of_the_file() -> None:
 
 
 def test_without_timestamp_by_events_are_taken_in_arrival_order() -> None:
-    """No event time: early off, late 0, reorder 0 (spec section 1), and the settings show none of them."""
+    """No event time: early off, late 0, reorder 0, and the settings show none of them."""
     settings = read("[inputs.flights]\n")
     assert settings.input("flights").policies() == Policies.arrival_order()
     assert settings.origins()["inputs.flights.late"] == ("", "default")
 
 
 def test_spans_ctis_and_their_generation_are_those_of_the_file() -> None:
-    """Shapes, CTIs that come in and CTIs that go out, as the model takes them (spec section 4)."""
+    """Shapes, CTIs that come in and CTIs that go out, as the model takes them."""
     settings = read(
         FLIGHTS + 'shape = "edge"\nend = "landed"\nsource_ctis = true\nimport_ctis_from = "tower"\ncti_violation_action = "drop"\n'
         'cti_every_events = 100\ncti_every = "1m"\ncti_delay = "2s"\ncti_list_substreams = true\n[inputs.tower]\n'

@@ -107,7 +107,7 @@ def test_a_payload_gives_the_same_alone_and_among_any_neighbours(
 
 
 def key_of(value: Any) -> bytes:
-    """Substream key bytes as section 1 of the specification says."""
+    """Substream key bytes as docs/operate/inputs.md says."""
     if value is None:
         return b""
     if isinstance(value, str):
@@ -124,7 +124,7 @@ def member(document: Any, path: str) -> Any:
 
 @given(st.lists(DOCUMENTS, min_size=1, max_size=6), st.sampled_from([("t", "k"), ("a.t", "a.b")]), st.sampled_from(["auto", "iso", "ms"]))
 def test_fields_are_those_that_python_reads(documents: list[Any], paths: tuple[str, str], unit: str) -> None:
-    """Any JSON document gives the key bytes of section 1 and the time that its member, alone in a column, is read as."""
+    """Any JSON document gives the key bytes of docs/operate/inputs.md and the time that its member, alone in a column, is read as."""
     found = read([json.dumps(document).encode() for document in documents], *paths, unit)
     for document, (time_us, well_formed, key) in zip(documents, found, strict=True):
         assert well_formed

@@ -79,7 +79,7 @@ Switch = Annotated[bool, Kind("true | false")]
 
 
 class InputSettings(Table):
-    """[inputs.NAME]: one input, its time policies and its ordered topic (spec sections 1 to 4)."""
+    """[inputs.NAME]: one input, its time policies and its ordered topic."""
 
     name: str = Field(default="", alias="__name__", exclude=True)
     topic_pattern: Annotated[TopicPattern | None, Kind("regular expression; default: none")] = Field(
