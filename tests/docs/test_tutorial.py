@@ -1,7 +1,8 @@
 """
 The pages that teach are run: every command and every snippet of them gives what stands there.
 
-The pages are tutorial.md, policies.md, library.md and reading.md of docs/learn.
+The pages are tutorial.md, policies.md, library.md and reading.md of docs/learn; of the front page and of docs/queries/queries.md the
+``console`` blocks.
 
 A ``console`` block holds commands after ``$ ``, each followed by all it prints. The ``python`` blocks of a page are one
 program, top to bottom; what one of them prints stands in the ``text`` block after it.
@@ -21,20 +22,24 @@ from support.repository import ROOT
 from support.stack.warm_jobs import HOST
 
 PAGES = {name: (ROOT / "docs" / "learn" / f"{name}.md").read_text("utf-8") for name in ("tutorial", "policies", "library", "reading")}
+CONSOLE_PAGES = PAGES | {
+    "front page": (ROOT / "README.md").read_text("utf-8"),
+    "queries": (ROOT / "docs" / "queries" / "queries.md").read_text("utf-8"),
+}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"console", "python", "text"}
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """Return (language, content) of every block of a page."""
-    return FENCE.findall(PAGES[page])
+    return FENCE.findall(CONSOLE_PAGES[page])
 
 
 def consoles() -> list[object]:
     """Return every block of commands, named by its page and place."""
     return [
         pytest.param(content, id=f"{page}-{at}")
-        for page in PAGES
+        for page in CONSOLE_PAGES
         for at, (language, content) in enumerate(blocks(page), start=1)
         if language == "console"
     ]
@@ -53,7 +58,8 @@ def commands(console: str) -> list[tuple[str, str]]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a folder that looks like this project, with ``tidegate`` on its path; what commands write stays in it."""
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    for name in ("tests", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "tidegate").symlink_to(HOST.program())
     return tmp_path

@@ -241,7 +241,7 @@ def rows_of(lines: list[list[Any]], partition: int) -> list[int]:
 
 
 def test_a_single_changed_byte_of_a_result_is_found(published: Published) -> None:
-    """The row is named, with what stands there and what should stand."""
+    """The row is named, with what was found and what was expected."""
 
     def change(lines: list[Any]) -> list[Any]:
         place = rows_of(lines, 1)[5]
@@ -258,8 +258,8 @@ def test_a_single_changed_byte_of_a_result_is_found(published: Published) -> Non
     told = published.verify_output("counts", "--set", f"outputs.counts.topic={copy}", exit_code=1)
     (difference,) = stage(told, "counts")["differences"]
     assert (difference["where"], difference["partition"], difference["equal_before"], difference["kind"]) == (copy, 1, 5, "changed")
-    assert difference["stands"]["value"] == difference["should_stand"]["value"].replace('"n":', '"m":')
-    assert difference["stands"]["place"].startswith(f"{copy}-1@")
+    assert difference["found"]["value"] == difference["expected"]["value"].replace('"n":', '"m":')
+    assert difference["found"]["place"].startswith(f"{copy}-1@")
     assert stage(told, "events")["differences"] == []
 
 
@@ -293,10 +293,10 @@ def test_a_deleted_result_is_found(published: Published, renumbers: bool) -> Non
     copy = published.tampered("counts", PARTITIONS, delete)
     told = published.verify_output("counts", "--set", f"outputs.counts.topic={copy}", exit_code=1)
     (difference,) = stage(told, "counts")["differences"]
-    assert (difference["partition"], difference["equal_before"], difference["kind"], difference["stands"]) == (0, 7, "missing", None)
+    assert (difference["partition"], difference["equal_before"], difference["kind"], difference["found"]) == (0, 7, "missing", None)
     whole = published.verify_output("counts")
     assert whole["equal"]
-    assert difference["should_stand"]["seq"] == 7
+    assert difference["expected"]["seq"] == 7
 
 
 def test_a_changed_event_of_the_ordered_topic_is_found_in_that_stage(published: Published) -> None:
@@ -312,7 +312,7 @@ def test_a_changed_event_of_the_ordered_topic_is_found_in_that_stage(published: 
     (difference,) = stage(told, "events")["differences"]
     assert difference["kind"] == "changed"
     assert "value" in difference["fields"]
-    assert difference["stands"]["raw"] == difference["should_stand"]["raw"]
+    assert difference["found"]["raw"] == difference["expected"]["raw"]
 
 
 def test_changed_missing_and_extra_files_are_found(published: Published) -> None:

@@ -134,7 +134,7 @@ def test_a_changed_and_a_deleted_row_of_an_iceberg_table_are_found(scene: Scene)
     told = scene.verify("iceberg", 1)
     assert sorted(each["kind"] for each in told["differences"]) == ["changed", "missing"]
     assert all(each["where"] == "iceberg lake.counts" for each in told["differences"])
-    assert f"column n: {changed['n'] + 1} stands, {changed['n']} should stand" in told["because"]
+    assert f"column n: found {changed['n'] + 1}, expected {changed['n']}" in told["because"]
     with table.manage_snapshots() as back:
         back.rollback_to_snapshot(before.snapshot_id)
     scene.verify("iceberg")
@@ -158,7 +158,7 @@ def test_a_changed_and_a_deleted_row_of_a_clickhouse_table_are_found(scene: Scen
         told = scene.verify("clickhouse", 1)
         assert sorted(each["kind"] for each in told["differences"]) == ["changed", "extra", "missing"]
         assert all(each["where"].startswith("clickhouse 127.0.0.1") for each in told["differences"])
-        assert f"column n: {changed['n'] + 1} stands, {changed['n']} should stand" in told["because"]
+        assert f"column n: found {changed['n'] + 1}, expected {changed['n']}" in told["because"]
 
 
 def change_field(client: redis.Redis, key: str) -> None:

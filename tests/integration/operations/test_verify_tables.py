@@ -145,10 +145,10 @@ def test_a_changed_value_and_a_deleted_row_of_a_table_are_named(filled: Filled) 
         told = filled.verify("counts", 1)
         kinds = {each["kind"]: each for each in told["differences"]}
         assert sorted(kinds) == ["changed", "missing"]
-        assert kinds["missing"]["should_stand"]["key"] == before[1][0]
-        assert kinds["missing"]["should_stand"]["seq"] >= 0
-        assert kinds["missing"]["should_stand"]["value"].startswith(f'{{"k":"{before[1][0]}","w":"2024-')
-        assert f"column n: {before[0][1] + 1} stands, {before[0][1]} should stand" in told["because"]
+        assert kinds["missing"]["expected"]["key"] == before[1][0]
+        assert kinds["missing"]["expected"]["seq"] >= 0
+        assert kinds["missing"]["expected"]["value"].startswith(f'{{"k":"{before[1][0]}","w":"2024-')
+        assert f"column n: found {before[0][1] + 1}, expected {before[0][1]}" in told["because"]
         assert all("lake.counts" in each["where"] for each in told["differences"])
         filled.execute("UPDATE lake.counts SET w = 'infinity', total = 'NaN' WHERE k = 'a'")
         assert filled.verify("counts", 1)["published"][1]["differing"] > 2
@@ -169,8 +169,8 @@ def test_a_table_with_a_key_must_have_the_last_result_of_each(filled: Filled) ->
         told = filled.verify("latest", 1)
         found = {each["kind"]: each for each in told["differences"]}
         assert sorted(found) == ["changed", "extra", "missing"]
-        assert found["missing"]["should_stand"]["key"] == "bb"
-        assert '"k":"xyz"' in found["extra"]["stands"]["value"]
+        assert found["missing"]["expected"]["key"] == "bb"
+        assert '"k":"xyz"' in found["extra"]["found"]["value"]
         assert any(line.startswith("column total: ") for line in told["because"])
     finally:
         columns = "k, n, total, w, least, note"
@@ -190,7 +190,7 @@ def test_a_changed_and_a_deleted_row_of_a_delta_table_are_found(filled: Filled) 
     told = filled.verify("counts", 1)
     assert sorted(each["kind"] for each in told["differences"]) == ["changed", "missing"]
     assert all(each["where"].startswith("delta ") for each in told["differences"])
-    assert f"column n: {changed['n'] + 1} stands, {changed['n']} should stand" in told["because"]
+    assert f"column n: found {changed['n'] + 1}, expected {changed['n']}" in told["because"]
     table.restore(version)
     table.optimize.compact()
     filled.verify("counts")
@@ -206,7 +206,7 @@ def test_a_table_of_a_store_that_a_package_brings_is_compared_too(filled: Filled
             told = filled.verify("counts", 1)
             assert sorted(each["kind"] for each in told["differences"]) == ["changed", "missing"]
             assert all(each["where"].startswith("sqlite ") for each in told["differences"])
-            assert f"column n: {before[0][3] + 1} stands, {before[0][3]} should stand" in told["because"]
+            assert f"column n: found {before[0][3] + 1}, expected {before[0][3]}" in told["because"]
             file.execute("UPDATE counts SET n = 'many' WHERE rowid = ?", before[0][:1])
             assert sorted(each["kind"] for each in filled.verify("counts", 1)["differences"]) == ["changed", "missing"]
         finally:

@@ -49,7 +49,7 @@ class RecoveryWatch:
 
     def __enter__(self) -> RecoveryWatch:
         recovery = self.catch_up.recovery
-        self._log.info(f"goes on from: {recovery.describe()}", recovery=recovery.as_dict())
+        self._log.info(f"resumed from: {recovery.describe()}", recovery=recovery.as_dict())
         self._publisher.update_job(recovery=self.catch_up.as_dict())
         self._poller.__enter__()
         return self

@@ -272,7 +272,7 @@ def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> TextTable:
     """Return the jobs as a table."""
     unbroken = [Column(name, is_whole=True) for name in ("job", "state", "started")]
     figures = [Column(name, is_right=True, is_folded=True) for name in ("behind", "rate", "caught up in")]
-    table = TextTable([*unbroken, Column("went on from"), *figures, Column("watermark", is_folded=True)])
+    table = TextTable([*unbroken, Column("resumed from"), *figures, Column("watermark", is_folded=True)])
     for job in jobs:
         lag, recovery = job.published.get("lag"), job.published.get("recovery", {})
         rate, eta_s, caught_up_s = (recovery.get(name) for name in ("rate", "eta_s", "caught_up_after_s"))

@@ -118,7 +118,7 @@ def _changed_members(difference: RowDifference) -> Iterator[str]:
         values = [row.get(name, _ABSENT) for row in (stands, should)]
         if values[0] != values[1]:
             texts = ("no value" if value is _ABSENT else json.dumps(value, ensure_ascii=False) for value in values)
-            yield "column {}: {} stands, {} should stand".format(name, *texts)
+            yield "column {}: found {}, expected {}".format(name, *texts)
 
 
 _ABSENT = object()

@@ -94,8 +94,8 @@ def _event_difference_dict(stage: OrderedStage, difference: Difference) -> dict[
         "equal_before": difference.index,
         "kind": _event_kind(difference),
         "fields": fields["fields"],
-        "stands": fields["a"],
-        "should_stand": fields["b"],
+        "found": fields["a"],
+        "expected": fields["b"],
     }
 
 
@@ -219,8 +219,8 @@ def _row_difference_dict(difference: RowDifference) -> dict[str, Any]:
         "partition": difference.partition,
         "equal_before": difference.index,
         "kind": difference.kind,
-        "stands": _row_dict(difference.stands),
-        "should_stand": _row_dict(difference.should),
+        "found": _row_dict(difference.stands),
+        "expected": _row_dict(difference.should),
         "text": difference.text,
     }
 
@@ -263,7 +263,7 @@ def _event_lines(stage: OrderedStage, difference: Difference) -> Iterator[str]:
     names = ", ".join(difference.as_dict(lambda *_: "")["fields"]) if difference.kind == "fields" else ""
     what = f"{_event_kind(difference)}{f' ({names})' if names else ''}"
     yield f"  channel {difference.number} -> partition {difference.partition}, after {difference.index:,} equal events: {what}"
-    for label, event, other in (("stands", difference.a, difference.b), ("should stand", difference.b, difference.a)):
+    for label, event, other in (("found", difference.a, difference.b), ("expected", difference.b, difference.a)):
         yield f"    {label}: {'nothing' if event is None else _event_text(stage, difference, event, other)}"
 
 
@@ -317,7 +317,7 @@ def _ahead(numbers: Mapping[str, Any]) -> str:
 def _row_lines(difference: RowDifference) -> Iterator[str]:
     if difference.text:
         yield difference.text
-    for label, row in (("stands", difference.stands), ("should stand", difference.should)):
+    for label, row in (("found", difference.stands), ("expected", difference.should)):
         if row is not None or not difference.text:
             yield f"{label}: {'nothing' if row is None else _row_text(row)}"
 

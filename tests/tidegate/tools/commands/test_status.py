@@ -80,7 +80,7 @@ def command(server: Server, folder: Path, *arguments: str) -> subprocess.Complet
 
 
 def test_each_job_is_shown_with_its_state_also_when_it_is_gone(server: Server, tmp_path: Path) -> None:
-    """For programs: state, what it went on from, how far behind; a failed job with its error; exit code 1, as not all is well."""
+    """For programs: state, what it resumed from, how far behind; a failed job with its error; exit code 1, as not all is well."""
     shown = status(server, tmp_path, "--format", "json")
     jobs: dict[str, dict[str, Any]] = {job["job"].removeprefix("ingest "): job for job in json.loads(shown.stdout)["jobs"]}
     states = {name: job["state"] for name, job in jobs.items()}
