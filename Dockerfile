@@ -26,6 +26,9 @@ COPY ingest ingest
 COPY query query
 COPY sinks sinks
 COPY tidegate tidegate
+# What `tidegate demo` runs.
+COPY examples/flights examples/flights
+COPY tests/support/oracle.py tests/support/story.py tests/support/
 RUN /opt/uv/bin/uv pip install --quiet --no-deps --build-constraint requirements.lock .
 
 FROM ${BASE}

@@ -26,7 +26,7 @@ $(NATIVE): tidegate/platform/kafka/native.c $(wildcard tidegate/language/json_co
 	@$(BIN)/python hatch_build.py || true
 
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark; POSTGRES=URL fills tables too
-	@$(BIN)/python examples/flights/demo.py $(if $(POSTGRES),--postgres $(POSTGRES))
+	@$(BIN)/tidegate demo $(if $(POSTGRES),--postgres $(POSTGRES))
 
 # mypy takes one core for twenty seconds when it has no cache: the tests run beside it.
 check: style  ## style, types and all tests that need no service (3 minutes)

@@ -1,8 +1,9 @@
 """
 Compiles the native parts when the project is built or installed: Kafka by whole columns, fields of JSON, rows into JSON,
-the layout of Avro payloads.
+the layout of Avro payloads. Puts the flights demo into the wheel, for ``tidegate demo``.
 
 Law: a build never fails because of them. Without a C compiler the wheel is pure Python: everything works, only slower.
+Without the example the wheel has no demo, which the command says.
 ``python hatch_build.py`` and an editable install compile them in place.
 """
 
@@ -30,6 +31,10 @@ PARTS = {
     Path("tidegate/language/json_columns/json_rows.c"): Path("tidegate/language/json_columns/_json_rows.so"),
     Path("tidegate/records/payloads/avro_layout.c"): Path("tidegate/records/payloads/_avro_layout.so"),
 }
+# The flights demo in a wheel: the example as it is, and the oracle that checks its results.
+DEMO = Path("tidegate/flights_demo")
+EXAMPLE, ORACLE = Path("examples/flights"), (Path("tests/support/oracle.py"), Path("tests/support/story.py"))
+DEMO_ENDINGS = (".py", ".sql", ".toml", ".parquet", ".md")
 # Of the package only this module is used, by its file: it imports the standard library alone.
 NATIVE_PARTS = runpy.run_path(str(ROOT / "tidegate" / "basics" / "native_parts.py"))
 FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]
@@ -56,14 +61,23 @@ def compile_part(source: Path, target: Path) -> bool:
     return True
 
 
+def demo_files() -> dict[Path, Path]:
+    """Return the files of the flights demo that are there, with their places in a wheel."""
+    example = [path.relative_to(ROOT) for path in sorted((ROOT / EXAMPLE).glob("*")) if path.suffix in DEMO_ENDINGS]
+    found = {path: DEMO / path.name for path in example}
+    return found | {path: DEMO / "support" / path.name for path in ORACLE if (ROOT / path).exists()}
+
+
 class CustomBuildHook(Hook):  # type: ignore[type-arg]
-    """Puts the compiled parts into a wheel, or beside their sources for an editable install."""
+    """Puts the compiled parts and the demo into a wheel; for an editable install the parts lie beside their sources."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and tag the wheel with the machines it is for."""
         if self.target_name != "wheel":
             return
         editable = version == "editable"
+        if not editable:
+            build_data["force_include"].update({str(ROOT / source): str(place) for source, place in demo_files().items()})
         for source, place in PARTS.items():
             target = ROOT / place if editable else Path(self.directory) / "native" / place.name
             if not compile_part(source, target) or editable:

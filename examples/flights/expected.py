@@ -15,7 +15,8 @@ from produce import Flight, partitions_of
 
 from tidegate.ordering import Policies, Record
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))  # the oracle lives beside the tests that use it
+# The oracle lives beside the tests that use it; in an installed wheel it came with the demo.
+sys.path += [str(Path(__file__).resolve().parents[2] / "tests"), str(Path(__file__).resolve().parent)]
 from support.oracle import compute_story
 
 HOUR, MINUTE = 3_600_000_000, 60_000_000

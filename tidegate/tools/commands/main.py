@@ -111,8 +111,8 @@ def _program() -> None:
 
 
 _USUAL_ORDER = (
-    *("new", "up", "status", "down", "config", "ingest", "query", "sink", "plan", "lint"),
-    *("local", "test", "order", "compare", "watermarks", "explain"),
+    *("demo", "new", "up", "status", "down", "config", "ingest", "query", "sink", "plan", "lint"),
+    *("local", "test", "order", "peek", "compare", "watermarks", "explain"),
 )
 
 
