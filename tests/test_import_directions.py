@@ -90,7 +90,7 @@ sinks.commands
 tidegate.ordering  tidegate.query  tidegate.sinks
 tidegate.tools
 tidegate.tools.compare
-tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek
+tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek  tidegate.tools.results
 tidegate.tools.commands
 tidegate.__main__
 """

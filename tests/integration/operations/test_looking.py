@@ -12,18 +12,26 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
+from support.postgres_server import PostgresServer
 from support.stack.jobs import Workspace, workspace
 from support.stack.servers import SharedStack
-from support.stack.topics import create, fresh, header, produce, records
+from support.stack.topics import create, exists, fresh, header, produce, records
 
+import tidegate
+from ordering.errors import SettingError, TidegateError
 from ordering.protocol.wire import HEADER_NAME
+from tidegate import Results
 
 pytestmark = pytest.mark.integration
 
@@ -218,3 +226,141 @@ def test_following_shows_what_comes_until_it_is_stopped(chain: Chain) -> None:
     finally:
         if process.poll() is None:
             process.kill()
+
+
+def open_results(chain: Chain, **arguments: Any) -> Results:
+    """Return the results of the chain's query, by its configuration."""
+    addresses = {"kafka.bootstrap": chain.stack.bootstrap, "redis.url": chain.stack.redis_url}
+    return tidegate.read("rides", config=chain.folder / "tidegate.toml", settings=addresses, **arguments)
+
+
+def test_results_of_a_topic_are_read_once_and_in_order(chain: Chain) -> None:
+    """Level 3: copies do not count; the rows are those of the files, by time and partition, with the query's types."""
+    table = open_results(chain).to_arrow()
+    assert table.schema.names == ["car", "minute_end", "fixes", "speed"]
+    assert [str(kind) for kind in table.schema.types] == ["string", "timestamp[us, tz=UTC]", "int64", "double"]
+    assert sum(table["fixes"].to_pylist()) == 300
+    keys = list(zip(table["minute_end"].to_pylist(), table["car"].to_pylist(), strict=True))
+    # Each car reports in both partitions, which are timelines of their own; the window that ends with the first record has one.
+    assert len(keys) == 1 + 5 * 6
+    assert [minute for minute, _ in keys] == sorted(minute for minute, _ in keys)
+    from_files = open_results(chain, source="files").to_arrow()
+    assert sorted(from_files.to_pylist(), key=str) == sorted(table.to_pylist(), key=str)
+    assert open_results(chain).to_arrow().equals(table)
+    pieces = list(open_results(chain))
+    assert pa.concat_tables(pieces).equals(table)
+    frame = open_results(chain).to_pandas()
+    assert (list(frame.columns), int(frame["fixes"].sum())) == (table.schema.names, 300)
+
+
+def test_a_span_of_results_is_read(chain: Chain) -> None:
+    """From an instant on, it included, to another, excluded; of the topic and of the files the same."""
+    span = {"since": "2026-01-05T08:02:00Z", "until": datetime(2026, 1, 5, 8, 4, tzinfo=UTC)}
+    table = open_results(chain, **span, with_time="at").to_arrow()
+    assert {each.minute for each in table["at"].to_pylist()} == {2, 3}
+    assert table["at"].equals(table["minute_end"])
+    files = open_results(chain, source="files", **span).to_arrow()
+    assert sorted(files.to_pylist(), key=str) == sorted(table.drop(["at"]).to_pylist(), key=str)
+    cut = open_results(chain, source="files", since="2026-01-05T08:02:00.5Z").to_arrow()
+    assert {each.minute for each in cut["minute_end"].to_pylist()} == {3, 4, 5}
+
+
+def test_columns_are_found_without_settings(chain: Chain) -> None:
+    """By a topic's name alone they follow from all results; declared by the caller they are what he says; a wrong one is told."""
+    addresses = {"kafka.bootstrap": chain.stack.bootstrap, "redis.url": chain.stack.redis_url}
+    (empty := chain.folder / "other").mkdir(exist_ok=True)
+    (empty / "tidegate.toml").write_text("")
+    inferred = tidegate.read(f"{chain.topic}.rides", config=empty / "tidegate.toml", settings=addresses).to_arrow()
+    assert [str(kind) for kind in inferred.schema.types] == ["string", "string", "int64", "double"]
+    assert inferred.num_rows == open_results(chain).to_arrow().num_rows
+    with pytest.raises(SettingError) as refused:
+        open_results(chain, columns={"car": "bigint"}).to_arrow()
+    assert refused.value.code == "TG-READ-TYPES"
+    # The configuration without its query: which query wrote the topic stands in Redis.
+    text = (chain.folder / "tidegate.toml").read_text().replace('query = "rides.sql"', "")
+    (empty / "tidegate.toml").write_text(text)
+    known = tidegate.read("rides", config=empty / "tidegate.toml", settings=addresses)
+    assert known.to_arrow().schema == open_results(chain).to_arrow().schema
+
+
+def test_results_are_followed_to_the_end_of_the_topic(chain: Chain) -> None:
+    """Level 3: whoever follows a job that is killed and goes on has the rows that a later reader has, in the same order."""
+    topic = chain.topic
+    again = ("--set", f"outputs.rides.topic={topic}.again", "--set", "outputs.rides.files=out/again")
+    place = {"TIDEGATE_SPARK__CHECKPOINT_DIR": str(chain.folder / "again")}
+    job = chain.space.start("query", "rides.sql", *again, **place)
+    job.until(lambda: exists(chain.stack.bootstrap, f"{topic}.again"), "its topic")
+    job.kill()
+    job = chain.space.start("query", "rides.sql", *again, **place)
+    text = (chain.folder / "tidegate.toml").read_text().replace(f'"{topic}.rides"', f'"{topic}.again"')
+    (chain.folder / "again.toml").write_text(text)
+    addresses = {"kafka.bootstrap": chain.stack.bootstrap, "redis.url": chain.stack.redis_url}
+    results = tidegate.read("rides", config=chain.folder / "again.toml", settings=addresses, follow=True)
+    followed = list(results)
+    job.finish()
+    assert pa.concat_tables(followed).equals(open_results(chain).to_arrow())
+
+
+def test_following_ends_at_an_instant_or_when_stopped(chain: Chain) -> None:
+    """Until an instant that is passed it ends by itself; stopped it ends within seconds, of files too."""
+    assert open_results(chain, follow=True, until="2026-01-05T08:03:00Z").to_arrow().num_rows == 1 + 2 * 6
+    results = open_results(chain, follow=True, source="files")
+    timer = threading.Timer(1.5, results.stop)
+    timer.start()
+    assert sum(table.num_rows for table in results) == open_results(chain).to_arrow().num_rows
+    with pytest.raises(SettingError) as refused:
+        open_results(chain, follow=True).to_arrow()
+    assert refused.value.code == "TG-READ-SOURCE"
+
+
+def test_a_notebook_shows_results_and_other_programs_take_them(chain: Chain) -> None:
+    """The first rows as a table; DuckDB takes the results as they are; neither Java nor Spark's session is started."""
+    results = open_results(chain)
+    assert results._repr_html_().startswith("<table")
+    assert repr(results) == "<results of rides, from its topic>"
+    assert results.head(2).num_rows == 2
+    assert duckdb.sql("SELECT sum(fixes) FROM results").fetchall() == [(300,)]
+    program = f"""
+import tidegate
+results = tidegate.read("rides", settings={{"kafka.bootstrap": "{chain.stack.bootstrap}", "redis.url": "{chain.stack.redis_url}"}})
+print(results.to_pandas()["fixes"].sum())
+"""
+    shown = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=chain.folder, env=chain.environment(), capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "300\n"
+
+
+def test_what_cannot_be_read_is_told(chain: Chain) -> None:
+    """A source that the output does not have, an output and a topic that are not there, a time that is none."""
+    for arguments, code in (
+        ({"source": "postgres"}, "TG-READ-SOURCE"),
+        ({"source": "files", "with_time": "at"}, "TG-READ-TIME"),
+        ({"since": "noon"}, "TG-TICK-RANGE"),
+    ):
+        with pytest.raises(TidegateError) as refused:
+            open_results(chain, **arguments)
+        assert refused.value.code == code
+    with pytest.raises(TidegateError) as missing:
+        tidegate.read("no-such", settings={"kafka.bootstrap": chain.stack.bootstrap}).to_arrow()
+    assert missing.value.code == "TG-TOPIC-MISSING"
+
+
+def test_a_table_is_read_with_the_types_of_the_query(chain: Chain, postgres: PostgresServer) -> None:
+    """Each row once, in the order of their time; a span by the column that has it."""
+    text = (chain.folder / "tidegate.toml").read_text()
+    text += f'\n[outputs.rides.postgres]\nurl = "{postgres.url()}"\ntable = \'"{chain.topic}".rides\'\n'
+    (chain.folder / "stored.toml").write_text(text)
+    copied = chain.tidegate("sink", "rides", "--until-end", "--config", "stored.toml")
+    assert copied.returncode == 0, copied.stderr
+    addresses = {"kafka.bootstrap": chain.stack.bootstrap, "redis.url": chain.stack.redis_url}
+    stored = tidegate.read("rides", source="postgres", config=chain.folder / "stored.toml", settings=addresses).to_arrow()
+    whole = open_results(chain).to_arrow()
+    assert stored.schema == whole.schema
+    assert sorted(stored.to_pylist(), key=str) == sorted(whole.to_pylist(), key=str)
+    times = stored["minute_end"].to_pylist()
+    assert times == sorted(times)
+    part = tidegate.read(
+        "rides", source="postgres", since="2026-01-05T08:04:00Z", config=chain.folder / "stored.toml", settings=addresses
+    ).to_arrow()
+    assert {each.minute for each in part["minute_end"].to_pylist()} == {4, 5}

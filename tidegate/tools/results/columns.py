@@ -1,0 +1,150 @@
+"""
+The columns of published results, and results as tables with these columns.
+
+Law: names and types follow from what declares them - the caller, the output's settings, its query, or the query that is known to have
+written the topic - never from a part of the results. If nothing declares them, they follow from all results that are read, as one table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ordering.errors import SettingError, TidegateError
+from sinks.parquet_columns import Column, are_known, make_schema
+from sinks.stores.base import Rows, RowsRefused
+from sinks.stores.typed_rows import make_typed_table
+
+if TYPE_CHECKING:
+    from query.plan.nodes import Plan
+    from tidegate.platform.kafka.admin import Topic
+    from tidegate.platform.settings.load import Settings
+    from tidegate.platform.settings.tables.outputs import OutputSettings
+
+BIGINT_MIN, BIGINT_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumns:
+    """Name and type of each column, empty if nothing declares them; and which column has the results' System.Timestamp, if one has."""
+
+    columns: Sequence[Column] = ()
+    time_column: str | None = None
+
+    @property
+    def are_known(self) -> bool:
+        return bool(self.columns)
+
+
+def find_columns(
+    settings: Settings,
+    output: OutputSettings | None,
+    folder: Path,
+    find_topic: Callable[[], Topic | None],
+    given: Mapping[str, str] | None,
+) -> ResultColumns:
+    """
+    Return the columns of an output's results. *folder* is where the paths of its configuration begin; *given* are the caller's, which count
+    more than all others; *find_topic* asks the brokers for the output's topic. Raises QueryError: the output's script is wrong.
+    """
+    if given:
+        return ResultColumns(tuple(given.items()))
+    if output is None:
+        return ResultColumns()
+    plan = _plan_of_settings(settings, output, folder)
+    if output.columns:
+        return ResultColumns(tuple(output.columns.items()), None if plan is None else _time_column(plan))
+    plan = plan or _plan_of_last_run(settings, output, find_topic())
+    if plan is None:
+        return ResultColumns()
+    return ResultColumns(tuple(plan.columns) if are_known(plan.columns) else (), _time_column(plan))
+
+
+def _plan_of_settings(settings: Settings, output: OutputSettings, folder: Path) -> Plan | None:
+    from query.job import read_plans
+
+    script = output.query or _listed_script(settings, output.name)
+    if script is None:
+        return None
+    plans = read_plans(settings, folder / script, output.name)
+    return next((plan for plan in plans if plan.output == output.name), None)
+
+
+def _listed_script(settings: Settings, output: str) -> str | None:
+    """Return the script of a listed query that says it writes into *output*."""
+    queries: Mapping[str, Any] = getattr(settings, "queries", {})
+    return next((str(table.script) for name, table in queries.items() if output in (table.into, name)), None)
+
+
+def _plan_of_last_run(settings: Settings, output: OutputSettings, topic: Topic | None) -> Plan | None:
+    """Return the plan of the query that last wrote the topic, as Redis knows it; None if it does not, or if that is no plan here."""
+    from query.job import bind_plans
+    from tidegate.language.expressions.syntax.parse import parse_script
+    from tidegate.platform.checkpoint.query_history import read_runs
+
+    if topic is None:
+        return None
+    with suppress(TidegateError):
+        for run in reversed(read_runs(settings.redis, topic.name, topic.topic_id)):
+            if run.script:
+                plans = bind_plans(settings, parse_script(run.script, topic.name), run.into, topic.name)
+                return next((plan for plan in plans if plan.output == output.name), None)
+    return None
+
+
+def _time_column(plan: Plan) -> str | None:
+    """Return the column that is the results' System.Timestamp, if the last SELECT has one."""
+    from query.plan.nodes import Project, WindowedAggregate
+    from tidegate.language.expressions.tree import SystemTimestamp, WindowEnd
+
+    if not isinstance(plan.root, (Project, WindowedAggregate)):
+        return None
+    return next((column.name for column in plan.root.columns if isinstance(column.expr, (SystemTimestamp, WindowEnd))), None)
+
+
+def make_result_table(pieces: Sequence[Rows], columns: Sequence[Column], where: str) -> pa.Table:
+    """Return results with the *columns*, or with those that they have. Raises SettingError (TG-READ-TYPES): they have others."""
+    if not pieces:
+        return make_schema(columns).empty_table()
+    rows = Rows.concat(pieces)
+    if not columns:
+        return infer_table(rows.value.to_pylist())
+    try:
+        return make_typed_table(rows, columns)
+    except RowsRefused as refused:
+        what = f"a result does not have the columns that are declared: {refused.refusals[0].reason}"
+        fix = "declare the columns that it has; if an earlier query wrote it, read from a later time on"
+        raise SettingError(what, code="TG-READ-TYPES", where=where, fix=fix, example='columns={"car": "nvarchar(max)"}') from None
+
+
+def infer_table(values: Sequence[bytes]) -> pa.Table:
+    """
+    Return JSON objects as a table, with the columns in the order in which they first occur. A column is a bool, a bigint, a float or a text
+    if all its values are; else it is text that holds each value as JSON.
+    """
+    cells: dict[str, list[Any]] = {}
+    for row, value in enumerate(values):
+        for name, cell in json.loads(value).items():
+            column = cells.setdefault(name, [])
+            column += [None] * (row - len(column))
+            column.append(cell)
+    return pa.table({name: _infer_column(column + [None] * (len(values) - len(column))) for name, column in cells.items()})
+
+
+def _infer_column(cells: list[Any]) -> pa.Array:
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds <= {bool}:
+        return pa.array(cells, pa.bool_())
+    if kinds <= {int} and all(BIGINT_MIN <= cell <= BIGINT_MAX for cell in cells if cell is not None):
+        return pa.array(cells, pa.int64())
+    if kinds <= {int, float}:
+        return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64())
+    if kinds <= {str}:
+        return pa.array(cells, pa.string())
+    return pa.array([None if cell is None else json.dumps(cell, separators=(",", ":"), ensure_ascii=False) for cell in cells], pa.string())
