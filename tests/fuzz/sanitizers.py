@@ -20,7 +20,7 @@ PARTS_FOLDER = "TIDEGATE_FUZZ_PARTS"
 FLAGS = ["-g", "-O1", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fno-omit-frame-pointer"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 # All parts that Python calls with payloads. That of Kafka has a program of its own.
-PARTS = tuple(source for source in hatch_build.PARTS if source.parts[1] != "kafka")
+PARTS = tuple(source for source in hatch_build.PARTS if source.parent.name != "kafka")
 _KAFKA = "tests/fuzz/kafka_pieces.c"
 
 
