@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
-from ingest.journal.topic_identity import TopicIdentity
+from ingest.journal.topic_fingerprint import TopicIdentity
 from ingest.planned_range import RANGE_SCHEMA
 from ingest.start.apply import apply
 from ingest.start.decide import decide

@@ -1,6 +1,10 @@
 """
 The fingerprint of an ordered topic, kept in the journal for a start that finds the topic without its checkpoint.
 Law: events judged under different settings, or from different topics of one name, never mix in an ordered topic.
+
+Topics are known by id: one that was deleted and made again under its name is another topic, to which positions, numbers and journal of
+the old one are never applied. A start compares the ids with those that the checkpoint is bound to; while a job runs, the planner compares
+them before it plans a range, and the driver every few seconds.
 """
 
 from __future__ import annotations
@@ -12,10 +16,10 @@ from typing import Any
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
-from ingest.journal.topic_identity import WAYS_OUT
 from ingest.offsets import parse_partition, partition_name
 from ordering.errors import RefusedError
 from tidegate.platform.checkpoint.binding import check_same_topics, differences
+from tidegate.platform.checkpoint.known_topics import KnownTopics
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.observe.logs import get_logger
@@ -120,3 +124,17 @@ def compare_settings(ordered: str, known: Mapping[str, str], current: Mapping[st
         what = f"ordered topic {ordered} was made under other settings: {'; '.join(changed)}"
         fix = "set them back, or write to a new ordered topic (set ordered_topic): events judged by two policies must not mix"
         raise RefusedError(what, code="TG-TOPIC-SETTINGS", where=ordered, fix=fix)
+
+
+WAYS_OUT = (
+    "begin anew in a new ordered topic (set ordered_topic), or delete the ordered topic and its checkpoint folder: "
+    "positions and numbers of the old topic mean nothing in the new one"
+)
+
+
+class TopicIdentity(KnownTopics):
+    """The topics of *plan*: those that it reads when it starts, and the one that it writes."""
+
+    def __init__(self, plan: IngestPlan) -> None:
+        written = {plan.settings.ordered_topic: plan.ordered_topic_id} if plan.ordered_topic_id else {}
+        super().__init__({**plan.topic_ids, **written}, plan.checkpoint, WAYS_OUT)

@@ -22,8 +22,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
-from ingest.journal.topic_fingerprint import check_not_begun_anew
-from ingest.journal.topic_identity import TopicIdentity
+from ingest.journal.topic_fingerprint import TopicIdentity, check_not_begun_anew
 from ingest.offsets import Offset, PlannedPosition, Positions
 from ingest.planned_range import IngestRange
 from ingest.planner.idle_estimates import IdleEstimates

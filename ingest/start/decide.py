@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ingest.config import IngestPlan
-from ingest.journal.topic_fingerprint import MAY_GROW
-from ingest.journal.topic_identity import WAYS_OUT
+from ingest.journal.topic_fingerprint import MAY_GROW, WAYS_OUT
 from ingest.offsets import PlannedPosition, Positions
 from ingest.planner.joining_partitions import own_topics, with_roster
 from ingest.skips import Skip

@@ -5,15 +5,20 @@ A tumbling window is a cell of its zone. A hopping window ends with each cell of
 make its size: with a size of 7 days and a hop of a day the last 7 local days, with a size of a day and a hop of an hour the last 24 local
 hours, however long each of them lasts. Law: windows are those of :class:`~query.plan.windows.Window`, with cells in place of multiples; so
 whatever is true of the one kind and says nothing of lengths is true of the other.
+
+:func:`zones_of` names all zones whose clocks a plan reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from query.plan.nodes import Plan, WindowedAggregate, exprs_in, walk
 from query.plan.row_tables import Ticks
-from query.plan.windows import Window
+from query.plan.windows import Window, windows_of
+from tidegate.language.expressions.tree import Zoned
 from tidegate.language.time_zones.cells import Cells
 from tidegate.language.time_zones.zone import Zone
 
@@ -63,3 +68,12 @@ class LocalWindow(Window):
 @lru_cache(maxsize=256)
 def _longest_us(window: LocalWindow) -> int:
     return window.cells.longest_us(window.windows_per_event, 0)
+
+
+def zones_of(plans: Sequence[Plan]) -> tuple[Zone, ...]:
+    """Return each zone once, in the order of names."""
+    nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root))
+    zones = {expr.zone for node in nodes for expr in exprs_in(node) if isinstance(expr, Zoned)}
+    windows = (window for node in nodes if isinstance(node, WindowedAggregate) for window in windows_of(node.window))
+    zones |= {window.zone for window in windows if isinstance(window, LocalWindow)}
+    return tuple(sorted(zones, key=str))

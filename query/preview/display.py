@@ -10,8 +10,8 @@ from ordering.errors import TidegateError
 from ordering.ticks import NEVER, format_duration, format_tick
 from query.absent_columns import CODE
 from query.plan.columns_read import fields_extracted
+from query.plan.local_windows import zones_of
 from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, ReferenceJoin, WindowedAggregate, walk
-from query.plan.time_zones import zones_of
 from query.preview.forecast import Forecast
 from query.reference.csv_types import CODE as TYPE
 from query.reference.files import load_reference, versions_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from ordering.ticks import format_duration
-from tidegate.language.expressions.binding.zones import bind_zone
+from tidegate.language.expressions.binding.local_times import bind_zone
 from tidegate.language.expressions.functions.dates import DATE_PARTS
 from tidegate.language.expressions.syntax.errors import Source, suggest
 from tidegate.language.expressions.tree import UNITS_US as FIXED_UNITS_US

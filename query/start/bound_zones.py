@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ordering.errors import RefusedError
+from query.plan.local_windows import zones_of
 from query.plan.nodes import Plan
-from query.plan.time_zones import zones_of
 from tidegate.language.time_zones.database import database_version
 
 _ZONES = "time_zones"

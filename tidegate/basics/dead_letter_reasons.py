@@ -78,3 +78,8 @@ class StoreReason(StrEnum):
     """Why a result does not get into a store; ``{}`` is the store's message."""
 
     REFUSED = "the store refuses it: {}"
+
+
+# Why a framed payload has no schema.
+UNKNOWN_ID = QueryReason.SCHEMA_UNKNOWN.text()
+UNUSABLE = QueryReason.SCHEMA_UNUSABLE.text()

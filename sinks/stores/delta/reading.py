@@ -14,8 +14,7 @@ from deltalake import DeltaTable
 
 from sinks.parquet_columns import Column
 from sinks.stores.base import Progress
-from sinks.stores.delta.failures import translate_errors
-from sinks.stores.delta.target import schema_of
+from sinks.stores.delta.target import schema_of, translate_errors
 from sinks.stores.lake_reader import LakeReader
 from sinks.stores.reading import Standing
 

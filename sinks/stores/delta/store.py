@@ -20,9 +20,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from sinks.parquet_columns import make_schema
 from sinks.stores.base import Batch, Progress, StoreContext, shared_rows_error
-from sinks.stores.delta.failures import translate_errors
 from sinks.stores.delta.reading import DeltaReader
-from sinks.stores.delta.target import check_new, find_missing, schema_of
+from sinks.stores.delta.target import check_new, find_missing, schema_of, translate_errors
 from sinks.stores.object_store_errors import repeat_lost
 from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table

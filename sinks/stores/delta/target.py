@@ -1,14 +1,17 @@
-"""Checks the columns of a Delta table by :mod:`sinks.stores.table_columns`."""
+"""Checks the columns of a Delta table by :mod:`sinks.stores.table_columns`, and tells errors of delta-rs apart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
 
 from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import StoreError
+from sinks.stores.object_store_errors import translated
 from sinks.stores.table_columns import TableColumn, TargetTable
 from tidegate.platform.settings.tables.stores.delta import DeltaSettings
 
@@ -51,3 +54,15 @@ def _target_of(settings: DeltaSettings) -> TargetTable:
 def _column_of(field: Field) -> TableColumn:
     kind = getattr(field.type, "type", "")
     return TableColumn(field.name, kind if isinstance(kind, str) and kind else str(field.type), field.nullable)
+
+
+@contextmanager
+def translate_errors(where: str) -> Iterator[None]:
+    """Raise errors of delta-rs as UnreachableError or StoreError, except that of a commit that lost to another one."""
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except (DeltaError, OSError, ValueError) as error:
+        is_users = isinstance(error, DeltaProtocolError | SchemaMismatchError | PermissionError)
+        raise translated(error, "Delta Lake", where, is_users=is_users) from None

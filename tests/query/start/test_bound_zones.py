@@ -8,8 +8,8 @@ import pytest
 from support.clocks import zone
 
 from ordering.errors import RefusedError
+from query.plan.local_windows import zones_of
 from query.plan.nodes import Plan
-from query.plan.time_zones import zones_of
 from query.sql.bind import bind_outputs
 from query.start import bound_zones
 from query.start.bound_zones import settle_zones, zones_binding

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import typer
 
 from ordering.errors import TidegateError
-from tidegate.basics.provenance import check_provenance
+from tidegate.basics.own_packages import find_intruder
 from tidegate.basics.safe_path import protect_processes
 from tidegate.basics.secret_masking import scrub, scrub_error
 from tidegate.platform.observe.stopping import StoppedWhileStarting, stop_while_starting
@@ -170,3 +170,16 @@ def end_line(terminal: Terminal, title: str, line: str) -> None:
 def print_json(fields: dict[str, Any]) -> None:
     """Print one JSON object as a line on standard output."""
     print_text(json.dumps(fields, separators=(",", ":"), sort_keys=True) + "\n")
+
+
+class ShadowedError(TidegateError):
+    """A foreign module is imported under the name of one of this distribution's packages."""
+
+    exit_code = 2
+    default_code = "TG-SHADOWED"
+
+
+def check_provenance() -> None:
+    """Raise ShadowedError if Python finds another module under the name of one of this distribution's packages, or none."""
+    if (intruder := find_intruder()) is not None:
+        raise ShadowedError(intruder.what, where=str(intruder.own_location), fix=intruder.fix)

@@ -17,7 +17,7 @@ from ordering.arrays import Mask
 from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import EMPTY_TEXT, key_bytes, number_key
 from ordering.ticks import TICK_MAX, TICK_MIN
-from tidegate.basics.dead_letter_reasons import IngestReason
+from tidegate.basics.dead_letter_reasons import UNKNOWN_ID, UNUSABLE, IngestReason
 from tidegate.language.expressions.duckdb_pool import run
 from tidegate.language.expressions.evaluation.evaluate import evaluate
 from tidegate.language.expressions.kinds import Kind
@@ -25,7 +25,6 @@ from tidegate.language.expressions.tree import Expr, Field
 from tidegate.language.expressions.variant import Variant
 from tidegate.records.fields.columns import Column, ExtractedFields, Ticks
 from tidegate.records.payloads.formats import PayloadReader
-from tidegate.records.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 
 # Reasons that are reported instead of "malformed".
 _REASON_WORDS = {UNKNOWN_ID: IngestReason.SCHEMA_UNKNOWN, UNUSABLE: IngestReason.SCHEMA_UNUSABLE}

@@ -14,9 +14,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow as pa
+
 from ordering.columns.framed_payloads import payloads_of
 from ordering.errors import SettingError
 from tidegate.basics.bounded_files import read_file_text
+from tidegate.language.expressions.field_columns import FieldColumns
+from tidegate.language.expressions.tree import Field
 from tidegate.platform.settings.tables.schema_registry import SchemaRegistrySettings
 
 if TYPE_CHECKING:
@@ -119,6 +123,14 @@ def reader_of(payloads: PayloadFormat) -> PayloadReader:
 
         assert payloads.registry is not None, "a format of that name has one"
         return RegistryReader(SchemaRegistry(payloads.registry))
-    from tidegate.records.payloads.json_records import JsonReader
 
     return JsonReader()
+
+
+class JsonReader:
+    """Reads payloads that are JSON objects. Without a field to extract nothing is parsed, and no payload is bad."""
+
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
+        from tidegate.language.expressions.json_members import extract
+
+        return extract(payloads, fields)

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from ordering.errors import SettingError
 from ordering.ticks import SECOND_US
-from tidegate.basics.dead_letter_reasons import ReasonText
+from tidegate.basics.dead_letter_reasons import UNKNOWN_ID, UNUSABLE, ReasonText
 from tidegate.basics.secret_masking import scrub
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.settings.tables.schema_registry import SchemaRegistrySettings
 from tidegate.records.payloads.avro_layout import AvroSchema
 from tidegate.records.payloads.avro_schema import UnusableSchema, parse_avro_schema
-from tidegate.records.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient

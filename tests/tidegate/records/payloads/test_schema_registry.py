@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from support.registry_server import Registered, RegistryServer
 
+from tidegate.basics.dead_letter_reasons import UNKNOWN_ID, UNUSABLE
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Field
 from tidegate.platform.settings.tables.schema_registry import SchemaRegistrySettings
 from tidegate.records.payloads.avro_records import NOT_AVRO
-from tidegate.records.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 from tidegate.records.payloads.registry_records import NO_FRAME, RegistryReader
 from tidegate.records.payloads.schema_registry import NoSchema, SchemaRegistry
 

@@ -17,12 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from sqlglot import exp
+
 from ordering.ticks import DAY_US
 from tidegate.language.expressions.evaluation.static_kinds import static_kind
 from tidegate.language.expressions.functions import column_functions
 from tidegate.language.expressions.functions.dates import fixed_unit
 from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.errors import Source
 from tidegate.language.expressions.tree import Aggregate, Analytic, Call, Case, Cast, DatePart, Expr, Literal, Zoned, ZoneForm
+from tidegate.language.time_zones.database import find_zone, suggest_zone
 from tidegate.language.time_zones.zone import Zone
 
 ZONE_EXAMPLE = "System.Timestamp() AT TIME ZONE 'Europe/Berlin'"
@@ -151,3 +155,15 @@ def _difference(expr: Call) -> Expr:
         raise ZonesDiffer
     zone = zones.pop()
     return replace(expr, args=(unit, *(_reading(at_zone(time, zone, time.offset)) for time in (start, end))))
+
+
+def bind_zone(node: exp.Expr, source: Source, example: str) -> Zone:
+    """Return the zone that a constant names; its case does not matter. Raises QueryError: there is none, or it is no constant."""
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        fix = "write its name, a text: every row has the same zone"
+        raise source.error("TYPE", node, "a time zone is a constant", fix=fix, example=example)
+    name = str(node.this)
+    zone = find_zone(name)
+    if zone is None:
+        raise source.error("ZONE", node, f"there is no time zone {name}", fix=suggest_zone(name), example=example)
+    return zone

@@ -10,8 +10,7 @@ from typing import Any
 from sqlglot import exp
 
 from tidegate.language.expressions.binding.function_binder import FunctionBinder, callee
-from tidegate.language.expressions.binding.local_times import ZONE_EXAMPLE, at_zone
-from tidegate.language.expressions.binding.zones import bind_zone
+from tidegate.language.expressions.binding.local_times import ZONE_EXAMPLE, at_zone, bind_zone
 from tidegate.language.expressions.evaluation.static_kinds import check_size
 from tidegate.language.expressions.functions import column_functions, extension_aggregates
 from tidegate.language.expressions.functions.catalog import NOT_YET, REFUSED, REFUSED_WORDS
