@@ -19,6 +19,8 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 def leave_working_folder() -> None:
     """Remove the working folder where ``python -m`` has put it, unless Tidegate lies there: a source tree need not be installed."""
+    if sys.flags.safe_path:  # Python has not put it there: a first entry of that name is of PYTHONPATH
+        return
     working_folder = os.getcwd()  # noqa: PTH109  (pathlib would have to be imported)
     if sys.path[:1] == [working_folder] and not __file__.startswith(os.path.join(working_folder, "tidegate", "")):  # noqa: PTH118
         del sys.path[0]
