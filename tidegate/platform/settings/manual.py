@@ -141,7 +141,7 @@ Settings come from `tidegate.toml` in the working directory (another file: `--co
 environment variables and from flags; the later wins. `inputs.flights.late` is `TIDEGATE_INPUTS__FLIGHTS__LATE` in the
 environment and `--set inputs.flights.late=3h` as a flag. `kafka.client."sasl.password"` is
 `TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD`; the other free tables keep the case of their names, so in the environment they
-are given whole, as JSON. A secret is written as `file:PATH` or `env:NAME`; only in the environment it may stand itself
+are given whole, as JSON. A secret is written as `file:PATH` or `env:NAME`; only an environment variable may hold the secret itself
 ([security](../operate/security.md)). `tidegate config` prints every value with its origin. A wrong or unknown setting is refused
 before anything starts.
 
