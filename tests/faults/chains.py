@@ -58,8 +58,10 @@ from tidegate.platform.stack.embedded import EmbeddedStack
 ORIGIN_BITS = 40
 """In the offset of a result of a query with OVER the input partition stands above so many bits (PROTOCOL.md)."""
 END_S, FAILS_MAX = 420.0, 4
-HOLD_S = 40.0
-"""Patience with a life that is to hold itself still at a point."""
+HOLD_S, HOLD_ALONE_S = 40.0, 150.0
+"""Patience with a life that is to hold itself still at a point; one with a JVM of its own takes longer to come to its first batch."""
+AGAIN_S = 20.0
+"""A life that is to hold itself still at a later pass is given further records so often, lest one batch has taken all."""
 PIECE = 160
 """Records of the orders that come between two strikes."""
 KEYS = ("a", "b", "cc", "Zürich", "d,e", "")
@@ -477,6 +479,7 @@ class Chain:
     def _draw_strikes(self, count: int) -> Iterable[Callable[[], str]]:
         """Draw strikes, the kinds one after the other so that few of them have all."""
         kinds = [self._kill_one, self._kill_at_point, self._kill_at_point, self._kill_servers, self._lose_checkpoint, self._kill_everything]
+        kinds += [self._kill_jvm] if self._alone else []
         self.dice.shuffle(kinds)
         return (kinds[number % len(kinds)] for number in range(count))
 
@@ -487,18 +490,32 @@ class Chain:
         slain(stage, victim)
         return self._struck(f"{victim} of {stage.name}")
 
+    def _kill_jvm(self) -> str:
+        """Kill the JVM of a stage alone: its driver and its workers outlive it for a while."""
+        stage = self.dice.choice(self.stages)
+        slain(stage, JVM)
+        return self._struck(f"{JVM} of {stage.name}")
+
     def _kill_at_point(self) -> str:
-        """Kill a stage with part of a batch written: before or after its results, or before its state is saved."""
+        """
+        Kill a stage with part of a batch written: before or after its results, or before its state is saved.
+
+        Of a stage with a JVM of its own it may be the JVM alone; the worker that was held then goes on with its task.
+        """
         stage, point = self.dice.choice(self.stages), self.dice.choice(POINTS)
+        victim = self.dice.choice((SESSION, JVM)) if self._alone else SESSION
         if stage.job.running:
             slain(stage, SESSION)
         stage.arm = (point, self.dice.randint(1, 3))
         stage.start()
-        self._raw.produce(PIECE)
-        held = stage.until_held(HOLD_S)
-        slain(stage, SESSION)
+        deadline_s = time.monotonic() + (HOLD_ALONE_S if self._alone else HOLD_S)
+        held = None
+        while held is None and stage.job.running and time.monotonic() < deadline_s:
+            self._raw.produce(PIECE)
+            held = stage.until_held(AGAIN_S)
+        slain(stage, victim, held)
         stage.arm = None
-        return self._struck(f"{point} of {stage.name}" if held is not None else MISSED)
+        return self._struck(f"{victim} at {point} of {stage.name}" if held is not None else MISSED)
 
     def _kill_everything(self) -> str:
         """Kill all stages, and the servers too."""
