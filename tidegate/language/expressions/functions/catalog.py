@@ -64,10 +64,13 @@ NOT_YET = {
 _DIFFERS = "would differ between replays"
 _CLOCK = _DIFFERS, "write System.Timestamp(), the event's or the window's time"
 _USER = "is nothing that an event has", "use a field of the event"
-_CLOCK_WORDS = ("current_timestamp", "current_date", "current_time", "localtimestamp", "sysdate", "systimestamp", "current_timezone")
+_CLOCK_WORDS = (
+    *("current_timestamp", "current_date", "current_time", "localtimestamp", "sysdate", "systimestamp", "current_timezone"),
+    *("utc_timestamp", "utc_date", "utc_time"),
+)
 _USER_WORDS = ("current_user", "session_user", "system_user", "current_role", "current_catalog", "current_schema", "current_database")
 _CLOCKS = ("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "sysdatetimeoffset")
-_OTHER_CLOCKS = ("now", "curdate", "curtime", "localtime", "utc_timestamp", "clock_timestamp", "statement_timestamp")
+_OTHER_CLOCKS = ("now", "curdate", "curtime", "localtime", "clock_timestamp", "statement_timestamp")
 _RANKING = (
     "is no function here",
     "in a window write TopOne() OVER (ORDER BY ...) for the first row, CollectTop(n) for the first n, whose ranks count from 1",
