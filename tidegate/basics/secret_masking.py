@@ -65,7 +65,8 @@ _SECRET_PARAMETERS = ("sig", "signature", "x-amz-signature", "x-goog-signature",
 _KEY_PARAMETERS = ("key", "code", "hash", "id_token")
 _KEY_LENGTH_MIN = 8
 _TOKEN_LENGTH_MIN = 16
-_PATH_STEP = re.compile(r"(?<=/)[\w~-]+(?=[/?#\s'\"]|$)")
+# A step of a URL's path, or a part of one: some stand behind a number and a colon, or before an ending. Hosts are no secrets.
+_PATH_STEP = re.compile(r"(?<=[/:;,=])(?<!://)[\w~-]+(?=[/:;,.?#\s'\"]|$)")
 
 # A property of a JVM, such as those in spark.driver.extraJavaOptions.
 _JAVA_PROPERTY = re.compile(r"(?P<name>-D[\w.-]+)=(?P<value>\"[^\"]*\"|'[^']*'|\S+)")

@@ -194,6 +194,9 @@ SHOWN = {
     "a password with a slash and an at sign": ("redis.url", f"redis://u:{CANARY}@h/0"),
     "a token as the user": ("outputs.o.http.url", f"https://{TOKEN}@h/x"),
     "the token of a webhook": ("outputs.o.http.url", f"https://hooks/services/T0AB1/B0CD2/{TOKEN}"),
+    "the token of a bot, behind its number": ("outputs.o.http.url", f"https://h/bot110201543:{TOKEN}/sendMessage"),
+    "a token with an ending": ("outputs.o.http.url", f"https://h/hooks/{TOKEN}.json"),
+    "a token as a parameter of a step": ("outputs.o.http.url", f"https://h/hooks;v={TOKEN}/x"),
     "a signature": ("outputs.o.http.url", f"https://h/flow?sp=run&sig={CANARY}"),
     "a key of a web service": ("outputs.o.http.url", f"https://h/api?code={CANARY}"),
     "a header of a catalog": ("outputs.o.iceberg.catalog.header.Authorization", f"Bearer {CANARY}"),
@@ -242,6 +245,7 @@ def test_a_secret_in_a_value_is_refused_in_a_file_and_shown_nowhere(why: str, tm
     ("setting", "value"),
     [
         ("outputs.o.http.url", "https://h/hooks/v2/rides-per-minute?region=eu-central-1&since=2024"),
+        ("outputs.o.http.url", "https://d41d8cd98f00b204e980.example:8443/hooks"),
         ("outputs.o.iceberg.catalog.s3.region", "eu-central-1"),
         ("outputs.o.iceberg.catalog.py-io-impl", "pyiceberg.io.pyarrow.PyArrowFileIO"),
         ("outputs.o.iceberg.catalog.warehouse", "s3://lake/house"),
