@@ -39,7 +39,7 @@ def find_table_changes(
     try:
         for partition, below in attested.items():
             if check.below.get(partition, 0) < below:
-                yield f"{check.name}: partition {partition} stands at {check.below.get(partition, 0):,}, attested is {below:,}"
+                yield f"{check.name}: partition {partition} is at {check.below.get(partition, 0):,}, attested is {below:,}"
                 return
         if not any(admin.starts(topic.all_partitions).values()):
             _accept_topic(check, context.stream, kafka, admin)
