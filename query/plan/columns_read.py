@@ -29,15 +29,30 @@ from query.plan.nodes import (
 )
 from tidegate.language.expressions.evaluation.static_kinds import static_kind
 from tidegate.language.expressions.kinds import Kind
-from tidegate.language.expressions.tree import Call, Cast, Expr, Field, Header, Leaf, Literal, Payload, Property, Slot, Zoned, keys_of
+from tidegate.language.expressions.tree import (
+    Call,
+    Cast,
+    Expr,
+    Field,
+    Header,
+    Leaf,
+    Literal,
+    Payload,
+    Property,
+    Required,
+    Requirement,
+    Slot,
+    Zoned,
+    keys_of,
+)
 
 LeafKind = TypeVar("LeafKind", bound=Leaf)
 # Numbers of columns; None: all of them.
 ColumnNumbers = frozenset[int] | None
 
 _COMPARED = frozenset((Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR))
-_COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">=", "between", "in", "comparable"))
-_LOGIC = frozenset(("and", "or", "not", "condition"))
+_COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">=", "between", "in", Requirement.COMPARABLE))
+_LOGIC = frozenset(("and", "or", "not", Requirement.CONDITION))
 
 
 def needed_columns(plans: Sequence[Plan]) -> dict[Rows, ColumnNumbers]:
@@ -158,9 +173,10 @@ def can_fail(expr: Expr) -> bool:
     """Return whether an expression may fail on some row. Values of the row, TRY_CAST of them and comparisons of one known kind never do."""
     if isinstance(expr, (Leaf, Literal)):
         return False
-    if isinstance(expr, Call):
+    if isinstance(expr, (Call, Required)):
         kinds = {static_kind(part) for part in expr.parts} - {Kind.NULL}
-        fits = kinds <= {Kind.BIT} if expr.name in _LOGIC else expr.name in _COMPARISONS and len(kinds) == 1 and kinds <= _COMPARED
+        operation = expr.requirement if isinstance(expr, Required) else expr.name
+        fits = kinds <= {Kind.BIT} if operation in _LOGIC else operation in _COMPARISONS and len(kinds) == 1 and kinds <= _COMPARED
         return not fits or any(map(can_fail, expr.parts))
     is_safe = isinstance(expr, (Property, Zoned)) or (isinstance(expr, Cast) and expr.lenient)
     return not is_safe or can_fail(expr.parts[0])

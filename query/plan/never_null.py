@@ -15,6 +15,7 @@ from tidegate.language.expressions.tree import (
     Arrival,
     Call,
     Case,
+    CaseFolded,
     Cast,
     EventId,
     Expr,
@@ -22,6 +23,8 @@ from tidegate.language.expressions.tree import (
     Literal,
     PartitionId,
     RecordOffset,
+    Required,
+    Requirement,
     Slot,
     SystemTimestamp,
     Total,
@@ -31,8 +34,6 @@ from tidegate.language.expressions.tree import (
 _ALWAYS = (Arrival, EventId, PartitionId, RecordOffset, SystemTimestamp, WindowEnd)
 # Conditions that are true only if all their sides have a value.
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">=", "like", "between"})
-# Checks that return their argument.
-_CHECKS = frozenset({"condition", "number", "comparable", "fold"})
 
 
 def columns_never_null(plan: Plan) -> frozenset[str]:
@@ -64,9 +65,9 @@ class _Known:
         if isinstance(expr, Case):
             return all(map(self.has_value, [*(value for _, value in expr.whens), expr.otherwise]))
         if isinstance(expr, Call):
-            return (expr.name in ("coalesce", "isnull") and any(map(self.has_value, expr.args))) or (
-                expr.name in _CHECKS and self.has_value(expr.args[0])
-            )
+            return expr.name in ("coalesce", "isnull") and any(map(self.has_value, expr.args))
+        if isinstance(expr, (Required, CaseFolded)):
+            return self.has_value(expr.arg)
         return False
 
 
@@ -108,7 +109,9 @@ def _proven(conditions: Iterable[Expr]) -> Iterator[Expr]:
     """Yield the expressions that have a value wherever all *conditions* are true."""
     for condition in conditions:
         match condition:
-            case Call(name="and" | "condition", args=args):
+            case Required(requirement=Requirement.CONDITION, arg=arg):
+                yield from _proven([arg])
+            case Call(name="and", args=args):
                 yield from _proven(args)
             case Call(name="not", args=(Call(name="is null", args=(value,)),)):
                 yield value
@@ -117,4 +120,4 @@ def _proven(conditions: Iterable[Expr]) -> Iterator[Expr]:
 
 
 def _unwrapped(expr: Expr) -> Expr:
-    return _unwrapped(expr.args[0]) if isinstance(expr, Call) and expr.name in _CHECKS else expr
+    return _unwrapped(expr.arg) if isinstance(expr, (Required, CaseFolded)) else expr

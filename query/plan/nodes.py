@@ -21,7 +21,7 @@ from query.plan.operator import Operator
 from query.plan.windows import AnyWindow, WindowSet
 from tidegate.language.expressions.evaluation.static_kinds import static_kind
 from tidegate.language.expressions.kinds import Kind
-from tidegate.language.expressions.tree import Aggregate, Analytic, Call, Expr, Slot
+from tidegate.language.expressions.tree import Aggregate, Analytic, Expr, Required, Requirement, Slot
 
 # The look-back of a query that can be computed only from the beginning.
 UNBOUNDED = INFINITY
@@ -163,8 +163,8 @@ class Apply(SingleInputNode):
     """Each row below with each element of an array, or each member of a record, that it holds, in their order."""
 
     child: Rows
-    # The array or record, as a call of ``array`` or ``record``.
-    value: Call
+    # The array or record, which it is required to be.
+    value: Required
     # Whether a row without elements gives one row, with NULL.
     outer: bool
     # The script's name of the elements.
@@ -180,9 +180,9 @@ class Apply(SingleInputNode):
         return f"{'OuterApply' if self.outer else 'CrossApply'} {self.value} AS {self.name}"
 
 
-def element_columns(value: Call) -> tuple[tuple[str, Kind | None], ...]:
+def element_columns(value: Required) -> tuple[tuple[str, Kind | None], ...]:
     """Return the columns that the elements of an array, or the members of a record, have, and their kinds."""
-    if value.name == "array":
+    if value.requirement is Requirement.ARRAY:
         return ("ArrayIndex", Kind.BIGINT), ("ArrayValue", None)
     return ("PropertyName", Kind.NVARCHAR), ("PropertyValue", None)
 

@@ -20,9 +20,9 @@ from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.language.expressions.evaluation.static_kinds import check_kinds
 from tidegate.language.expressions.kinds import KindMismatch
 from tidegate.language.expressions.syntax.errors import Source, offset_of, suggest
-from tidegate.language.expressions.tree import Call, Expr, Slot
+from tidegate.language.expressions.tree import Expr, Required, Requirement, Slot
 
-_TAKES = {"getarrayelements": "array", "getrecordproperties": "record"}
+_TAKES = {"getarrayelements": Requirement.ARRAY, "getrecordproperties": Requirement.RECORD}
 _EXAMPLE = "FROM i CROSS APPLY GetArrayElements(i.readings) AS r"
 
 
@@ -31,7 +31,7 @@ class ApplyClause:
     """One APPLY: the name of its columns, its array or record, and whether a row without elements is kept."""
 
     name: str
-    value: Call
+    value: Required
     outer: bool
 
     @property
@@ -57,7 +57,7 @@ class ApplyClauses:
     def rows(self, child: Rows, layout: Layout) -> Rows:
         for clause in self.clauses:
             value = layout.over_columns(clause.value)
-            assert isinstance(value, Call)
+            assert isinstance(value, Required)
             child = Apply(child, value, clause.outer, clause.name)
         return child
 
@@ -87,9 +87,9 @@ def _bind_apply(lateral: exp.Lateral, relations: Sequence[Relation], source: Sou
         message = f"there is already an input, step or APPLY named {alias}" if alias else f"{call.name} in APPLY needs a name"
         raise source.error("NAME", offset, message, fix="write AS and a name of its own", example=_EXAMPLE)
     argument, binder = call.expressions[0], ScalarBinder(source, ScopeNames(source, relations))
-    row = binder.bind_row(argument) if _TAKES[name] == "record" else None
+    row = binder.bind_row(argument) if _TAKES[name] is Requirement.RECORD else None
     bound = row or binder.bind(argument, event_clause="APPLY")
-    value = Call(_TAKES[name], (bound,), offset=bound.offset)
+    value = Required(bound, _TAKES[name], offset=bound.offset)
     try:
         check_kinds(value)
     except KindMismatch as problem:

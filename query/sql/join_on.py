@@ -26,7 +26,19 @@ from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.language.expressions.functions.dates import fixed_unit
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.syntax.errors import Source, offset_of, suggest
-from tidegate.language.expressions.tree import Call, Cast, DatePart, Expr, Field, Literal, SystemTimestamp, keys_of
+from tidegate.language.expressions.tree import (
+    Call,
+    CaseFolded,
+    Cast,
+    DatePart,
+    Expr,
+    Field,
+    Literal,
+    Required,
+    Requirement,
+    SystemTimestamp,
+    keys_of,
+)
 
 _EXAMPLE = "FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 10 AND a.k = b.k"
 _INSTEAD = {
@@ -337,8 +349,8 @@ def _between(first: Relation, new: Relation) -> str:
 
 
 def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Call) and expr.name in ("and", "condition"):
-        for part in expr.args:
+    if (isinstance(expr, Call) and expr.name == "and") or (isinstance(expr, Required) and expr.requirement is Requirement.CONDITION):
+        for part in expr.parts:
             yield from _conjuncts(part)
     else:
         yield expr
@@ -402,7 +414,7 @@ def _relations_of(expr: Expr) -> set[int]:
 
 def _may_be_over(key: Expr, relations: Sequence[Relation], over: Expr) -> bool:
     """Return whether *key*, over one relation of a join, can be the key of OVER: it is no other field of the events."""
-    inner = key.args[0] if isinstance(key, Call) and key.name == "fold" else key
+    inner = key.arg if isinstance(key, CaseFolded) else key
     indexes = _relations_of(inner)
     key_origins = origins(relations[min(indexes)].rows, over_own_rows(inner)) if len(indexes) == 1 else (None,)
     # What an expression or a member of a whole row is remains open.
@@ -428,7 +440,7 @@ def _filter(relation: Relation, conditions: Sequence[Expr]) -> Relation:
         return relation
     rows = relation.rows
     for condition in conditions:
-        rows = Filter(rows, Call("condition", (over_own_rows(condition),)))
+        rows = Filter(rows, Required(over_own_rows(condition), Requirement.CONDITION))
     if relation.schema is not None:
         return replace(relation, rows=rows)
     assert not isinstance(relation.rows, (Scan, Filter))
@@ -439,7 +451,7 @@ def _filter(relation: Relation, conditions: Sequence[Expr]) -> Relation:
 def _all_of(conditions: Sequence[Expr]) -> Expr | None:
     if not conditions:
         return None
-    return Call("condition", (conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions)),))
+    return Required(conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions)), Requirement.CONDITION)
 
 
 def _is_reference(relation: Relation) -> bool:

@@ -14,7 +14,7 @@ from query.start.bound_zones import zones_binding
 from query.start.bucket_layout import exchange_binding
 from query.start.output_start import start_binding
 from query.start.result_limits import RESULT_BYTES_MAX
-from tidegate.language.expressions.tree import Call, Cast
+from tidegate.language.expressions.tree import CaseFolded, Cast
 from tidegate.platform.checkpoint.binding import TASKS
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.settings.tables.outputs import OutputSettings
@@ -65,7 +65,7 @@ def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:
     nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root))
     exprs = [expr for node in nodes for expr in exprs_in(node)]
     types = dict.fromkeys(f"{expr.arg} {expr.kind.asa_name}" for expr in exprs if isinstance(expr, Cast) and expr.declared)
-    folds = any(isinstance(expr, Call) and expr.name == "fold" for expr in exprs)
+    folds = any(isinstance(expr, CaseFolded) for expr in exprs)
     return {"types": ", ".join(types), "case": "ignored" if folds else "distinguished"}
 
 

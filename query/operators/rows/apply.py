@@ -22,6 +22,7 @@ from tidegate.language.expressions.evaluation.value_sizes import RETURNED_BYTES_
 from tidegate.language.expressions.functions.column_functions import RowNumbers
 from tidegate.language.expressions.functions.records import elements, properties
 from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Requirement
 from tidegate.language.expressions.variant import Variant, gather
 
 # What an element takes beside the texts of its row.
@@ -52,7 +53,7 @@ class Expansion(InstantRows):
 
     def _elements(self, values: Variant) -> tuple[RowNumbers, tuple[Variant, Variant]]:
         """Return the number of the input row of each output row, and the element's columns."""
-        if self.node.value.name == "array":
+        if self.node.value.requirement is Requirement.ARRAY:
             owner, index, contents = elements(values)
             names = Variant.of(len(owner), {Kind.BIGINT: pa.array(index)})
         else:

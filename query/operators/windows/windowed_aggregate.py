@@ -56,7 +56,7 @@ from tidegate.language.expressions.evaluation.static_kinds import static_kind
 from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.language.expressions.functions.column_functions import Failure
 from tidegate.language.expressions.kinds import Kind
-from tidegate.language.expressions.tree import Aggregate, Call, Expr, Key, Total, WindowEnd, WindowId
+from tidegate.language.expressions.tree import Aggregate, Call, Expr, Key, Required, Requirement, Total, WindowEnd, WindowId
 from tidegate.language.expressions.variant import Variant, from_columns
 
 # Most results computed at once: bounds memory if windows have many hops.
@@ -289,8 +289,9 @@ class WindowAggregation(Operator):
 
 def _shared_argument(argument: Expr, others: Sequence[Expr]) -> Expr:
     """Return the argument of SUM or AVG over the same expression, if there is one: a row that has it has no other kind."""
-    if isinstance(argument, Call) and argument.name == "comparable" and (number := Call("number", argument.args)) in others:
-        return number
+    if isinstance(argument, Required) and argument.requirement is Requirement.COMPARABLE:
+        number = replace(argument, requirement=Requirement.NUMBER)
+        return number if number in others else argument
     return argument
 
 

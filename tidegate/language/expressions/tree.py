@@ -14,7 +14,7 @@ from decimal import Decimal
 from enum import Enum
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
-from tidegate.language.expressions.kinds import VALUE_KINDS, Kind
+from tidegate.language.expressions.kinds import Kind
 from tidegate.language.time_zones.zone import Zone
 
 
@@ -234,9 +234,7 @@ class DatePart(Expr):
         return self.unit
 
 
-_CHECKS = ("condition", "number", "comparable", "fold", "array", "record", *(f"only {kind.value}" for kind in VALUE_KINDS))
 _SPELLINGS = {
-    **dict.fromkeys(_CHECKS, "{0}"),
     "is null": "{0} IS NULL",
     "negate": "-({0})",
     "~": "~({0})",
@@ -302,6 +300,45 @@ class Property(_Unary):
 
     def __str__(self) -> str:
         return f"{self.arg}.{Field(self.path)}"
+
+
+class Requirement(Enum):
+    """What a value has to be where it stands. NULL may stand everywhere."""
+
+    CONDITION = "a condition"
+    NUMBER = "a number"
+    # What has an order: neither a record nor an array.
+    COMPARABLE = "comparable"
+    RECORD = "a record"
+    ARRAY = "an array"
+
+
+@dataclass(frozen=True, slots=True)
+class Required(_Unary):
+    """Its argument unchanged, if that meets the requirement, else the row fails. Binding puts it there; a script does not show it."""
+
+    requirement: Requirement
+
+    def __str__(self) -> str:
+        return str(self.arg)
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyKind(_Unary):
+    """Its argument converted to ``kind``, if it is accepted as that; a row with another kind fails. Not shown either."""
+
+    kind: Kind
+
+    def __str__(self) -> str:
+        return str(self.arg)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFolded(_Unary):
+    """A text in lower case, any other value unchanged: stands for its argument in comparisons, if a script ignores case."""
+
+    def __str__(self) -> str:
+        return str(self.arg)
 
 
 class ZoneForm(Enum):

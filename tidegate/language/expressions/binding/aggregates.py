@@ -22,7 +22,7 @@ from tidegate.language.expressions.functions import extension_aggregates
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.syntax.dialect import LIMIT, WHEN
 from tidegate.language.expressions.syntax.errors import Source, offset_of
-from tidegate.language.expressions.tree import Aggregate, Call, Expr
+from tidegate.language.expressions.tree import Aggregate, Expr, Required, Requirement
 
 # The aggregates that need OVER (ORDER BY ...).
 ORDERED_AGGREGATES = ("collecttop", "topone", "percentile_cont", "percentile_disc")
@@ -130,7 +130,8 @@ class AggregateBinder:
     def _comparable(self, arg: Expr, node: exp.Expr, *, numbers: bool) -> Expr:
         if static_kind(arg) in (Kind.BIGINT, Kind.FLOAT):
             return arg
-        return self.check_kinds(Call("number" if numbers else "comparable", (arg,), offset=arg.offset), node)
+        requirement = Requirement.NUMBER if numbers else Requirement.COMPARABLE
+        return self.check_kinds(Required(arg, requirement, offset=arg.offset), node)
 
     def _fraction(self, name: str, node: exp.Expr) -> Decimal:
         part = _number(node)

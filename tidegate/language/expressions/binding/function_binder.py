@@ -32,7 +32,7 @@ from tidegate.language.expressions.functions.patterns import PATTERN_EXAMPLES, P
 from tidegate.language.expressions.kinds import DECLARABLE, Kind, KindMismatch
 from tidegate.language.expressions.syntax.counterparts import COUNTERPARTS
 from tidegate.language.expressions.syntax.errors import Source, offset_of, suggest, suggest_type
-from tidegate.language.expressions.tree import Aggregate, Call, Cast, DatePart, Expr, Literal, Property, Zoned
+from tidegate.language.expressions.tree import Aggregate, Call, CaseFolded, Cast, DatePart, Expr, Literal, Property, Zoned
 
 # A number is refused where a time is needed: the script must say its unit and its zero, as in Stream Analytics.
 _NUMBERS_AS_TIMES = {QueryReason.NOT_CONVERTIBLE.text(kind.asa_name, Kind.DATETIME.asa_name) for kind in (Kind.BIGINT, Kind.FLOAT)}
@@ -181,7 +181,7 @@ class FunctionBinder(ABC):
 
     def _match(self, name: str, value: Expr, pattern: Expr, node: exp.Expr) -> Expr:
         """Return the call of a function of patterns."""
-        is_constant = isinstance(pattern.args[0] if isinstance(pattern, Call) and pattern.name == "fold" else pattern, Literal)
+        is_constant = isinstance(pattern.arg if isinstance(pattern, CaseFolded) else pattern, Literal)
         if not is_constant:
             # A constant's value becomes text by itself.
             name, value = PATTERN_CALLS[name], Cast(value, Kind.NVARCHAR, declared=True, offset=value.offset)
@@ -235,7 +235,7 @@ class FunctionBinder(ABC):
     def _fold_case(self, expr: Expr) -> Expr:
         """Return the expression to compare instead of *expr*, if the script ignores case."""
         may_be_text = self.source.ignores_case and static_kind(expr) in (None, Kind.NVARCHAR)
-        return Call("fold", (expr,), offset=expr.offset) if may_be_text else expr
+        return CaseFolded(expr, offset=expr.offset) if may_be_text else expr
 
     def _check_kinds(self, expr: Expr, node: exp.Expr) -> Expr:
         expr = self._settle_zones(expr, node)

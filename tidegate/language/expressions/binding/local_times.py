@@ -25,16 +25,30 @@ from tidegate.language.expressions.functions import column_functions
 from tidegate.language.expressions.functions.dates import fixed_unit
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.syntax.errors import Source
-from tidegate.language.expressions.tree import Aggregate, Analytic, Call, Case, Cast, DatePart, Expr, Literal, Zoned, ZoneForm
+from tidegate.language.expressions.tree import (
+    Aggregate,
+    Analytic,
+    Call,
+    Case,
+    CaseFolded,
+    Cast,
+    DatePart,
+    Expr,
+    Literal,
+    Required,
+    Requirement,
+    Zoned,
+    ZoneForm,
+)
 from tidegate.language.time_zones.database import find_zone, suggest_zone
 from tidegate.language.time_zones.zone import Zone
 
 ZONE_EXAMPLE = "System.Timestamp() AT TIME ZONE 'Europe/Berlin'"
 _PARTS = frozenset({"datepart", "datename", "year", "month", "day"})
 # Functions whose value is one of their arguments, and the first such argument.
-_CHOOSING = {"coalesce": 0, "isnull": 0, "nullif": 0, "comparable": 0, "iif": 1}
+_CHOOSING = {"coalesce": 0, "isnull": 0, "nullif": 0, "iif": 1}
 # Operations to which a local time is the instant that it is.
-_OF_INSTANTS = frozenset({"=", "<>", "<", "<=", ">", ">=", "in", "between", "is null", "number", "condition", "array", "record"})
+_OF_INSTANTS = frozenset({"=", "<>", "<", "<=", ">", ">=", "in", "between", "is null"})
 _ROW_VALUES = frozenset({"min", "max", "topone"})
 _COLLECTING = frozenset({"collect", "collecttop"})
 
@@ -97,6 +111,11 @@ def settle_zones(expr: Expr) -> Expr:
         values = [*(value for _, value in expr.whens), expr.otherwise]
         whens = tuple((condition, without_zone(value)) for condition, value in expr.whens)
         return _in_zone(replace(expr, whens=whens, otherwise=without_zone(expr.otherwise)), _common_zone(values))
+    if isinstance(expr, Required):
+        instant = replace(expr, arg=without_zone(expr.arg))
+        return _in_zone(instant, zone_of(expr.arg)) if expr.requirement is Requirement.COMPARABLE else instant
+    if isinstance(expr, CaseFolded):
+        return replace(expr, arg=as_column(expr.arg, is_result=True))
     if not isinstance(expr, Call) or expr.name in column_functions.REGISTERED:
         return expr
     if expr.name in _PARTS:

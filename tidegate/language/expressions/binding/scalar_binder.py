@@ -26,6 +26,8 @@ from tidegate.language.expressions.tree import (
     Expr,
     Literal,
     Property,
+    Required,
+    Requirement,
     SystemTimestamp,
     WindowId,
     Zoned,
@@ -101,7 +103,7 @@ class ScalarBinder(FunctionBinder):
 
     def bind_condition(self, node: exp.Expr, clause: str) -> Expr:
         bound = self.bind(node, event_clause=clause if clause in ("WHERE", "ON") else "")
-        return self._check_kinds(Call("condition", (bound,), offset=bound.offset), node)
+        return self._check_kinds(Required(bound, Requirement.CONDITION, offset=bound.offset), node)
 
     def _bind(self, node: exp.Expr) -> Expr:
         for kind, handler in _HANDLERS.items():

@@ -20,7 +20,7 @@ from tidegate.language.expressions.functions.column_functions import Failure, Ro
 from tidegate.language.expressions.functions.records import member
 from tidegate.language.expressions.functions.zoned_times import compute_zoned
 from tidegate.language.expressions.kinds import Kind
-from tidegate.language.expressions.tree import Call, Case, ComputedCall, Expr, Property, Zoned
+from tidegate.language.expressions.tree import Call, Case, ComputedCall, Expr, OnlyKind, Property, Zoned
 from tidegate.language.expressions.variant import Variant, gather
 
 # The column of an expression, and the rows that failed.
@@ -132,9 +132,13 @@ class ColumnCalls:
             return member(args[0], expr.path), []
         if isinstance(expr, Zoned):
             return compute_zoned(expr, args[0]), []
-        assert isinstance(expr, Call)
-        function = column_functions.REGISTERED.get(expr.name)
-        assert function is not None, f"{expr.name} is registered"
-        column, failed_rows = function.compute(args, length)
-        own_failures = (*column_functions.wrong_kinds(args, function.argument_kinds), *failed_rows)
+        if isinstance(expr, OnlyKind):
+            column = Variant.of(length, {expr.kind: column_functions.argument_column(args[0], expr.kind)})
+            own_failures = column_functions.wrong_kinds(args, (expr.kind,))
+        else:
+            assert isinstance(expr, Call)
+            function = column_functions.REGISTERED.get(expr.name)
+            assert function is not None, f"{expr.name} is registered"
+            column, failed_rows = function.compute(args, length)
+            own_failures = [*column_functions.wrong_kinds(args, function.argument_kinds), *failed_rows]
         return column, [Failure(failure.rows, with_place(failure.reason, expr)) for failure in own_failures]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.language.expressions.evaluation.translation import translate
-from tidegate.language.expressions.functions import catalog, column_functions, extension_aggregates
+from tidegate.language.expressions.functions import catalog, column_functions, extension_aggregates, operators
 from tidegate.language.expressions.functions.conversions import TooLong, TypedSql, refuse_long
 from tidegate.language.expressions.kinds import Kind, KindMismatch, mismatch_reason
 from tidegate.language.expressions.tree import (
@@ -14,6 +14,7 @@ from tidegate.language.expressions.tree import (
     Arrival,
     Call,
     Case,
+    CaseFolded,
     Cast,
     DatePart,
     EventId,
@@ -22,10 +23,12 @@ from tidegate.language.expressions.tree import (
     Leaf,
     Literal,
     Numbered,
+    OnlyKind,
     PartitionId,
     Payload,
     Property,
     RecordOffset,
+    Required,
     SystemTimestamp,
     WindowEnd,
     WindowId,
@@ -36,7 +39,7 @@ from tidegate.language.expressions.tree import (
 
 def static_kind(expr: Expr) -> Kind | None:
     """Return the kind of all values of *expr*, or None if it may differ from row to row."""
-    if isinstance(expr, (Literal, Cast, Numbered)):
+    if isinstance(expr, (Literal, Cast, Numbered, OnlyKind)):
         return expr.kind
     if isinstance(expr, (SystemTimestamp, WindowEnd, Arrival)):
         return Kind.DATETIME
@@ -56,7 +59,9 @@ def static_kind(expr: Expr) -> Kind | None:
         return column_function.result_kind
     if isinstance(expr, Call) and (function := catalog.FUNCTIONS.get(expr.name)) and function.result_kind:
         return function.result_kind
-    if isinstance(expr, (Call, Case)):
+    if isinstance(expr, Required) and (required_kind := operators.REQUIREMENTS[expr.requirement].result_kind):
+        return required_kind
+    if isinstance(expr, (Call, Case, Required, CaseFolded)):
         kinds = [static_kind(part) for part in expr.parts]
         if None not in kinds:
             return translate(expr, _stand_ins(dict(zip(expr.parts, kinds, strict=True)))).kind
@@ -91,14 +96,20 @@ def check_kinds(expr: Expr) -> None:
     kinds = {part: static_kind(part) for part in expr.parts if not isinstance(part, DatePart)}
     if isinstance(expr, (Property, Zoned)):
         return
+    if isinstance(expr, OnlyKind):
+        _check_argument(kinds[expr.arg], expr.kind)
+        return
     if isinstance(expr, Call) and (function := column_functions.REGISTERED.get(expr.name)):
         for arg, expected in zip(expr.args, function.argument_kinds, strict=False):
-            kind = kinds[arg]
-            if expected is not None and kind not in (Kind.NULL, None) and not column_functions.is_accepted(kind, expected):
-                raise KindMismatch(mismatch_reason(expected, kind))
+            _check_argument(kinds[arg], expected)
         return
     if None not in kinds.values():
         translate(expr, _stand_ins(kinds))
+
+
+def _check_argument(kind: Kind | None, expected: Kind | None) -> None:
+    if expected is not None and kind not in (Kind.NULL, None) and not column_functions.is_accepted(kind, expected):
+        raise KindMismatch(mismatch_reason(expected, kind))
 
 
 def _stand_ins(kinds: Mapping[Expr, Kind | None]) -> dict[Expr, TypedSql]:
@@ -107,7 +118,7 @@ def _stand_ins(kinds: Mapping[Expr, Kind | None]) -> dict[Expr, TypedSql]:
 
 
 def _is_constant(expr: Expr) -> bool:
-    return isinstance(expr, Literal) or (isinstance(expr, Call) and expr.name == "fold" and isinstance(expr.args[0], Literal))
+    return isinstance(expr, Literal) or (isinstance(expr, CaseFolded) and isinstance(expr.arg, Literal))
 
 
 def check_size(expr: Expr) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.language.expressions.duckdb_pool import quote
-from tidegate.language.expressions.functions import catalog
+from tidegate.language.expressions.functions import catalog, operators
 from tidegate.language.expressions.functions.conversions import DUCK_TYPES, TypedSql, convert, unify
 from tidegate.language.expressions.functions.definition import condition
 from tidegate.language.expressions.kinds import Kind
-from tidegate.language.expressions.tree import Call, Case, Cast, DatePart, Expr, Literal
+from tidegate.language.expressions.tree import Call, Case, CaseFolded, Cast, DatePart, Expr, Literal, Required
 
 
 def translate(expr: Expr, known: Mapping[Expr, TypedSql]) -> TypedSql:
@@ -24,6 +24,10 @@ def translate(expr: Expr, known: Mapping[Expr, TypedSql]) -> TypedSql:
         return TypedSql(convert(translate(expr.arg, known), expr.kind, lenient=expr.lenient), expr.kind)
     if isinstance(expr, Case):
         return _translate_case(expr, known)
+    if isinstance(expr, Required):
+        return operators.REQUIREMENTS[expr.requirement].rule([translate(expr.arg, known)])
+    if isinstance(expr, CaseFolded):
+        return operators.fold_texts(translate(expr.arg, known))
     if isinstance(expr, Call):
         return catalog.FUNCTIONS[expr.name].rule([translate(arg, known) for arg in expr.args])
     raise AssertionError(f"no column for {expr!r}")

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from ordering.arrays import Ints
-from tidegate.language.expressions.functions import catalog
+from tidegate.language.expressions.functions import catalog, operators
 from tidegate.language.expressions.functions.texts import REPEATED_CHARACTERS_MAX
 from tidegate.language.expressions.kinds import Kind
-from tidegate.language.expressions.tree import Call, Cast, Expr, Leaf, Literal
+from tidegate.language.expressions.tree import Call, Cast, Expr, Leaf, Literal, OnlyKind, Required
 from tidegate.language.expressions.variant import Variant
 
 # Longest text that an expression may compute, in bytes of UTF-8. Texts of an event may be longer.
@@ -87,7 +87,9 @@ def bound_sizes(expr: Expr, leaves: Mapping[Expr, Sizes], count_of: Callable[[Ex
 
 def _is_short(expr: Expr) -> bool:
     """Return whether values of *expr* are never texts."""
-    kind = expr.kind if isinstance(expr, Cast) else None
+    kind = expr.kind if isinstance(expr, (Cast, OnlyKind)) else None
+    if isinstance(expr, Required):
+        kind = operators.REQUIREMENTS[expr.requirement].result_kind
     if isinstance(expr, Call) and (function := catalog.FUNCTIONS.get(expr.name)):
         kind = function.result_kind
     return kind is not None and kind not in _TEXT_KINDS

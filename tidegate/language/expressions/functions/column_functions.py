@@ -19,7 +19,7 @@ from ordering.arrays import Ints
 from tidegate.basics.dead_letter_reasons import ReasonText
 from tidegate.basics.package_offers import Registry
 from tidegate.language.expressions.kinds import Kind, mismatch_reason
-from tidegate.language.expressions.tree import Call, Expr, Property, Zoned
+from tidegate.language.expressions.tree import Call, Expr, OnlyKind, Property, Zoned
 from tidegate.language.expressions.variant import KIND_CODES, Variant
 
 RowNumbers = Ints
@@ -56,7 +56,7 @@ REGISTERED: Registry[ColumnFunction] = Registry()
 
 def is_column_call(expr: Expr) -> bool:
     """Return whether the outermost operation of *expr* works on whole columns."""
-    return isinstance(expr, (Property, Zoned)) or (isinstance(expr, Call) and expr.name in REGISTERED)
+    return isinstance(expr, (Property, Zoned, OnlyKind)) or (isinstance(expr, Call) and expr.name in REGISTERED)
 
 
 def has_column_calls(expr: Expr) -> bool:

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.basics.package_offers import Registry
-from tidegate.language.expressions.functions import column_functions
-from tidegate.language.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, argument_column, wrong_kinds
-from tidegate.language.expressions.kinds import VALUE_KINDS, Kind
-from tidegate.language.expressions.tree import Call, Expr
-from tidegate.language.expressions.variant import Variant
+from tidegate.language.expressions.functions.column_functions import Failure, RowNumbers
+from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.tree import Expr, OnlyKind
 
 # Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result, and the
 # results that failed, NULL in it.
@@ -38,15 +36,4 @@ REGISTERED: Registry[ExtensionAggregate] = Registry()
 
 def require_kind(arg: Expr, kind: Kind) -> Expr:
     """Return *arg* restricted to values that are accepted as *kind*: a row with another kind fails, NULL stays NULL."""
-    return Call(f"only {kind.value}", (arg,), offset=arg.offset)
-
-
-def _kind_check(kind: Kind) -> ColumnFunction:
-    def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
-        return Variant.of(length, {kind: argument_column(args[0], kind)}), wrong_kinds(args, (kind,))
-
-    return ColumnFunction(1, 1, rule, kind, (kind,))
-
-
-for _kind in VALUE_KINDS:
-    column_functions.REGISTERED[f"only {_kind.value}"] = _kind_check(_kind)
+    return OnlyKind(arg, kind, offset=arg.offset)

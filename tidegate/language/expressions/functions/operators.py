@@ -1,5 +1,5 @@
 """
-Operators, and the checks that binding puts around expressions; a script cannot call any of them by name.
+Operators, and what binding puts around expressions; a script cannot call any of them by name.
 
 ``7 / 2`` of bigints is 3, rounded towards zero. ``+`` joins two texts.
 """
@@ -23,6 +23,7 @@ from tidegate.language.expressions.functions.definition import (
 )
 from tidegate.language.expressions.functions.patterns import LIKE
 from tidegate.language.expressions.kinds import Kind, KindMismatch
+from tidegate.language.expressions.tree import Requirement
 
 
 def _arithmetic(operator: str) -> Rule:
@@ -94,8 +95,8 @@ def _require_comparable(args: Sequence[TypedSql]) -> TypedSql:
     return args[0]
 
 
-def _fold(args: Sequence[TypedSql]) -> TypedSql:
-    value = args[0]
+def fold_texts(value: TypedSql) -> TypedSql:
+    """Return a text in lower case, any other value unchanged."""
     if value.kind is not Kind.NVARCHAR:
         return value
     return TypedSql(f"lower({value.sql})", Kind.NVARCHAR, None if value.constant is None else fold_case(value.constant))
@@ -105,6 +106,15 @@ def fold_case(text: str) -> str:
     """Return *text* in lower case as DuckDB writes it: a character whose lower case is longer stays unchanged."""
     return "".join(low if len(low := character.lower()) == 1 else character for character in text)
 
+
+# The argument unchanged, if it meets a requirement. Raises KindMismatch: it does not.
+REQUIREMENTS: dict[Requirement, Function] = {
+    Requirement.CONDITION: Function(1, 1, lambda args: TypedSql(condition(args[0]), Kind.BIT), Kind.BIT),
+    Requirement.NUMBER: Function(1, 1, _require_number),
+    Requirement.COMPARABLE: Function(1, 1, _require_comparable),
+    Requirement.ARRAY: Function(1, 1, kind_rule(Kind.ARRAY, "CAST({} AS VARCHAR)", Kind.ARRAY), Kind.ARRAY),
+    Requirement.RECORD: Function(1, 1, kind_rule(Kind.RECORD, "CAST({} AS VARCHAR)", Kind.RECORD), Kind.RECORD),
+}
 
 # By name; names with letters are internal.
 OPERATORS: dict[str, Function] = {
@@ -121,12 +131,4 @@ OPERATORS: dict[str, Function] = {
     "in": Function(2, ARGUMENTS_MAX, _in, Kind.BIT),
     "between": Function(3, 3, _between, Kind.BIT),
     "like": LIKE,
-    # Checks: the argument unchanged, if its kind fits where it stands.
-    "condition": Function(1, 1, lambda args: TypedSql(condition(args[0]), Kind.BIT), Kind.BIT),
-    "number": Function(1, 1, _require_number),
-    "comparable": Function(1, 1, _require_comparable),
-    "array": Function(1, 1, kind_rule(Kind.ARRAY, "CAST({} AS VARCHAR)", Kind.ARRAY), Kind.ARRAY),
-    "record": Function(1, 1, kind_rule(Kind.RECORD, "CAST({} AS VARCHAR)", Kind.RECORD), Kind.RECORD),
-    # Replaces texts in comparisons if the script ignores case.
-    "fold": Function(1, 1, _fold),
 }
