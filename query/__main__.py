@@ -15,7 +15,9 @@ from tidegate.platform.observe.terminal import print_lines, standard_error
 
 TIMES = "now, TIME (ISO-8601), last-stopped, earliest"
 
-Script = Annotated[Path, typer.Argument(help="The query: a .sql file, or the name of one that an installed package offers.")]
+Script = Annotated[
+    Path, typer.Argument(help="The query: a .sql file, the NAME of [queries.NAME], or the name of one that an installed package offers.")
+]
 Into = Annotated[str | None, typer.Option(help="Which [outputs.NAME] takes the results; may also stand in the script as INTO NAME.")]
 Config = Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")]
 Assign = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")]
@@ -33,6 +35,7 @@ def query(
 ) -> None:
     """Run one query over an ordered topic; it stops by itself when its input has ended."""
     from query import job
+    from query.listed import find_query
     from query.progress import QueryProgress
     from query.reference.forgetting import LookupFloor
     from query.start.read_positions import finished_positions
@@ -59,12 +62,13 @@ def query(
     settings = load_assigned(config, assign)
     settings.require_secrets()
     logs.configure(settings.logging.format, settings.logging.level)
-    plans = job.read_plans(settings, script, into)
+    asked = find_query(settings, script, into, start)
+    plans = job.read_plans(settings, asked.script, asked.into)
     selected = {each.output: each.columns for each in plans}
     check_beside(settings, selected)
     claim(folder := query_folder(settings, plans))
     check_not_resetting(folder)
-    requested, until_us = parse_start(start, time.time_ns() // 1_000), parse_time_flag(until, "--until")
+    requested, until_us = parse_start(asked.start, time.time_ns() // 1_000), parse_time_flag(until, "--until")
     try:
         plan = job.prepare(settings, plans, requested, until_us=INFINITY if until_us is None else until_us, until_end=until_end)
     except RunEnded as ended:
@@ -75,7 +79,7 @@ def query(
         _print_end(format, plans[0].output, line, fields)
         return
     claim(folder)
-    job.record_query(settings, plan, script, into)
+    job.record_query(settings, plan, asked.script, asked.into)
     name = plan.name
     progress, batch_costs = QueryProgress(plan.buckets), BatchCostWriter(folder, plan.buckets)
     lookup_floor = LookupFloor(folder, plan.buckets) if plan.references else None
@@ -156,6 +160,7 @@ def plan(
 ) -> None:
     """Show what a query computes, needs and keeps, without running it."""
     from query import job
+    from query.listed import find_query
     from query.plan.never_null import columns_never_null
     from query.preview.display import PlanReport
     from query.preview.forecast import GLANCE_S, forecast, retention_warnings
@@ -166,7 +171,8 @@ def plan(
     from tidegate.platform.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
-    plans = job.read_plans(settings, script, into)
+    asked = find_query(settings, script, into)
+    plans = job.read_plans(settings, asked.script, asked.into)
     requested = parse_start(start, time.time_ns() // 1_000)
     outputs = [script_plan.output for script_plan in plans if script_plan.output in settings.outputs]
     paces = {output: str(settings.outputs[output].pace()) for output in outputs}

@@ -2,7 +2,7 @@
 The command ``tidegate lint``: errors in a script, and constructs that are allowed but probably mistakes.
 
 With ``--config`` the brokers are asked for the newest records of the inputs, if they answer soon: columns without any value in them are
-probably misspelled.
+probably misspelled. Without a script all queries that the configuration lists are looked at, each with its output.
 
 Law: it runs nothing and changes nothing; without ``--config`` it asks no service, and the same script gives the same findings.
 """
@@ -10,9 +10,9 @@ Law: it runs nothing and changes nothing; without ``--config`` it asks no servic
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,10 +21,13 @@ from tidegate.platform.observe.terminal import Styled, print_text, standard_outp
 
 if TYPE_CHECKING:
     from query.lint import Finding, LintContext
+    from query.listed import RequestedQuery
 
 
 def lint(
-    script: Annotated[Path, typer.Argument(help="The query, a .sql file.")],
+    script: Annotated[
+        Path | None, typer.Argument(help="The query: a .sql file, or the NAME of [queries.NAME]; default: all listed queries.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration with the inputs; without it any input may be named.")] = None,
     reference: Annotated[list[str] | None, typer.Option("--reference", help="A name that is reference data, without --config.")] = None,
     into: Annotated[str | None, typer.Option(help="The output of a script without INTO.")] = None,
@@ -32,32 +35,70 @@ def lint(
     format: Annotated[Format, typer.Option("--format", help="How findings are printed; json: one object.")] = Format.TEXT,
 ) -> None:
     """Look for what is wrong, or seldom meant, in a script."""
+    looked_at = [_look_at(query, config, reference or []) for query, config in _queries(script, config, into)]
+    if format is Format.JSON:
+        reports = [looked.as_dict() for looked in looked_at]
+        print_text(json.dumps(reports[0] if script is not None else {"queries": reports}) + "\n")
+    else:
+        for looked in looked_at:
+            _print_findings(looked.findings, "" if script is not None else f"{looked.script}: ")
+            print_text("".join(f"results of {line}\n" for line in looked.copies))
+            if looked.unread:
+                print_text(f"no records were looked at: {looked.unread}\n")
+    if any(finding.is_error or strict for looked in looked_at for finding in looked.findings):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What was found in one script."""
+
+    script: Path
+    findings: list[Finding]
+    # How its results get into stores.
+    copies: list[str]
+    # Why no records were looked at; empty if some were, or none had to be.
+    unread: str
+
+    def as_dict(self) -> dict[str, Any]:
+        unread_field = {"records_unread": self.unread} if self.unread else {}
+        return {"script": str(self.script), "findings": [asdict(each) for each in self.findings], "copies": self.copies, **unread_field}
+
+
+def _queries(script: Path | None, config: Path | None, into: str | None) -> list[tuple[RequestedQuery, Path | None]]:
+    """Return the queries to look at, each with the configuration that it is looked at with."""
+    from ordering.errors import SettingError
+    from query.listed import RequestedQuery, find_query, listed_query
+    from tidegate.platform.settings.load import DEFAULT_FILE, load
+
+    if script is not None and (config is None and (script.is_file() or not Path(DEFAULT_FILE).exists())):
+        return [(RequestedQuery(script, into), None)]
+    settings = load(config)
+    if script is not None:
+        query = find_query(settings, script, into)
+        return [(query, config if query.script == script else config or Path(DEFAULT_FILE))]
+    if not settings.queries:
+        what, fix = "there is no query to look at", "name a script, or list queries in the configuration"
+        raise SettingError(what, code="TG-SETTING-NAME", where="queries", fix=fix, example='[queries.revenue]\nscript = "revenue.sql"')
+    return [(listed_query(settings, name), config or Path(DEFAULT_FILE)) for name in settings.queries]
+
+
+def _look_at(query: RequestedQuery, config: Path | None, references: list[str]) -> _Looked:
     from ordering.errors import QueryError
     from query.lint import error_finding, lint_script
     from query.script import read_script
 
-    surroundings = _surroundings(config, reference or [], into)
+    script, into = query.script, query.into
     unread, copies = "", list[str]()
     try:
-        findings = lint_script(read_script(script), surroundings)
+        findings = lint_script(read_script(script), _surroundings(config, references, into))
     except QueryError as error:
         findings = [error_finding(error)]
     if config is not None and not any(finding.is_error for finding in findings):
         absent, unread = _absent_columns(script, config, into)
-        findings += absent
         misfits, copies = _store_findings(script, config, into)
-        findings += misfits
-    if format is Format.JSON:
-        unread_field = {"records_unread": unread} if unread else {}
-        fields = {"script": str(script), "findings": [asdict(finding) for finding in findings], "copies": copies, **unread_field}
-        print_text(json.dumps(fields) + "\n")
-    else:
-        _print_findings(findings)
-        print_text("".join(f"results of {line}\n" for line in copies))
-        if unread:
-            print_text(f"no records were looked at: {unread}\n")
-    if any(finding.is_error or strict for finding in findings):
-        raise typer.Exit(1)
+        findings += [*absent, *misfits]
+    return _Looked(script, findings, copies, unread)
 
 
 def _absent_columns(script: Path, config: Path, into: str | None) -> tuple[list[Finding], str]:
@@ -114,7 +155,7 @@ def _surroundings(config: Path | None, references: list[str], into: str | None) 
     return LintContext(schemas, retentions_us=settings.retentions_us(), early_off=early_off, topics=frozenset(topics), settings=limits)
 
 
-def _print_findings(findings: list[Finding]) -> None:
+def _print_findings(findings: list[Finding], title: str = "") -> None:
     terminal = standard_output()
     for finding in findings:
         kind, style = ("error", "bold red") if finding.is_error else ("warning", "yellow")
@@ -122,4 +163,4 @@ def _print_findings(findings: list[Finding]) -> None:
         if finding.fix:
             terminal.line(Styled(f"    {finding.fix}", "dim"))
     errors = sum(finding.is_error for finding in findings)
-    terminal.line(f"{errors} errors, {len(findings) - errors} warnings")
+    terminal.line(f"{title}{errors} errors, {len(findings) - errors} warnings")

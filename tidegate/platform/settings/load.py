@@ -41,6 +41,7 @@ from tidegate.platform.settings.tables.kafka import KafkaSettings
 from tidegate.platform.settings.tables.logging import LoggingSettings
 from tidegate.platform.settings.tables.metrics import MetricsSettings
 from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.platform.settings.tables.queries import ListedQuery
 from tidegate.platform.settings.tables.query import QuerySettings
 from tidegate.platform.settings.tables.redis import RedisSettings
 from tidegate.platform.settings.tables.references import ReferenceSettings
@@ -82,6 +83,7 @@ class Settings(Table, BaseSettings):
     inputs: dict[Name, InputSettings] = Field(default_factory=dict)
     outputs: dict[Name, OutputSettings] = Field(default_factory=dict)
     references: dict[Name, ReferenceSettings] = Field(default_factory=dict)
+    queries: dict[Name, ListedQuery] = Field(default_factory=dict)
     query: QuerySettings = QuerySettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
@@ -109,7 +111,7 @@ class Settings(Table, BaseSettings):
     def _name_tables(cls, data: dict[str, Any]) -> dict[str, Any]:
         # Each table gets its own name, which its defaults and error messages need.
         named = dict(data)
-        for section in ("inputs", "outputs", "references"):
+        for section in ("inputs", "outputs", "references", "queries"):
             tables = named.get(section)
             if isinstance(tables, dict):
                 named[section] = {name: {**table, "__name__": name} if isinstance(table, dict) else table for name, table in tables.items()}
@@ -122,6 +124,7 @@ class Settings(Table, BaseSettings):
             *self._name_conflicts(),
             *self._import_conflicts(),
             *self._registry_conflicts(),
+            *self._query_conflicts(),
         ]
 
     def _writer_conflicts(self) -> list[Conflict]:
@@ -179,6 +182,22 @@ class Settings(Table, BaseSettings):
         problem = f"inputs.{framed} needs the schema registry, and nothing says where it is"
         return [(f"inputs.{framed}.format", problem, 'add [schema_registry] with url = "http://host:8081"')]
 
+    def _query_conflicts(self) -> list[Conflict]:
+        conflicts: list[Conflict] = []
+        writers: dict[str, list[str]] = defaultdict(list)
+        for name, query in self.queries.items():
+            if query.into is None:
+                continue
+            writers[query.into].append(name)
+            if query.into not in self.outputs:
+                fix = choice_fix(query.into, self.outputs) if self.outputs else f"add a table [outputs.{query.into}]"
+                conflicts.append((f"queries.{name}.into", f"there is no output {query.into}", fix))
+        fix = "give each an output of its own: one query numbers the results of an output"
+        for output, names in writers.items():
+            if len(names) > 1:
+                conflicts.append((f"queries.{names[-1]}.into", f"output {output} is written by queries {' and '.join(names)}", fix))
+        return conflicts
+
     def input(self, name: str) -> InputSettings:
         """Return the input called *name*; raise SettingError with the nearest name if there is none."""
         return _table_named(self.inputs, name, "input")
@@ -186,6 +205,15 @@ class Settings(Table, BaseSettings):
     def output(self, name: str) -> OutputSettings:
         """Return the output called *name*; raise SettingError with the nearest name if there is none."""
         return _table_named(self.outputs, name, "output")
+
+    def listed_query(self, name: str) -> ListedQuery:
+        """Return the query called *name*; raise SettingError with the nearest name if there is none."""
+        if name not in self.queries and not self.queries:
+            fix = f'add a table [queries.{name}] with script = "{name}.sql" to {DEFAULT_FILE}'
+            raise SettingError(f"there is no query {name}", code="TG-SETTING-NAME", where="queries", fix=fix)
+        if name not in self.queries:
+            raise SettingError(f"there is no query {name}", code="TG-SETTING-NAME", where="queries", fix=choice_fix(name, self.queries))
+        return self.queries[name]
 
     def require_secrets(self) -> None:
         """Raise SettingError if a secret of the brokers, of Redis or of Spark is not set. Jobs need them all, and begin nothing without."""
@@ -265,7 +293,7 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     """
     env = os.environ if env is None else env
     file_layer = _file_layer(path, env)
-    names = {section: file_layer.names(section) for section in ("inputs", "outputs", "references")}
+    names = {section: file_layer.names(section) for section in ("inputs", "outputs", "references", "queries")}
     layers = [file_layer, read_environment(env, names, lambda key: keys_below(Settings, key)), read_flags(overrides or {})]
     problems = unknown_tables(layers, file_layer)
     # Only the environment is private: files are copied around, and flags are shown by `ps`.
