@@ -26,7 +26,7 @@ Assign = Annotated[list[str] | None, typer.Option("--set", help="Override a sett
 def query(
     script: Script,
     into: Into = None,
-    start: Annotated[str | None, typer.Option(help=f"Results from here on: {TIMES}; default: go on, or all.")] = None,
+    start: Annotated[str | None, typer.Option(help=f"Results from here on: {TIMES}; default: resume, or all.")] = None,
     until: Annotated[str | None, typer.Option(help="Results below this time (ISO-8601), then stop: a bounded recount.")] = None,
     until_end: Annotated[bool, typer.Option("--until-end", help="Read to the present end, close every window and stop.")] = False,
     config: Config = None,

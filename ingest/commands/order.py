@@ -60,9 +60,7 @@ def order(
     end: Annotated[str | None, typer.Option(help="Field with the end of a span; an edge without it is a start edge.")] = None,
     key: Annotated[str | None, typer.Option(help="Field by which an end edge finds its start edge, where there is no --over.")] = None,
     input_format: Annotated[InputFormat | None, typer.Option(help="What the file holds, if its ending does not say.")] = None,
-    delimiter: Annotated[
-        str | None, typer.Option(help="What stands between the columns of a CSV; default: a comma, in .tsv a tab.")
-    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="The delimiter of a CSV; default: a comma, in .tsv a tab.")] = None,
     explode: Annotated[
         bool,
         typer.Option("--explode", help="Arrays among JSON objects are as many events as they have elements, as in a file that is one."),

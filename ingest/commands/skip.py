@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def skip(
     name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
     place: Annotated[str | None, typer.Argument(metavar="[PLACE]", help="The offset: topic-partition@offset. Default: list all.")] = None,
-    why: Annotated[str | None, typer.Option("--why", help="The reason; it is kept and told.")] = None,
+    why: Annotated[str | None, typer.Option("--why", help="The reason; it is kept and shown.")] = None,
     until: Annotated[
         int | None, typer.Option("--until", min=0, max=2**63 - 1, help="First offset read again; default: the one after PLACE.")
     ] = None,

@@ -104,7 +104,7 @@ class JournalConnection:
             if journal is not None:
                 self._catch_up.mend(journal)
         except TidegateError as failure:
-            self._log.warning("the journal could not be mended", reason=failure.what)
+            self._log.warning("the journal could not be repaired", reason=failure.what)
         self._lose(error)
 
     def _lose(self, error: TidegateError) -> None:

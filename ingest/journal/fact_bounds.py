@@ -116,7 +116,7 @@ class FactBounds:
 
 def impossible_error(place: str, reason: str, input_name: str = "INPUT") -> ImpossibleFactError:
     """Return the error for a fact of the journal that cannot be."""
-    fix = "a running job mends what it knows better; else rebuild the journal. Let nobody else write to tidegate:* in Redis"
+    fix = "a running job repairs entries that it knows; else rebuild the journal. Let nobody else write to tidegate:* in Redis"
     what = f"the journal of {place} says what cannot be: {reason}"
     return ImpossibleFactError(what, where=place, fix=fix, example=f"tidegate journal rebuild {input_name}")
 

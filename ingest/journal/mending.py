@@ -58,7 +58,7 @@ def _mend(
     if wrong or reopened is not None or entries.of_other_type:
         journal.mend(key, list(dict.fromkeys(wrong)), reopened)
         log.warning(
-            "the journal was mended: what cannot be was removed, and each job gives back what it knows",
+            "the journal was repaired: impossible entries were removed, and each job writes back the facts that it knows",
             code="TG-JOURNAL-IMPOSSIBLE",
             topic=partition[0],
             partition=partition[1],

@@ -108,7 +108,7 @@ def passed_positions(plan: IngestPlan, admin: Admin, judged: Mapping[Partition, 
 def passed_error(skip: Skip, passed: int, name: str) -> RefusedError:
     """Return the error for a skip of offsets that the input *name* has judged for good."""
     return RefusedError(
-        f"{skip.place} has been judged: the ordered topic stands at offset {passed}, and readers may have seen what came of it",
+        f"{skip.place} has been judged: the ordered topic stands at offset {passed}, and readers may have seen its events",
         code="TG-SKIP-PASSED",
         where=skip.place,
         fix=f"skip from offset {passed} on, or leave it as it is: tidegate explain tells what became of the record",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # How long the brokers may not know of a topic before it counts as deleted.
 _MISSING_US = 10 * SECOND_US
-_NEWER_CHECKPOINT = "bring back a newer copy of the checkpoint, or delete it: the job then goes on from the ordered topic's CTIs"
+_NEWER_CHECKPOINT = "bring back a newer copy of the checkpoint, or delete it: the job then resumes from the ordered topic's CTIs"
 
 
 def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozenset[str]) -> list[str]:

@@ -73,7 +73,7 @@ class EarlierAttempt:
             f"event {seq} of {self._topic}-{output}, written by an earlier attempt, was written under other skips than these: {states}",
             code="TG-SKIP-PASSED",
             where=skip.place,
-            fix="undo what was asked for since that attempt, and ask again for what was undone since; if the job cannot go on like that, "
+            fix="undo what was asked for since that attempt, and ask again for what was undone since; if the job still cannot continue, "
             "write to a new ordered topic (set ordered_topic)",
             example=f"tidegate skip {self._input} {skip.place} {change}",
         )

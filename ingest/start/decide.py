@@ -38,8 +38,8 @@ class Action(Enum):
     """How an input continues."""
 
     BEGIN = "begin an ordered topic that holds nothing"
-    RESUME = "go on from the ordered topic's CTIs: it holds events, but there is no checkpoint"
-    CONTINUE = "go on from the checkpoint"
+    RESUME = "resume from the ordered topic's CTIs: it holds events, but there is no checkpoint"
+    CONTINUE = "resume from the checkpoint"
 
 
 @dataclass(frozen=True, slots=True)

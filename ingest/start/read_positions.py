@@ -93,7 +93,7 @@ def gap_error(gap: Skip, name: str) -> RefusedError:
         f"needed from offset {gap.start}, there from offset {gap.end}",
         code="TG-RETENTION",
         where=gap.place,
-        fix="go on behind the gap, which the journal then keeps (tidegate skip; on_lost_records does it unasked), or start a new ordered "
+        fix="continue after the gap, which the journal then keeps (tidegate skip, or on_lost_records), or start a new ordered "
         "topic from what is left (set ordered_topic); and give the raw topic a longer retention",
         example=f'tidegate skip {name} {gap.place} --until {gap.end} --why "deleted too early"',
     )

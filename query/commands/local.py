@@ -28,9 +28,7 @@ def local(
     ] = None,
     delimiter: Annotated[
         list[str] | None,
-        typer.Option(
-            help="What stands between the columns of .csv files (;), or of one of them (NAME=;). Default: csv_delimiter, a comma."
-        ),
+        typer.Option(help="The delimiter of .csv files (;), or of one of them (NAME=;). Default: csv_delimiter, a comma."),
     ] = None,
     reference: Annotated[
         list[str] | None,

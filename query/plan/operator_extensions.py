@@ -80,5 +80,5 @@ def check_rows_in_slice(name: str, rows: pa.Table, closing: pa.Table) -> None:
     is_out_of_order = (np.diff(system_us[order]) < 0) & (np.diff(subs[order]) == 0)
     if is_outside.any() or is_out_of_order.any():
         problem = "outside of the slice of time that it was asked for" if is_outside.any() else "out of the order of time"
-        message, fix = f"the operator {name} gave rows {problem}: they are not final", "mend or remove the package that offers it"
+        message, fix = f"the operator {name} gave rows {problem}: they are not final", "repair or remove the package that offers it"
         raise QueryError(message, code="TG-QUERY-EXTENSION", where=name, fix=fix)

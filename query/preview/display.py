@@ -110,7 +110,7 @@ def _reference_in_words(table: ReferenceSettings) -> str:
     (newest_us, newest), older_count = versions[-1], len(versions) - 1
     since = f"{older_count + 1} version{'s' * bool(older_count)}, the newest valid from {_format_instant(newest_us)} on"
     if table.has_pattern:
-        return f"reference {table.name}: {since}; files of {table.path} that come are taken up while it runs"
+        return f"reference {table.name}: {since}; new files of {table.path} are read while it runs"
     validity = f"{newest}, always valid" if newest_us == NEVER else since
     return f"reference {table.name}: {validity}; files are read at a start, and must not change"
 

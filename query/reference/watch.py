@@ -165,7 +165,7 @@ def _changed_error(version: ReferenceVersion, path: ReferenceFile, checkpoint: P
         f"{path} has been changed since rows of {version.table} were looked up in it{since}",
         code="TG-REFERENCE-CHANGED",
         where=str(path),
-        fix=f"put it back as it was (a copy is {checkpoint / FOLDER / version.copy}); {anew}; or delete {checkpoint} and go on with "
+        fix=f"put it back as it was (a copy is {checkpoint / FOLDER / version.copy}); {anew}; or delete {checkpoint} and continue with "
         "--start last-stopped: results from the last CTI on are then looked up in what is new",
         example=f'effective = {{ "2001-01-02T00:00:00Z" = "{path.stem}-2{path.suffix}" }}' if always else "--start last-stopped",
     )
@@ -271,9 +271,9 @@ class ReferenceWatch:
         _warn_of_types(read, versions, versions.versions[-1:])
         versions.save()
         self._versions = versions
-        _log.info("reference data taken up", table=table, file=str(path), valid_from=format_tick(effective_us))
+        _log.info("new reference data is read", table=table, file=str(path), valid_from=format_tick(effective_us))
 
     def _report_once(self, file: str, stamp: Stamp, error: TidegateError) -> None:
         if (file, stamp) not in self._reported:
             self._reported.add((file, stamp))
-            _log.warning("reference data not taken up", code=error.code, file=file, reason=error.what, fix=error.fix)
+            _log.warning("new reference data is ignored", code=error.code, file=file, reason=error.what, fix=error.fix)

@@ -214,7 +214,7 @@ class _OperatorCall:
         )
 
     def _unusable(self, why: str) -> Exception:
-        fix = "mend or remove the package that offers it"
+        fix = "repair or remove the package that offers it"
         return self.source.error("EXTENSION", self.offset, f"the operator {self.name} cannot be used: {why}", fix=fix)
 
 

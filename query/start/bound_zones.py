@@ -38,7 +38,7 @@ def settle_zones(bound: Mapping[str, str] | None, binding: Mapping[str, str], wh
         what = f"the clocks of {', '.join(changed)} have changed: the run was begun with the time zone database {bound[_DATABASE]}"
         package = bound[_DATABASE].partition("(tzdata ")[2].rstrip(")")
         fix = (
-            "install the package that it was begun with; or write INTO a new output, or delete the checkpoint folder and go on from the "
+            "install the package that it was begun with; or write INTO a new output, or delete the checkpoint folder and continue from the "
             f"last results, by the clocks of {binding[_DATABASE]} (docs/operate/starting.md)"
         )
         raise RefusedError(what, code="TG-CHECKPOINT-ZONES", where=where, fix=fix, example=f"pip install tzdata=={package}")

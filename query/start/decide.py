@@ -133,7 +133,7 @@ def _continue(layout: QueryPlan, topics: TopicSurvey, run: RunSurvey, start: Sta
     binding = settle_zones(run.binding, make_binding(plan, topics.topic_ids, start), str(topics.folder))
     if run.binding is not None and RESULT_TOPIC_IDS in run.binding:
         binding[RESULT_TOPIC_IDS] = run.binding[RESULT_TOPIC_IDS]
-    way_out = "write INTO a new output, or delete the checkpoint folder and go on from the last results (docs/operate/starting.md)"
+    way_out = "write INTO a new output, or delete the checkpoint folder and continue from the last results (docs/operate/starting.md)"
     check_binding(run.binding, binding, str(topics.folder), way_out=way_out, example="--start last-stopped")
     return Decision(plan, start, binding, is_new=run.binding is None)
 
@@ -177,7 +177,7 @@ def _check_unwritten(output: OutputSettings, topics: TopicSurvey, run: RunSurvey
             f"result topic {output.topic} holds results, but there is no checkpoint that says where to continue",
             code="TG-CHECKPOINT-LOST",
             where=str(topics.folder),
-            fix="bring the checkpoint back, go on from the last CTI of the topic (--start last-stopped), or name an output topic that is "
+            fix="restore the checkpoint, continue from the last CTI of the topic (--start last-stopped), or name an output topic that is "
             "not there yet",
             example="--start last-stopped",
         )

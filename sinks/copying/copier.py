@@ -41,7 +41,7 @@ _REASON_LENGTH_MAX = 500
 _REASONS = {"TG-STORE-LOCKED": "locked", "TG-STORE-FULL": "full", "TG-KAFKA-UNREACHABLE": "kafka"}
 _TAKE = "let the store take such results: its words say what is in the way"
 # The way out that needs no change of the store. Another query would not help: the result stands in the topic.
-_PASS_OVER = 'set on_error = "dead_letter": they then go to {}.dead, and the others are written. Then start again: it goes on from here'
+_PASS_OVER = 'set on_error = "dead_letter": they then go to {}.dead, and the others are written. Then start again: it resumes from here'
 
 _log = get_logger("sink")
 

@@ -262,7 +262,7 @@ def store_error(party: str, message: str, where: str, *, is_users: bool, is_full
     it has no room, and the job goes on once it has.
     """
     if is_full or any(word in message.lower() for word in _FULL_WORDS):
-        return StoreFull(f"{party} has no room: {message}", where=where, fix="make room there; the job goes on by itself")
+        return StoreFull(f"{party} has no room: {message}", where=where, fix="make room there; the job continues by itself")
     if is_users:
         return StoreError(f"{party} refuses: {message}", code="TG-STORE-REFUSED", where=where, fix=USERS_FIX)
     return UnreachableError(f"{party} does not answer as it should: {message}", code="TG-STORE-UNREACHABLE", where=where)

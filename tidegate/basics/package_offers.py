@@ -47,7 +47,7 @@ def load_offer(entry: EntryPoint, fail: Fail) -> Any:
 
 def unusable_offer(entry: EntryPoint, why: str, fail: Fail) -> TidegateError:
     """Return the error of an offer that cannot be used."""
-    what, fix = f"the extension {entry.name} ({entry.value}) cannot be used: {why}", "mend or remove the package that offers it"
+    what, fix = f"the extension {entry.name} ({entry.value}) cannot be used: {why}", "repair or remove the package that offers it"
     return fail(what, where=f"{entry.group}: {entry.name}", fix=fix)
 
 

@@ -22,7 +22,7 @@ def warn_of_unnamed(table: BaseModel, setting: str, server: str, address: str) -
     name = {"Kafka": "kafka.bootstrap", "Redis": "redis.url"}[server]
     # Not by the logs of tidegate.platform.observe, which write to standard output before they are configured.
     logging.getLogger("tidegate").warning(
-        "no stack of this folder is up, and %s is not set: what listens at %s is used, whoever has started it. "
+        "no stack of this folder is up, and %s is not set: the server that listens at %s is used. "
         "tidegate up starts a stack of this folder; %s names another server",
         name,
         address,

@@ -195,7 +195,7 @@ def translate_errors(address: str) -> Iterator[None]:
         raise ForeignValueError(address, "", "holds bytes that are no text") from error
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
         what = f"Redis at {address} stopped answering: {scrub(str(error))}"
-        fix = "bring it back; the job goes on by itself without using what is not journaled"
+        fix = "bring it back; the job continues by itself without using what is not journaled"
         raise UnreachableError(what, code="TG-REDIS-UNREACHABLE", where="redis.url", fix=fix) from error
     except redis.RedisError as error:
         if is_denial(error):

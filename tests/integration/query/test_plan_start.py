@@ -227,7 +227,7 @@ def test_reference_data_comes_while_a_killed_job_runs(scene: Scene) -> None:
     reached_us = parse_tick(job.last["watermark"])
     second_us = math.ceil(reached_us / SECOND_US) * SECOND_US + 3 * SECOND_US
     second = write(space, second_us, "second")
-    job.until(lambda: len(job.logged("reference data taken up")) == 1, "the second version")
+    job.until(lambda: len(job.logged("new reference data is read")) == 1, "the second version")
     before = job.batches
     scene.produce(0.4, 0.6)
     job.until(lambda: job.batches > before, "something after it")
@@ -237,7 +237,7 @@ def test_reference_data_comes_while_a_killed_job_runs(scene: Scene) -> None:
     ingest.until(lambda: ingest.last.get("events_in") == count, "most is ordered")
     job.until(lambda: parse_tick(job.last.get("watermark") or format_tick(START_US)) > second_us, "it has passed the second version")
     write(space, START_US + SECOND_US, "late")
-    job.until(lambda: len(job.logged("reference data taken up")) == 1, "the late version")
+    job.until(lambda: len(job.logged("new reference data is read")) == 1, "the late version")
     count = scene.produce(0.8, 1)
     job.until(lambda: bool(job.logged("reference data came too late")), "it is told")
     assert {told["code"] for told in job.logged("reference data came too late")} == {"TG-REFERENCE-LATE"}

@@ -77,7 +77,7 @@ def test_a_replay_finds_what_was_found(server: ObjectServer, stack: Stack, tmp_p
         second_us = (START_US + last_us) // 2 // SECOND_US * SECOND_US
         versions[name_of(second_us)] = b"one,name\n1,second\n"
         server.put(f"{bucket}/lake/{name_of(second_us)}", versions[name_of(second_us)])
-        job.until(lambda: len(job.logged("reference data taken up")) == 1, "the second version")
+        job.until(lambda: len(job.logged("new reference data is read")) == 1, "the second version")
         server.delete(f"{bucket}/lake/{name_of(second_us)}")
         produce(stack.bootstrap, topic, raws[EVENTS // 3 :])
         before = job.batches

@@ -96,11 +96,11 @@ def test_a_running_job_takes_up_what_is_new(server: PostgresServer, space: Works
     ingest = space.start("ingest", "events").once_started()
     query = space.start("query", "priced.sql", "--into", "priced", *settings_of(logging__format="json"))
     query.until(lambda: query.batches > 0, "a batch")
-    before = len(query.logged("reference data taken up"))
+    before = len(query.logged("new reference data is read"))
     begins = datetime.now(UTC) + timedelta(seconds=2)
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("INSERT INTO prices VALUES ('c', 7, %s, NULL)", [begins])
-    query.until(lambda: len(query.logged("reference data taken up")) > before, "the new version")
+    query.until(lambda: len(query.logged("new reference data is read")) > before, "the new version")
     query.stop()
     ingest.stop()
     newest = max((space.folder / "reference").iterdir())

@@ -107,7 +107,7 @@ effective = {{ "2001-01-03" = "{tmp_path}/a.csv" }}
     newest = "the newest valid from 2001-01"
     assert [line for line in run(tmp_path, REFERRED, tables=tables)[1].splitlines() if line.startswith("reference ")] == [
         f"reference always: {tmp_path}/a.csv, always valid; files are read at a start, and must not change",
-        f"reference daily: 2 versions, {newest}-02T00:00:00Z on; files of {tmp_path}/d-{{date}}.csv that come are taken up while it runs",
+        f"reference daily: 2 versions, {newest}-02T00:00:00Z on; new files of {tmp_path}/d-{{date}}.csv are read while it runs",
         f"reference listed: 1 version, {newest}-03T00:00:00Z on; files are read at a start, and must not change",
     ]
     told = json.loads(run(tmp_path, REFERRED, "--format", "json", tables=tables)[1])["references"]

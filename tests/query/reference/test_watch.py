@@ -80,7 +80,7 @@ def test_a_new_version_is_taken_up_once_it_stays_the_same(job: Job) -> None:
     with capture_logs() as logs:
         assert job.look(lookout) == 1
     assert [(each["event"], each["file"], each["valid_from"]) for each in logs] == [
-        ("reference data taken up", str(file), "2001-01-02T00:00:00Z")
+        ("new reference data is read", str(file), "2001-01-02T00:00:00Z")
     ]
     job.write(3)
     assert [job.look(lookout), job.look(lookout), job.look(lookout)] == [1, 2, 2]
@@ -161,7 +161,7 @@ def test_a_changed_file_that_was_always_valid_has_three_ways_out(job: Job) -> No
     for way_out in (
         str(kept),
         "effective in place of path of references.r",
-        f"delete {job.checkpoint} and go on with --start last-stopped",
+        f"delete {job.checkpoint} and continue with --start last-stopped",
     ):
         assert way_out in caught.value.fix
     assert caught.value.example == 'effective = { "2001-01-02T00:00:00Z" = "r-2001-01-01-2.csv" }'

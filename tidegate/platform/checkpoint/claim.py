@@ -38,8 +38,8 @@ def claim(folder: Path) -> None:
         owner = _owner(os.fstat(opened).st_ino)
         os.close(opened)
         if owner is not None:
-            what = f"process {owner} goes on with this checkpoint"
-            fix = f"nothing, if it is meant to; else end it first (kill {owner}): the next start goes on where it stopped"
+            what = f"process {owner} uses this checkpoint"
+            fix = f"nothing, if it is meant to; else end it first (kill {owner}): the next start resumes where it stopped"
             raise RefusedError(what, code="TG-CHECKPOINT-TAKEN", where=str(folder), fix=fix) from None
 
 

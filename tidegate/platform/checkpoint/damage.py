@@ -32,7 +32,7 @@ def check_whole(folder: Path, *, is_bound: bool) -> None:
 
 def _damaged_error(reason: str, where: Path) -> RefusedError:
     fix = (
-        "bring back a whole copy of the job's checkpoint folder, or delete the folder: ingest then goes on from the CTIs of its ordered "
+        "restore a whole copy of the job's checkpoint folder, or delete the folder: ingest then resumes from the CTIs of its ordered "
         "topic, a query, with --start last-stopped, from those of its result topic"
     )
     return RefusedError(f"the checkpoint is damaged: {reason}", code="TG-CHECKPOINT-DAMAGED", where=str(where), fix=fix)

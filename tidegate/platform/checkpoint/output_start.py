@@ -64,7 +64,7 @@ def refuse_other_start(requested: Start | None, known: Start | None, run: str, w
     if requested is None or requested.text == LAST_STOPPED or (known is not None and requested.text == known.text):
         return
     first_start = "at an unknown start" if known is None else f"with --start {known.text}"
-    what = f"{run} was begun {first_start}; --start {requested.text} would leave a hole in it or repeat what is written"
+    what = f"{run} was begun {first_start}; --start {requested.text} would leave a gap in it or repeat results"
     fix = f"leave --start out (or --start last-stopped) to go on; to begin anew {ways_out}"
     raise RefusedError(what, code="TG-START-BOUND", where=where, fix=fix, example="--start last-stopped")
 

@@ -189,7 +189,7 @@ class RangeReader:
             self._raise_if_unreadable(max(error_offset, self._position))
         elif code in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
             what = "retention has deleted records that are still to be read"
-            fix = "give the topic a longer retention; ingest, started again, says how it goes on behind the gap"
+            fix = "give the topic a longer retention; ingest, started again, says how to continue after the gap"
             raise RefusedError(what, code="TG-RETENTION", where=f"{self._topic}-{self._partition}@{self._position}", fix=fix)
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
             raise RefusedError("the topic is gone", code="TG-TOPIC-MISSING", where=f"{self._topic}-{self._partition}")

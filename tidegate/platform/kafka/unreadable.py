@@ -14,7 +14,7 @@ from ordering.errors import RefusedError
 _UNREADABLE = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError.MSG_SIZE_TOO_LARGE}
 
 # The advice for an ordered topic. Its records cannot be skipped: readers take a missing number for a lost event.
-WRITE_ANEW = "write the ordered topic anew from its raw topic, which gives the same events: add a second [inputs.NAME] over the raw topic "
+WRITE_ANEW = "write the ordered topic again from its raw topic, which gives the same events: add a second [inputs.NAME] over the raw topic "
 WRITE_ANEW += "with an ordered_topic of its own, run ingest for it, and the query over it into a new output"
 
 
@@ -44,7 +44,7 @@ def unreadable_error(topic: str, partition: int, start: int, end: int, reason: s
         f"no client can read the records of {topic}-{partition} from offset {start} to {end - 1}: {reason}",
         code="TG-RECORD-UNREADABLE",
         where=f"{topic}-{partition}@{start}",
-        fix="bring the bytes back from a replica or a backup; ingest can also go on behind them: tidegate skip, then start it again",
+        fix="bring the bytes back from a replica or a backup; or let ingest leave them out: tidegate skip, then start it again",
         example=f'tidegate skip INPUT {topic}-{partition}@{start} --until {end} --why "unreadable"',
     )
 

@@ -60,7 +60,7 @@ def run_stoppable(program: Callable[[], object], *, is_job: bool) -> None:
         with stop_while_starting():
             program()
     except StoppedWhileStarting:
-        print_text("stopped by a signal while it was starting: nothing was begun that the next start does not go on with\n", sys.stderr)
+        print_text("stopped by a signal while it was starting: the next start continues\n", sys.stderr)
         raise SystemExit(0) from None
 
 

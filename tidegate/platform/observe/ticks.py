@@ -33,5 +33,5 @@ class Ticks:
     def _say(self, error: str) -> None:
         now_s = self._clock_s()
         if error != self._error or now_s - self._said_s >= _SAY_EVERY_S:
-            get_logger().warning("the driver's log and progress could not be written: trying again; the job goes on", error=error)
+            get_logger().warning("the driver's log and progress could not be written: trying again; the job continues", error=error)
             self._error, self._said_s = error, now_s

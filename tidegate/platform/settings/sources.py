@@ -120,7 +120,7 @@ def _syntax_error(message: str, text: str, name: str) -> SettingError:
     last_line = text.count("\n") + 1
     line, column = (int(place["line"]), int(place["column"])) if place and place["line"] else (last_line, 1)
     what = _ERROR_PLACE.sub("", message)
-    fix = "text stands in quotes, tables in [brackets], one setting a line"
+    fix = "put text in quotes, tables in [brackets], one setting a line"
     example = '[kafka]\nbootstrap = "localhost:9092"'
     return SettingError(f"not valid TOML: {what}", code="TG-SETTING-SYNTAX", where=f"{name}:{line}:{column}", fix=fix, example=example)
 

@@ -182,7 +182,7 @@ def error_from_text(text: str, report: str) -> TidegateError:
         kinds = {kind.__name__: kind for kind in _error_classes(TidegateError)}
         return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
     if any(said in text for said in CHECKPOINT_TAKEN):
-        reason = "another job goes on with this checkpoint"
+        reason = "another job uses this checkpoint"
         fix = "nothing, if it is meant to: what it writes is what this one would have; else stop one of the two before the other starts"
         return RefusedError(reason, code="TG-CHECKPOINT-TAKEN", where=report, fix=fix)
     if _NO_SPACE in text:
@@ -194,7 +194,7 @@ def error_from_text(text: str, report: str) -> TidegateError:
             "Spark cannot read the state in the checkpoint",
             code="TG-SPARK-STATE",
             where=report,
-            fix="start again; if this comes again the state is damaged: delete the checkpoint folder, and ingest goes on from the CTIs of "
+            fix="start again; if this comes again the state is damaged: delete the checkpoint folder, and ingest resumes from the CTIs of "
             "its ordered topic, a query, with --start last-stopped, from those of its result topic",
         )
     if WORKER_GONE in text:

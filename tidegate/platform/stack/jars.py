@@ -107,7 +107,7 @@ def verify(pins: Sequence[Pin], folder: Path) -> None:
         wanted, given = (checksums.get(name, "(no such file)") for checksums in (expected, actual))
         if wanted != given:
             what = f"{name} is not the file this version of Tidegate was made with: expected sha256 {wanted}, found {given}"
-            fix = "delete the folder and run the command again; if the error comes back, ask who stands between you and the repository"
+            fix = "delete the folder and run the command again; if the error comes back, find out what is between you and the repository"
             raise StackError(what, code="TG-STACK-CHECKSUM", where=str(folder / name), fix=fix)
 
 

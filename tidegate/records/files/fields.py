@@ -55,7 +55,7 @@ def parse_path(text: str, flag: str) -> FieldPath:
             break
     if position < len(text) or not names:
         what = f"{text!r} is not a field path"
-        fix = "write names with dots between them; a name with odd characters stands in brackets"
+        fix = "write names with dots between them; put a name with odd characters in brackets"
         raise SettingError(what, code="TG-SETTING-VALUE", where=flag, fix=fix, example=f"{flag} sensor.[reading.at]")
     return tuple(names)
 

@@ -48,4 +48,4 @@ def _next_with_servers() -> tuple[str, str]:
     """Return the command that starts servers, and what it does: every stage too, where there is a command for that."""
     if any(entry.name == "run" for entry in entry_points(group="tidegate.commands")):
         return "tidegate run --stack", "starts Kafka, Valkey and every stage"
-    return "tidegate up", "starts Kafka and Valkey; tidegate.toml says how to go on"
+    return "tidegate up", "starts Kafka and Valkey; tidegate.toml has the next steps"

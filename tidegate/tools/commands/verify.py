@@ -48,7 +48,7 @@ def verify(
         Path | None, typer.Option("--sign", metavar="KEY", help="If it is equal, write an attestation, signed with this Ed25519 key (PEM).")
     ] = None,
     check: Annotated[
-        Path | None, typer.Option("--check", metavar="FILE", help="Only check whether what stands is what this attestation was given for.")
+        Path | None, typer.Option("--check", metavar="FILE", help="Only check whether the results are still those of this attestation.")
     ] = None,
     public_key: Annotated[Path | None, typer.Option(metavar="FILE", help="With --check: the key that must have signed it (PEM).")] = None,
     attestation: Annotated[

@@ -124,7 +124,7 @@ class Difference:
 
     def _description(self) -> str:
         if self.kind != "fields":
-            return {"swapped": "two events change places", "ended": "one topic has ended, the other goes on"}.get(self.kind, self.kind)
+            return {"swapped": "two events change places", "ended": "one topic has ended, the other continues"}.get(self.kind, self.kind)
         return "other " + ", ".join(_NAMES.get(name, name) for name in self.names)
 
     def _counterpart_value(self, event: Event, name: str) -> Any:

@@ -340,7 +340,7 @@ def _verdict(target: str, stages: Sequence[Stage]) -> str:
         return f"equal, as far as it can be checked: {target} follows from its input, which cannot be vouched for"
     if last.vouched_from_us > (NEVER if last.since_us is None else last.since_us):
         since = format_tick(last.vouched_from_us)
-        return f"equal: {target} follows byte for byte, from {since} on from the raw topics, before that from its input as it stands"
+        return f"equal: {target} follows byte for byte, from {since} on from the raw topics, before that from its unverified input"
     since = "" if last.since_us is None else f", from {format_tick(last.since_us)} on"
     return f"equal: {target} follows from the raw topics{since}, byte for byte"
 

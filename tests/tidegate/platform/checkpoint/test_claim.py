@@ -38,7 +38,7 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_a_second_process_is_refused_and_told_the_first(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     """As often as it tries."""
     for _ in range(2):
-        with pytest.raises(RefusedError, match=f"process {other.pid} goes on with this checkpoint") as refusal:
+        with pytest.raises(RefusedError, match=f"process {other.pid} uses this checkpoint") as refusal:
             claim(tmp_path)
         assert (refusal.value.code, refusal.value.where) == ("TG-CHECKPOINT-TAKEN", str(tmp_path))
 

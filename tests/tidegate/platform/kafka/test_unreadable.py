@@ -27,7 +27,7 @@ def test_a_query_is_told_of_a_way_past_records_that_works_for_it() -> None:
     broken = error_of_ordered_topic(unreadable_error("a.ordered", 0, 5, 8, "broken"))
     assert (broken.code, broken.where) == ("TG-RECORD-UNREADABLE", "a.ordered-0@5")
     assert "tidegate skip" not in str(broken)
-    assert "write the ordered topic anew" in str(broken)
+    assert "write the ordered topic again" in str(broken)
     lost = error_of_ordered_topic(RefusedError("deleted", code="TG-RETENTION", where="a.ordered-0@5", fix="ingest, started again"))
     assert "started again" not in str(lost)
     denied = RefusedError("no right", code="TG-KAFKA-DENIED")

@@ -219,8 +219,8 @@ class InputSettings(Table):
     )
     on_lost_records: Literal["stop", "gap"] = Field(
         default="stop",
-        description="What a start does if Kafka has deleted records that were never read; stop: it refuses, tidegate skip goes on; "
-        "gap: it goes on behind them, which the journal keeps and every replay repeats.",
+        description="What a start does if Kafka has deleted records that were never read; stop: it refuses until tidegate skip; "
+        "gap: it continues after them, which the journal keeps and every replay repeats.",
     )
     record_bytes_max: Annotated[Size | None, Field(ge=1024), Kind("size; default: what the raw topics take at the first start")] = Field(
         default=None,
