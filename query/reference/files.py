@@ -1,6 +1,7 @@
 """
-Reads reference data from files (CSV with a header, JSON objects line by line or in one array, or Parquet) into the versions of a table. A
-file that cannot be read, or holds a value that its declared type refuses, is refused as a whole, with its line, before anything starts.
+Reads reference data from files (CSV with a header, JSON objects line by line, over several lines each or in one array, or Parquet) into the
+versions of a table. A file that cannot be read, or holds a value that its declared type refuses, is refused as a whole, with its line, before
+anything starts.
 Types come from the settings if declared there, else from the file: from a Parquet column, from each value of JSON, from a CSV column as a
 whole (:mod:`query.reference.csv_types`).
 """
@@ -37,10 +38,12 @@ from tidegate.language.expressions.syntax.errors import Source, suggest
 from tidegate.language.expressions.tree import Expr, Field
 from tidegate.language.expressions.variant import Variant, finite
 from tidegate.platform.settings.tables.references import ReferenceSettings
+from tidegate.records.files.json_arrays import JsonForm, detect_form
 from tidegate.records.payloads.arrow_values import is_octets, record_of
 from tidegate.records.payloads.formats import JSON, reader_of
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
+_BETWEEN_VALUES = re.compile(r"[, \t\r\n]*")
 _DATE = r"(?P<year>\d{4})(?P<dash>[-/]?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
 _TIME = r"(?P<hour>\d\d)(?:[-/:]?(?P<minute>\d\d)(?:[-/:]?(?P<second>\d\d))?)?"
 _SAME_DATE = r"(?P=year)[-/]?(?P=month)[-/]?(?P=day)"
@@ -205,10 +208,17 @@ def _read_csv(path: ReferenceFile, settings: ReferenceSettings) -> _Read:
 
 
 def _read_json(path: ReferenceFile) -> _Read:
-    text = _bytes_of(path).decode("utf-8-sig")
-    is_array = text.lstrip().startswith("[")
+    octets = _bytes_of(path)
+    form, _ = detect_form(io.BytesIO(octets))
+    text = octets.decode("utf-8-sig")
+    if text.lstrip().startswith("["):
+        kind, records = "element", _elements(text, path)
+    elif form is JsonForm.OBJECTS:
+        kind, records = "value", _values(text, path)
+    else:
+        kind, records = "line", enumerate(map(_without_comma, io.StringIO(text, newline=None)), start=1)
     texts, lines = [], []
-    for number, record in _elements(text, path) if is_array else enumerate(io.StringIO(text, newline=None), start=1):
+    for number, record in records:
         if not record.strip():
             continue
         try:
@@ -216,11 +226,16 @@ def _read_json(path: ReferenceFile) -> _Read:
         except (ValueError, RecursionError):
             is_object = False
         if not is_object:
-            raise _bad_record(f"this {'element' if is_array else 'line'} is no JSON object", f"{path}:{number}")
+            raise _bad_record(f"this {kind} is no JSON object", f"{path}:{number}")
         # A line break between the words of a record would break the lines of results that hold it.
         texts.append(_LINE_BREAKS.sub(" ", record.strip()))
         lines.append(number)
     return _Read(pa.array(texts, pa.string()), lambda row: f"{path}:{lines[row]}", None)
+
+
+def _without_comma(line: str) -> str:
+    """Return a line without the comma that whoever cut it out of an array has left at its end, as files of events are read."""
+    return line.rstrip().removesuffix(",")
 
 
 def _elements(text: str, path: ReferenceFile) -> Iterator[tuple[int, str]]:
@@ -229,13 +244,19 @@ def _elements(text: str, path: ReferenceFile) -> Iterator[tuple[int, str]]:
         json.loads(text)
     except json.JSONDecodeError as error:
         raise _bad_record(f"this is no JSON array: {error.msg}", f"{path}:{error.lineno}") from None
-    place, last, line = text.index("[") + 1, 0, 1
-    while text[place] != "]":
-        if text[place] in ", \t\r\n":
-            place += 1
-            continue
-        line, last = line + text.count("\n", last, place), place
-        _, place = json.JSONDecoder().raw_decode(text, place)
+    start = text.index("[") + 1
+    yield from _values(text[: text.rindex("]")], path, start)
+
+
+def _values(text: str, path: ReferenceFile, start: int = 0) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each JSON value of *text* from *start* on; commas may stand between them. RefusedError: one is none."""
+    place, last, line = start, 0, 1
+    while (found := _BETWEEN_VALUES.match(text, place)) is not None and found.end() < len(text):
+        line, last = line + text.count("\n", last, found.end()), found.end()
+        try:
+            _, place = json.JSONDecoder().raw_decode(text, last)
+        except json.JSONDecodeError as error:
+            raise _bad_record(f"this is no JSON object: {error.msg}", f"{path}:{error.lineno}") from None
         yield line, text[last:place]
 
 

@@ -108,6 +108,18 @@ def test_one_json_array_is_a_table_too(tmp_path: Path) -> None:
     assert values(loaded(tmp_path / "r.json", " [ ] ")) == []
 
 
+@pytest.mark.parametrize("between", ["\n", ",\n", "", "\r\n\r\n"])
+def test_objects_over_several_lines_are_a_table_as_they_are_inputs(between: str, tmp_path: Path) -> None:
+    """As ``jq`` and ``json.dumps(indent=2)`` write them; digits stay as they are."""
+    text = "\ufeff" + between.join(['{\n  "a": 1.50,\n  "b": {"c": "}{,"}\n}', '{\n  "a": 2\n}', '{"a":3}']) + "\n"
+    assert values(loaded(tmp_path / "r.json", text)) == ['{   "a": 1.50,   "b": {"c": "}{,"} }', '{   "a": 2 }', '{"a":3}']
+
+
+def test_a_comma_at_the_end_of_a_line_is_no_part_of_a_record(tmp_path: Path) -> None:
+    """Lines that were cut out of an array."""
+    assert values(loaded(tmp_path / "r.ndjson", '{"a":1},\r\n{"a":2} , \n{"a":","}\n')) == ['{"a":1}', '{"a":2}', '{"a":","}']
+
+
 def test_a_parquet_file_gives_its_columns_types(tmp_path: Path) -> None:
     """Numbers, texts, times, records and lists; what is not a number is NULL."""
     moment = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -199,6 +211,9 @@ def test_versions_may_be_listed(tmp_path: Path) -> None:
         ("r.json", '[{"a":1}\n{"a":2}]', {}, "TG-REFERENCE-RECORD: this is no JSON array: Expecting ',' delimiter\n  where: r.json:2"),
         ("r.json", '[{"a":1}]\n[{"a":2}]', {}, "TG-REFERENCE-RECORD: this is no JSON array: Extra data\n  where: r.json:2"),
         ("r.ndjson", "\n{\n", {}, "TG-REFERENCE-RECORD: this line is no JSON object\n  where: r.ndjson:2"),
+        ("r.json", '{\n"a":1\n}\n{\n"a":2,\n"a"\n}', {}, "TG-REFERENCE-RECORD: this is no JSON object: Expecting ':' delimiter\n  where: r.json:7"),
+        ("r.json", '{\n"a":1\n}\n7\n', {}, "TG-REFERENCE-RECORD: this value is no JSON object\n  where: r.json:4"),
+        ("r.json", '{\n"a":1\n}\n{\n"a":2', {}, "TG-REFERENCE-RECORD: this is no JSON object: Expecting"),
         # Events with such a text are dead letters; a record with it would silently be no record.
         ("r.ndjson", '{"a":1}\n{"b":"\\ud800"}\n', {}, "TG-REFERENCE-RECORD: payload is not JSON\n  where: r.ndjson:2"),
         (
