@@ -93,6 +93,14 @@ def test_a_module_of_the_user_that_hides_ours_is_named_and_either_fix_helps(line
     assert run(tmp_path, "main.py").stdout == "imported\n"
 
 
+def test_without_the_prefix_python_itself_fails_and_the_prefix_names_the_fix(tmp_path: Path) -> None:
+    """As the manual says: no code of ours runs in ``import query.api`` beside a ``query.py``, so none could give a hint."""
+    (tmp_path / "query.py").touch()
+    failed = run(tmp_path, "-c", "import query.api")
+    assert "No module named 'query.api'; 'query' is not a package" in failed.stderr
+    assert "TG-SHADOWED" in run(tmp_path, "-c", "import tidegate.query.api").stderr
+
+
 def test_a_program_that_bears_our_name_is_told_before_it_runs_twice(tmp_path: Path) -> None:
     """``python query.py`` imports ``query``, which would be itself."""
     (tmp_path / "query.py").write_text("print('once')\nfrom tidegate.query.api import column\n")
