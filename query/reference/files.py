@@ -1,7 +1,7 @@
 """
 Reads reference data from files (CSV with a header, JSON objects line by line, over several lines each or in one array, or Parquet) into the
-versions of a table. A file that cannot be read, or holds a value that its declared type refuses, is refused as a whole, with its line, before
-anything starts.
+versions of a table. A file that cannot be read, or holds a value that its declared type refuses, is refused as a whole, with its line,
+before anything starts.
 Types come from the settings if declared there, else from the file: from a Parquet column, from each value of JSON, from a CSV column as a
 whole (:mod:`query.reference.csv_types`).
 """
@@ -249,7 +249,7 @@ def _elements(text: str, path: ReferenceFile) -> Iterator[tuple[int, str]]:
 
 
 def _values(text: str, path: ReferenceFile, start: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each JSON value of *text* from *start* on; commas may stand between them. RefusedError: one is none."""
+    """Yield line and text of each JSON value of *text* from *start* on; commas may stand between them. Raises RefusedError: one is none."""
     place, last, line = start, 0, 1
     while (found := _BETWEEN_VALUES.match(text, place)) is not None and found.end() < len(text):
         line, last = line + text.count("\n", last, found.end()), found.end()

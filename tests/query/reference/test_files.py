@@ -211,7 +211,12 @@ def test_versions_may_be_listed(tmp_path: Path) -> None:
         ("r.json", '[{"a":1}\n{"a":2}]', {}, "TG-REFERENCE-RECORD: this is no JSON array: Expecting ',' delimiter\n  where: r.json:2"),
         ("r.json", '[{"a":1}]\n[{"a":2}]', {}, "TG-REFERENCE-RECORD: this is no JSON array: Extra data\n  where: r.json:2"),
         ("r.ndjson", "\n{\n", {}, "TG-REFERENCE-RECORD: this line is no JSON object\n  where: r.ndjson:2"),
-        ("r.json", '{\n"a":1\n}\n{\n"a":2,\n"a"\n}', {}, "TG-REFERENCE-RECORD: this is no JSON object: Expecting ':' delimiter\n  where: r.json:7"),
+        (
+            "r.json",
+            '{\n"a":1\n}\n{\n"a":2,\n"a"\n}',
+            {},
+            "TG-REFERENCE-RECORD: this is no JSON object: Expecting ':' delimiter\n  where: r.json:7",
+        ),
         ("r.json", '{\n"a":1\n}\n7\n', {}, "TG-REFERENCE-RECORD: this value is no JSON object\n  where: r.json:4"),
         ("r.json", '{\n"a":1\n}\n{\n"a":2', {}, "TG-REFERENCE-RECORD: this is no JSON object: Expecting"),
         # Events with such a text are dead letters; a record with it would silently be no record.

@@ -48,7 +48,7 @@ class ReferenceSettings(Table):
     )
     format: Literal["auto", "csv", "ndjson", "parquet"] = Field(
         default="auto",
-        description="auto: by the ending of the name; csv: with a header; ndjson: a JSON object on each line, or one array of them.",
+        description="auto: by the ending of the name; csv: with a header; ndjson: JSON objects, also pretty-printed or in one array.",
     )
     csv_delimiter: Delimiter = Field(default=",", description="What separates the values of a CSV record.")
     fields: dict[str, FieldType] = Field(
