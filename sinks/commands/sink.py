@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sinks.copying.job import SinkPlan
     from sinks.parquet_columns import Column
     from tidegate.platform.observe.metrics import Metrics
-    from tidegate.platform.observe.stopping import Stop
     from tidegate.platform.settings.load import Settings
 
 _TURN_S = 0.25
@@ -52,10 +51,9 @@ def sink(
     columns = columns_of(settings, name, query)
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     terminal = standard_error()
+    # Outside of stop_on_signal: a signal ends a wait for servers at once, as it does in the starts of ingest and queries.
+    plan = _prepare_once_made(settings, name, columns, metrics, query, until_end=until_end)
     with stop_on_signal() as stop:
-        plan = _prepare_once_made(settings, name, columns, metrics, stop, query, until_end=until_end)
-        if plan is None:
-            return
         job = SinkJob(plan)
         with live_line(terminal, f"sink {name}") as show, job:
             turn = 0
@@ -82,9 +80,9 @@ def sink(
 
 
 def _prepare_once_made(
-    settings: Settings, name: str, columns: Sequence[Column], metrics: Metrics, stop: Stop, script: Path | None, *, until_end: bool
-) -> SinkPlan | None:
-    """Prepare the job once the query has made its topic, so that both may be started in any order; return None if asked to stop before."""
+    settings: Settings, name: str, columns: Sequence[Column], metrics: Metrics, script: Path | None, *, until_end: bool
+) -> SinkPlan:
+    """Prepare the job once the query has made its topic, so that both may be started in any order."""
     import time
 
     from ordering.errors import RefusedError
@@ -94,7 +92,7 @@ def _prepare_once_made(
 
     with ExitStack() as waiting:
         publisher: ProgressPublisher | None = None
-        while not stop.is_asked:
+        while True:
             try:
                 return prepare(settings, name, columns, until_end=until_end)
             except RefusedError as error:
@@ -109,7 +107,6 @@ def _prepare_once_made(
                 waiting.enter_context(publisher)
             metrics.set_jobs({f"sink {name}": ("waiting", text)})
             time.sleep(_TURN_S * 4)
-    return None
 
 
 def columns_of(settings: Settings, output: str, script: Path | None) -> Sequence[Column]:

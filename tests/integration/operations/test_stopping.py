@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -29,6 +30,11 @@ late = "1d"
 
 [outputs.all]
 topic = "{topic}.all"
+"""
+# A store that a sink may have; it is never reached.
+STORE = """
+[outputs.all.postgres]
+url = "postgresql://127.0.0.1:9/none"
 """
 # Seconds after the program java is there: it loads, answers the driver, starts Spark, runs the first batch.
 MOMENTS_S = (0.0, 0.7, 1.5, 3.0, 5.0)
@@ -77,12 +83,19 @@ def test_a_signal_to_all_processes_of_a_starting_job_is_a_stop(kind: str, stack:
             ingest.stop()
 
 
-def test_a_signal_before_the_jvm_is_there_is_a_stop_too(stack: Stack, tmp_path: Path) -> None:
-    """While the command is loaded, or waits for a broker that does not answer."""
-    with workspace(tmp_path, stack, TABLES.format(topic="t")) as space:
-        for after_s in (1.0, 2.0):
-            job = space.start_alone("ingest", "events", "--set", "kafka.bootstrap=127.0.0.1:9", "--set", "kafka.connect_timeout=60s")
-            time.sleep(after_s)
-            os.killpg(job.pid, signal.SIGTERM)
+@pytest.mark.parametrize("kind", ["ingest", "query", "sink"])
+def test_a_signal_before_the_jvm_is_there_is_a_stop_too(kind: str, stack: Stack, tmp_path: Path) -> None:
+    """While the command waits for a broker that takes connections and never answers. A sink has no JVM: this is all of its start."""
+    with workspace(tmp_path, stack, TABLES.format(topic="t") + STORE) as space, socket.create_server(("127.0.0.1", 0)) as silent:
+        script = space.script("all.sql", "SELECT k INTO all FROM events TIMESTAMP BY at")
+        command = {"ingest": ["ingest", "events"], "query": ["query", script], "sink": ["sink", "all", "--query", script]}[kind]
+        broker = f"kafka.bootstrap=127.0.0.1:{silent.getsockname()[1]}"
+        for number in (signal.SIGTERM, signal.SIGINT):
+            job = space.start_alone(*command, "--set", broker, "--set", "kafka.connect_timeout=60s")
+            # Its first connection: from here on it waits.
+            silent.settimeout(60)
+            silent.accept()[0].close()
+            time.sleep(0.3)
+            os.killpg(job.pid, number)
             assert job.wait() == 0, job.errors
             assert "Traceback" not in job.errors

@@ -26,7 +26,7 @@ from ordering.errors import TidegateError
 from tidegate.basics.own_packages import find_intruder
 from tidegate.basics.safe_path import protect_processes
 from tidegate.basics.secret_masking import scrub, scrub_error
-from tidegate.platform.observe.stopping import StoppedWhileStarting, stop_while_starting
+from tidegate.platform.observe.stopping import StoppedWhileStarting, raise_if_stopped_before, stop_while_starting
 from tidegate.platform.observe.terminal import Styled, Terminal, print_text, standard_error
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -73,11 +73,13 @@ def report_errors(command: Command) -> Command:
             check_provenance()
             command(*args, **kwargs)
         except TidegateError as error:
+            raise_if_stopped_before()
             report_error(error, as_json=wants_json(sys.argv[1:]))
             raise typer.Exit(error.exit_code) from error
         except (typer.Exit, typer.Abort, BrokenPipeError, EOFError):  # typer ends the program by them
             raise
         except Exception as error:
+            raise_if_stopped_before()
             # A mistake of ours, or of a library: its traceback may show what a client was given.
             print_text(scrub(traceback.format_exc()), sys.stderr)
             raise typer.Exit(1) from error

@@ -2,12 +2,14 @@
 Stops a command on a signal: the first signal asks it to end after the work under way, the second ends it at once.
 
 Law: a job that was asked to stop has not failed, at whatever moment of its start the signal comes: it ends with exit code 0. A service
-manager signals all processes of a job, so its JVM may end first, and what that breaks is no failure either.
+manager signals all processes of a job, so its JVM may end first, and what that breaks is no failure either. Nor is a signal forgotten whose
+exception Python drops: one that is raised in a callback of the garbage collector or of an import ends there.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +40,8 @@ _SIGNAL_LATE_S = 0.5
 # The handlers before the start of a job, and whether a signal has come since.
 _outer_handlers: dict[int, Any] = {}
 _seen_signals: list[int] = []
+# Those of them that came before the job's own work began.
+_start_signals: list[int] = []
 
 
 @contextmanager
@@ -46,15 +50,32 @@ def stop_while_starting() -> Iterator[None]:
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         _seen_signals.append(number)
+        _start_signals.append(number)
         raise StoppedWhileStarting
 
+    def on_dropped(dropped: sys.UnraisableHookArgs) -> None:
+        # The signal is remembered, and a traceback would look like a failure.
+        if dropped.exc_type is not StoppedWhileStarting:
+            outer_hook(dropped)
+
+    _seen_signals.clear()
+    _start_signals.clear()
+    outer_hook, sys.unraisablehook = sys.unraisablehook, on_dropped
     _outer_handlers.update({number: signal.signal(number, on_signal) for number in _SIGNALS})
     try:
         yield
     finally:
+        sys.unraisablehook = outer_hook
         for number, handler in _outer_handlers.items():
             signal.signal(number, handler)
         _outer_handlers.clear()
+        _start_signals.clear()
+
+
+def raise_if_stopped_before() -> None:
+    """Raise StoppedWhileStarting if a signal has come before the job's own work began, whatever has become of its exception since."""
+    if _start_signals:
+        raise StoppedWhileStarting
 
 
 def raise_if_signalled() -> None:
@@ -68,7 +89,11 @@ def raise_if_signalled() -> None:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Stop]:
-    """Provide a :class:`Stop` that SIGTERM and SIGINT set; a second signal ends the process as usual."""
+    """
+    Provide a :class:`Stop` that SIGTERM and SIGINT set; a second signal ends the process as usual. Raises StoppedWhileStarting: one has
+    come during the start before, and its exception was dropped.
+    """
+    raise_if_stopped_before()
     stop = Stop()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -119,8 +119,8 @@ class _RunningQuery:
             try:
                 return self._job.start()
             except (PySparkException, Py4JError, *_JVM_GONE) as error:
-                if isinstance(error, _JVM_GONE):
-                    raise_if_signalled()
+                # A JVM that a signal ends may still answer, that its Spark is stopped, before it is gone.
+                raise_if_signalled()
                 self._restart_or_raise(error)
 
     def has_ended(self, wait: bool) -> bool:
