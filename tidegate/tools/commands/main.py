@@ -24,6 +24,8 @@ from tidegate.platform.observe.console import report_error, report_errors, run_s
 from tidegate.platform.observe.terminal import print_text
 
 GROUP = "tidegate.commands"
+# Set by the scripts of :mod:`tidegate.tools.commands.completion`, which is loaded only for them.
+VARIABLE, FLAGS = "_TIDEGATE_COMPLETE", ("--install-completion", "--show-completion")
 # The commands that run until they are stopped.
 JOBS = ("ingest", "query", "sink")
 
@@ -42,7 +44,13 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print_text(f"tidegate {version('tidegate')}\n")
         return
+    if VARIABLE in os.environ:
+        _answer_completion(sys.argv[1:])
+        return
     asked_for = sys.argv[1] if len(sys.argv) > 1 else ""
+    if asked_for in FLAGS:
+        _set_up_completion(asked_for, sys.argv[2:])
+        return
     run_stoppable(lambda: _run(asked_for), is_job=asked_for in JOBS)
 
 
@@ -55,6 +63,34 @@ def _run(asked_for: str) -> None:
     app(prog_name="tidegate")
 
 
+def _answer_completion(words: list[str]) -> None:
+    """Tell a shell what may come after the words typed so far."""
+    from tidegate.tools.commands.completion import answer
+
+    entries = sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name))
+
+    def load(name: str) -> Callable[..., None]:
+        return load_command(next(entry for entry in entries if entry.name == name))
+
+    print_text("".join(f"{line}\n" for line in answer(words, lambda: ((each.name, summarize_command(each)) for each in entries), load)))
+
+
+def _set_up_completion(flag: str, arguments: list[str]) -> None:
+    """Install the completion of a shell, or print its script; by default that of the shell which has started this."""
+    from tidegate.tools.commands.completion import install, shell_of_parent, show_script
+
+    shell = arguments[0] if arguments else shell_of_parent()
+    try:
+        if flag == "--show-completion":
+            print_text(show_script(shell))
+            return
+        path = install(shell, Path.home())
+    except TidegateError as error:
+        report_error(error, as_json=wants_json(sys.argv[1:]))
+        raise SystemExit(error.exit_code) from error
+    print_text(f"completion for {shell} is in {path}; shells that you open from now on have it\n")
+
+
 def build(asked_for: str) -> typer.Typer:
     """Return the application, with only the command *asked_for* loaded; raise CommandError if it cannot be loaded."""
     app = typer.Typer(
@@ -63,6 +99,7 @@ def build(asked_for: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         help="Order event streams once, then query them.",
+        epilog="tidegate --install-completion [bash|zsh|fish]: complete commands, options and names at the prompt.",
     )
     app.callback()(_program)
     entries = sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name))
