@@ -19,14 +19,37 @@ from tidegate.platform.observe.terminal import print_lines
 
 def new(
     folder: Annotated[Path, typer.Argument(help="Where the project goes; made if it is missing.")] = Path(),
+    from_topic: Annotated[
+        str | None,
+        typer.Option("--from-topic", metavar="TOPIC", help="Propose the input from the newest records of this topic."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="With --from-topic: where the brokers are; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="With --from-topic: a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
     """Write a project that runs: configuration, query, sample records, a case with its results, a compose file."""
     from tidegate.tools.project.files import read_template, write_project
 
-    files = read_template()
+    if from_topic is None:
+        files, script, input_name = read_template(), "rides.sql", "taxis"
+    else:
+        files, script, input_name = _propose(from_topic, config, assign)
     write_project(folder, files)
-    _print_end(folder, sorted(files), "rides.sql", "taxis", format)
+    _print_end(folder, sorted(files), script, input_name, format)
+
+
+def _propose(name: str, config: Path | None, assign: list[str] | None) -> tuple[dict[str, str], str, str]:
+    """Return the files of a project for a topic, the name of its script, and that of its input."""
+    from tidegate.platform.kafka.admin import Admin
+    from tidegate.platform.settings.load import load_assigned
+    from tidegate.tools.project.proposal import OUTPUT, input_name, propose_project
+    from tidegate.tools.project.survey import make_survey, read_sample
+
+    settings = load_assigned(config, assign)
+    admin = Admin.connect(settings.kafka)
+    topic = admin.require(name, "tidegate topic list names those that are there")
+    survey = make_survey(read_sample(admin, settings.kafka.client_properties(), topic))
+    return propose_project(survey, settings.kafka.bootstrap), f"{OUTPUT}.sql", input_name(name)
 
 
 def _print_end(folder: Path, files: list[str], script: str, input_name: str, format: Format) -> None:

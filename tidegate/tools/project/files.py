@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ordering.errors import SettingError
-from tidegate.platform.settings.load import DEFAULT_FILE, Settings
 
 TEMPLATE = Path(__file__).parent / "template"
-# Files of the template that have another name, or another place, in a project.
-_GIT_IGNORE, _QUERIES = "gitignore", "queries.toml"
+# A file of the template that has another name in a project.
+_GIT_IGNORE = "gitignore"
 
 
 def read_template() -> dict[str, str]:
@@ -25,10 +24,8 @@ def read_template() -> dict[str, str]:
 
 def with_shared_files(files: Mapping[str, str]) -> dict[str, str]:
     """Return the files of a project with those that are the same in each, and under the names that they have there."""
-    project = {name: text for name, text in files.items() if name not in (_GIT_IGNORE, _QUERIES)}
+    project = {name: text for name, text in files.items() if name != _GIT_IGNORE}
     project[f".{_GIT_IGNORE}"] = (TEMPLATE / _GIT_IGNORE).read_text("utf-8")
-    if "queries" in Settings.model_fields:
-        project[DEFAULT_FILE] += files.get(_QUERIES, "")
     return project
 
 

@@ -1,0 +1,104 @@
+"""``tidegate new --from-topic``: a project out of what a real topic holds, which runs as it is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.stack.servers import SharedStack
+from support.stack.topics import create, fresh, produce
+
+pytestmark = pytest.mark.integration
+
+START_MS = 1_767_600_000_000
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record to produce."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    stamp_ms: int
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def tidegate(stack: SharedStack, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, without Java."""
+    own = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "JAVA_HOME": "/nowhere"}
+    command = [sys.executable, "-P", "-m", "tidegate", *arguments]
+    return subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True, text=True, check=False, timeout=120)
+
+
+def order(number: int) -> Sent:
+    """Return an order: one a second, each two seconds late; 4 of 1,000 two minutes, and every fiftieth 8 s behind the others."""
+    delay_ms = 120_000 if number % 250 == 100 else 10_000 if number % 50 == 3 else 2_000
+    at_ms = START_MS + number * 1_000 - delay_ms
+    record = {"id": number, "placed at": at_ms, "customer": f"c{number % 2}", "amount": 1.5 if number % 3 else 2, "to": {"zip": "0150"}}
+    record |= {"note": None, "tags": ["x"], "code": number if number % 2 else "x"}
+    return Sent(number % 2, record["customer"].encode(), json.dumps(record).encode(), START_MS + number * 1_000)
+
+
+def test_a_project_out_of_a_topic_runs(stack: SharedStack, tmp_path: Path) -> None:
+    """Fields, types, event time, key and measured policies are those of the records; case, script and configuration agree."""
+    topic = create(stack.bootstrap, fresh("shop.orders"), 2)
+    produce(stack.bootstrap, topic, [*map(order, range(1_000)), Sent(0, b"c0", b"no JSON", START_MS + 1_000_000)])
+    made = tidegate(stack, tmp_path, "new", "shop", "--from-topic", topic, "--format", "json")
+    assert made.returncode == 0, made.stderr
+    folder, told = tmp_path / "shop", json.loads(made.stdout)
+    text = (folder / "tidegate.toml").read_text()
+    tables = tomllib.loads(text)
+    [(name, table)] = tables["inputs"].items()
+    assert tables["kafka"]["bootstrap"] == stack.bootstrap
+    assert (table["topic"], table["timestamp_by"], table["over"]) == (topic, "[placed at]", "customer")
+    assert (table["early"], table["late"], table["reorder"]) == ("5m", "10s", "10s")
+    assert 'late = "10s"  # 0.4 % arrive more than 10s late, 2.4 % more than 5s' in text
+    assert "1 records beside them are no JSON objects" in text
+    assert "(CreateTime)" in text
+    assert table["fields"] == {
+        "id": "bigint",
+        "placed at": "bigint",
+        "customer": "nvarchar(max)",
+        "amount": "float",
+        "to.zip": "nvarchar(max)",
+        "tags": "array",
+    }
+    assert "of several types: code" in text
+    tested = tidegate(stack, folder, "test", "cases")
+    assert tested.stdout.splitlines()[-1] == "1 good, 0 differ, 0 broken", tested.stdout + tested.stderr
+    assert (folder / "cases" / "counts" / "expected.counts.ndjson").read_text()
+    local = tidegate(stack, folder, *told["next"][2].split()[1:])
+    assert local.returncode == 0, local.stderr
+    assert sum(json.loads(line)["events"] for line in local.stdout.splitlines()) == 200
+    linted = tidegate(stack, folder, "lint", "counts.sql", "--config", "tidegate.toml")
+    assert linted.stdout.splitlines()[0].startswith("0 errors"), linted.stdout
+    assert name == topic.replace(".", "_").replace("-", "_")
+
+
+def test_a_topic_without_times_is_taken_by_arrival(stack: SharedStack, tmp_path: Path) -> None:
+    """No field has a time near to arrival in every record, and no key says which the substreams are."""
+    topic = create(stack.bootstrap, fresh("plain"), 1)
+    produce(stack.bootstrap, topic, [Sent(0, None, b'{"n": %d, "born": "1970-02-03T00:00:00Z"}' % n, START_MS + n) for n in range(30)])
+    made = tidegate(stack, tmp_path, "new", "--from-topic", topic)
+    assert made.returncode == 0, made.stderr
+    text = (tmp_path / "tidegate.toml").read_text()
+    assert "timestamp_by" not in text
+    assert "in the order of their arrival" in text
+    assert tidegate(stack, tmp_path, "test", "cases").returncode == 0
+
+
+def test_a_topic_that_says_nothing_is_refused(stack: SharedStack, tmp_path: Path) -> None:
+    """Without records, without JSON, or not there: in words, and nothing is written."""
+    empty, other = create(stack.bootstrap, fresh("empty"), 1), create(stack.bootstrap, fresh("csv"), 1)
+    produce(stack.bootstrap, other, [Sent(0, None, b"1,2,3", START_MS)])
+    for topic, code in ((empty, "TG-NEW-TOPIC"), (other, "TG-NEW-TOPIC"), ("no-such-topic", "TG-TOPIC-MISSING")):
+        done = tidegate(stack, tmp_path, "new", "--from-topic", topic)
+        assert (done.returncode, done.stderr.partition(":")[0]) == (3, code)
+    assert list(tmp_path.iterdir()) == []
