@@ -1,9 +1,11 @@
-"""``tidegate new --from-topic``: a project out of what a real topic holds, which runs as it is written."""
+"""``tidegate new``: its project runs on a real Kafka; ``--from-topic``: so does one out of what a topic holds."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -11,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.stack.jobs import workspace
 from support.stack.servers import SharedStack
 from support.stack.topics import create, fresh, produce
+
+from tidegate.tools.project.files import read_template, write_project
 
 pytestmark = pytest.mark.integration
 
@@ -102,3 +107,26 @@ def test_a_topic_that_says_nothing_is_refused(stack: SharedStack, tmp_path: Path
         done = tidegate(stack, tmp_path, "new", "--from-topic", topic)
         assert (done.returncode, done.stderr.partition(":")[0]) == (3, code)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_commands_at_the_end_of_the_configuration_work(stack: SharedStack, tmp_path: Path) -> None:
+    """Level 3: history, ordered and queried by jobs as they say, has the results that ``tidegate local`` gives."""
+    topic, results = fresh("taxis"), fresh("rides")
+    files = read_template()
+    said = re.findall(r"^#   tidegate (.*)$", files["tidegate.toml"], re.MULTILINE)
+    own = files["tidegate.toml"].replace('topic = "taxis"', f'topic = "{topic}"').replace('topic = "rides"', f'topic = "{results}"')
+    write_project(tmp_path, files)
+    with workspace(tmp_path, stack, own) as space:
+        for command in said:
+            words = [topic if word == "taxis" and "ingest" not in command else word for word in shlex.split(command)]
+            if words[0] in ("ingest", "query"):
+                space.start(*words, "--until-end").finish()
+            elif words[0] == "peek":
+                shown = tidegate(stack, tmp_path, "peek", results, "-n", "100", "--no-ctis", "--format", "json")
+            elif "--sample" not in words and words != ["topic", "create", topic]:
+                done = tidegate(stack, tmp_path, *words)
+                assert done.returncode == 0, done.stderr
+        found = [json.loads(line)["value"] for line in shown.stdout.splitlines()]
+        local = tidegate(stack, tmp_path, "local", "rides.sql", "--input", "taxis=sample.ndjson", "--config", "tidegate.toml")
+    assert sorted(map(json.dumps, found)) == sorted(json.dumps(json.loads(line)) for line in local.stdout.splitlines())
+    assert sum(row["fixes"] for row in found) == 150

@@ -6,6 +6,7 @@ Law: it reads alone, in no consumer group, so no job and no other consumer notic
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -16,8 +17,8 @@ import typer
 
 from ordering.errors import SettingError
 from ordering.ticks import NEVER, parse_duration
-from tidegate.platform.observe.console import Format, print_json
-from tidegate.platform.observe.terminal import print_lines, standard_error
+from tidegate.platform.observe.console import Format
+from tidegate.platform.observe.terminal import print_lines, print_text, standard_error
 
 if TYPE_CHECKING:
     from tidegate.language.expressions.tree import Expr
@@ -68,7 +69,8 @@ def peek(
 
     def show(sight: Sight) -> None:
         if format is Format.JSON:
-            print_json(display.as_dict(sight))
+            # The members of a payload stay in their order.
+            print_text(json.dumps(display.as_dict(sight), separators=(",", ":")) + "\n")
         else:
             print_lines([display.line(sight)])
 
