@@ -130,3 +130,12 @@ def test_the_commands_at_the_end_of_the_configuration_work(stack: SharedStack, t
         local = tidegate(stack, tmp_path, "local", "rides.sql", "--input", "taxis=sample.ndjson", "--config", "tidegate.toml")
     assert sorted(map(json.dumps, found)) == sorted(json.dumps(json.loads(line)) for line in local.stdout.splitlines())
     assert sum(row["fixes"] for row in found) == 150
+
+
+def test_topics_of_the_brokers_are_completed(stack: SharedStack, tmp_path: Path) -> None:
+    """Those that no configuration names too."""
+    topic = create(stack.bootstrap, fresh("completed"), 1)
+    own = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "_TIDEGATE_COMPLETE": "bash"}
+    command = [sys.executable, "-P", "-m", "tidegate", "peek", "completed-"]
+    shown = subprocess.run(command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert topic in shown.split()

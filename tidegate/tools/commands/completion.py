@@ -145,20 +145,22 @@ def parameters_of(command: Callable[..., object]) -> list[Parameter]:
     return [each for name, hint in hints.items() if (each := Parameter.of(name, hint)) is not None]
 
 
-def answer(words: Sequence[str], commands: Callable[[], Iterable[Offer]], load: Callable[[str], Callable[..., object]]) -> Iterator[str]:
+def answer(
+    words: Sequence[str], commands: Iterable[str], describe: Callable[[str], str], load: Callable[[str], Callable[..., object]]
+) -> Iterator[str]:
     """
     Yield the lines of the answer.
 
     Args:
         words: The words after ``tidegate``; the last is to be completed.
-        commands: Called for the names of all commands, with their help.
-        load: Called for the function of a command.
+        commands: The names of all commands.
+        describe, load: Called for the help of a command, and for its function.
     """
     current = words[-1] if words else ""
     if len(words) < 2:
         # Flags are offered once a dash is typed.
-        flags = [(flag, "") for flag in ("--help", "--version", *FLAGS)] if current else []
-        yield from _lines(offer for offer in (*commands(), *flags) if offer[0].startswith(current))
+        flags = [flag for flag in ("--help", "--version", *FLAGS) if current and flag.startswith(current)]
+        yield from _lines([*((name, describe(name)) for name in commands if name.startswith(current)), *((flag, "") for flag in flags)])
         return
     with suppress(Exception):
         yield from _lines(_offers(words[0], parameters_of(load(words[0])), words[1:-1], current))
@@ -210,7 +212,7 @@ def _known(kind: str, before: Sequence[str]) -> list[str]:
     """Return the names of inputs, outputs, queries, stages or topics."""
     tables = _read_tables(before)
     if kind == "topics":
-        return sorted({*_configured_topics(tables), *_topics_of_brokers(before)})
+        return sorted({*_configured_topics(tables), *_topics_of_brokers(tables, before)})
     if kind == "stages":
         prefixes = {"inputs": "ingest", "queries": "query", "outputs": "sink"}
         return [f"{stage}:{name}" for section, stage in prefixes.items() for name in _table(tables, section) if stage != "sink"]
@@ -249,14 +251,33 @@ def _configured_topics(tables: Mapping[str, Any]) -> Iterator[str]:
         yield from (str(table[key]) for key in ("topic", "plain_topic") if isinstance(table, dict) and key in table)
 
 
-def _topics_of_brokers(before: Sequence[str]) -> list[str]:
-    from tidegate.platform.kafka.admin import Admin
-    from tidegate.platform.settings.load import load
+def _topics_of_brokers(tables: Mapping[str, Any], before: Sequence[str]) -> list[str]:
+    """Return the topics that the brokers show; none if they do not answer soon. Settings, slow to load, are read only for a login."""
+    from confluent_kafka.admin import AdminClient
 
+    kafka = _table(tables, "kafka")
     with suppress(Exception):
-        admin = Admin(load(_configuration(before)).kafka.client_properties(), _TOPICS_WAIT_S)
-        return [name for name in admin.partition_counts() if not name.startswith("__")]
+        properties: dict[str, Any] = {"bootstrap.servers": _bootstrap(kafka, before)}
+        if "client" in kafka or any(name.startswith("TIDEGATE_KAFKA__CLIENT") for name in os.environ):
+            from tidegate.platform.settings.load import load
+
+            properties = load(_configuration(before)).kafka.client_properties()
+        client = AdminClient({**properties, "log_level": 2})
+        return [name for name in client.list_topics(timeout=_TOPICS_WAIT_S).topics if not name.startswith("__")]
     return []
+
+
+def _bootstrap(kafka: Mapping[str, Any], before: Sequence[str]) -> str:
+    """Return the address of the brokers: by words, environment or configuration, else that of this folder's stack, else the usual one."""
+    given = [word.partition("=")[2] for word in before if word.startswith("kafka.bootstrap=")]
+    known: str | None = given[-1] if given else os.environ.get("TIDEGATE_KAFKA__BOOTSTRAP") or kafka.get("bootstrap")
+    folder = Path(os.environ.get("TIDEGATE_STACK_DIR", ".tidegate/stack"))
+    if known is None and folder.is_dir():
+        from tidegate.platform.stack.embedded import EmbeddedStack
+
+        stack = EmbeddedStack.find(folder)
+        known = None if stack is None else stack.bootstrap
+    return known or "localhost:9092"
 
 
 def show_script(shell: str) -> str:

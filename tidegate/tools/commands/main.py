@@ -67,12 +67,14 @@ def _answer_completion(words: list[str]) -> None:
     """Tell a shell what may come after the words typed so far."""
     from tidegate.tools.commands.completion import answer
 
-    entries = sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name))
+    entries = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name))}
 
-    def load(name: str) -> Callable[..., None]:
-        return load_command(next(entry for entry in entries if entry.name == name))
+    def describe(name: str) -> str:
+        # Bash shows no help.
+        return "" if os.environ[VARIABLE] == "bash" else summarize_command(entries[name])
 
-    print_text("".join(f"{line}\n" for line in answer(words, lambda: ((each.name, summarize_command(each)) for each in entries), load)))
+    lines = answer(words, entries, describe, lambda name: load_command(entries[name]))
+    print_text("".join(f"{line}\n" for line in lines))
 
 
 def _set_up_completion(flag: str, arguments: list[str]) -> None:

@@ -29,7 +29,7 @@ FREE = {"config.path", "explain.places", "skip.place", "journal.action"}
 
 def offered(*words: str) -> list[str]:
     """Return the words that are offered, without their help."""
-    lines = answer(words, lambda: ((name, "help") for name in COMMANDS), lambda name: load_command(COMMANDS[name]))
+    lines = answer(words, COMMANDS, lambda name: f"help of {name}", lambda name: load_command(COMMANDS[name]))
     return [line.partition(" ")[0] for line in lines]
 
 
