@@ -82,6 +82,8 @@ query.script  query.lint  query.extending  query.buckets  query.absent_columns  
 query.stage
 query.start
 query.job
+query.running_query
+query.run
 query.local  query.preview
 query.commands  query.__main__
 
@@ -91,6 +93,7 @@ tidegate.ordering  tidegate.query  tidegate.sinks
 tidegate.tools
 tidegate.tools.compare
 tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek  tidegate.tools.results
+tidegate.tools.pipeline
 tidegate.tools.commands
 tidegate.__main__
 """

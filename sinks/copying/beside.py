@@ -55,6 +55,8 @@ class SinksBeside:
         wanted = [output for name in selected if (output := settings.outputs[name]).sink_in_job]
         self._jobs = {output.name: SinkJob(prepare(settings, output.name, output.columns_of(selected[output.name]))) for output in wanted}
         self._open = ExitStack()
+        # The jobs that are to end at the present end of their topics, and do not know it yet.
+        self._without_end: list[SinkJob] = []
 
     def __enter__(self) -> Self:
         for job in self._jobs.values():
@@ -66,7 +68,7 @@ class SinksBeside:
 
     @property
     def are_done(self) -> bool:
-        """Whether the stores have all results: their topics have ended, or :meth:`finish` has read the present ends."""
+        """Whether the stores have all results: their topics have ended, or :meth:`end_at_present` has read the present ends."""
         return all(job.is_done for job in self._jobs.values())
 
     @property
@@ -76,6 +78,7 @@ class SinksBeside:
 
     def poll(self, metrics: Metrics) -> dict[str, tuple[str, str]]:
         """Publish the progress of the sinks; return the state of each. Raises TidegateError: a sink cannot go on."""
+        self._give_ends()
         for name, job in self._jobs.items():
             job.poll()
             metrics.set_sink(name, job.stores())
@@ -83,13 +86,23 @@ class SinksBeside:
 
     def finish(self, each_turn: Callable[[], object], is_asked_to_stop: Callable[[], bool]) -> None:
         """Return once the stores have all results of the query, which has stopped, or when asked to stop."""
-        # A query with --until writes no final CTI that would show the copiers the end, so each gets the present end.
-        jobs_without_end = list(self._jobs.values())
+        self.end_at_present()
         take_turn = Ticks(each_turn)
         while not self.are_done and not is_asked_to_stop():
             take_turn()
-            with suppress(UnreachableError):
-                while jobs_without_end:
-                    jobs_without_end[-1].end_at_present()
-                    jobs_without_end.pop()
+            self._give_ends()
             time.sleep(_TURN_S)
+
+    def end_at_present(self) -> None:
+        """
+        Be done once the stores have all results that are in the topics now. Called when the query has stopped: one with --until writes no
+        final CTI that would show the copiers the end.
+        """
+        self._without_end = list(self._jobs.values())
+        self._give_ends()
+
+    def _give_ends(self) -> None:
+        with suppress(UnreachableError):
+            while self._without_end:
+                self._without_end[-1].end_at_present()
+                self._without_end.pop()

@@ -135,6 +135,26 @@ def live_line(terminal: Terminal, title: str, total: int | None = None) -> Itera
         yield show
 
 
+@contextmanager
+def live_lines(terminal: Terminal, titles: Sequence[str]) -> Iterator[Callable[[int, str], None]]:
+    """As :func:`live_line`, with a line for each of *titles*: call the yielded function with the number of a title and its text."""
+    from tidegate.platform.observe.logs import get_logger
+
+    width = max(map(len, titles), default=0)
+    with terminal.progress([(title.ljust(width), None) for title in titles]) if terminal.is_terminal else nullcontext() as progress:
+        logged = dict.fromkeys(range(len(titles)), ("", -_LOG_EVERY_S))
+
+        def show(number: int, line: str) -> None:
+            before, since_s = logged[number]
+            if progress is not None:
+                progress(number, 0, line)
+            elif line != before and time.monotonic() - since_s >= _LOG_EVERY_S:
+                logged[number] = line, time.monotonic()
+                get_logger().info(titles[number], progress=line)
+
+        yield show
+
+
 def show_reading(
     title: str, work: Callable[[Callable[[int], None]], Result], describe: Callable[[int], str], total: int | None = None
 ) -> Result:

@@ -24,7 +24,7 @@ _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|e
 FAILURE_FILE = "failure.log"
 _STARTS_MAX = 12
 _READY_PAUSE_S = 0.25
-_GONE = "TG-SPARK-GONE"
+GONE = "TG-SPARK-GONE"
 _NO_SPACE = "No space left on device"
 # Exceptions of a call to a JVM that has ended.
 _JVM_GONE = (Py4JNetworkError, ConnectionError)
@@ -72,14 +72,14 @@ def drive(
     raised again as it was.
     """
     tick = Ticks(every_second)
-    running: list[_RunningQuery] = []
+    running: list[DrivenRun] = []
     failures: list[TidegateError] = []
 
-    def has_ended(query: _RunningQuery, wait: bool) -> bool:
+    def has_ended(query: DrivenRun, wait: bool) -> bool:
         try:
             return query.has_ended(wait)
         except TidegateError as error:
-            if not isolates or error.code == _GONE:
+            if not isolates or error.code == GONE:
                 raise
             failures.append(error)
             query.stop()
@@ -92,7 +92,7 @@ def drive(
             tick()
             time.sleep(_READY_PAUSE_S)
         for job in () if stop.is_asked else jobs:
-            running.append(_RunningQuery(job, stop))  # noqa: PERF401  (if the next one cannot be started, these are stopped below)
+            running.append(DrivenRun(job, stop))  # noqa: PERF401  (if the next one cannot be started, these are stopped below)
         unfinished = list(running)
         while unfinished and not stop.is_asked:
             # Only the first query waits for a second, so that all are checked once a second.
@@ -106,8 +106,8 @@ def drive(
         raise failures[0]
 
 
-class _RunningQuery:
-    """A running query; it is started again if one of its Python processes did not start in time."""
+class DrivenRun:
+    """A query that was started; it is started again if one of its Python processes did not start in time."""
 
     def __init__(self, job: DrivenQuery, stop: Stop) -> None:
         self._job, self._stop, self._starts = job, stop, 0
@@ -169,7 +169,7 @@ class _RunningQuery:
         if isinstance(error, _JVM_GONE):
             what = "Spark's JVM has ended by itself, or was killed"
             fix = "start again: the job resumes; if nobody killed it, see the system's log and spark.log there for want of memory"
-            return TidegateError(what, code=_GONE, where=str(self._job.folder), fix=fix)
+            return TidegateError(what, code=GONE, where=str(self._job.folder), fix=fix)
         return error_from_text(scrub(text), str(report))
 
 

@@ -27,7 +27,7 @@ GROUP = "tidegate.commands"
 # Set by the scripts of :mod:`tidegate.tools.commands.completion`, which is loaded only for them.
 VARIABLE, FLAGS = "_TIDEGATE_COMPLETE", ("--install-completion", "--show-completion")
 # The commands that run until they are stopped.
-JOBS = ("ingest", "query", "sink")
+JOBS = ("ingest", "query", "sink", "run")
 
 
 class CommandError(TidegateError):
@@ -150,7 +150,7 @@ def _program() -> None:
 
 
 _USUAL_ORDER = (
-    *("demo", "new", "up", "status", "down", "config", "ingest", "query", "sink", "plan", "lint"),
+    *("demo", "new", "run", "up", "status", "down", "config", "ingest", "query", "sink", "plan", "lint"),
     *("local", "test", "order", "peek", "compare", "watermarks", "explain"),
 )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,6 +79,20 @@ def down(
     print_lines([f"stopped {' and '.join(stopped)}" if stopped else f"nothing was running in {stack.directory}"])
     if wipe:
         print_lines([f"deleted {stack.directory}"])
+
+
+@contextmanager
+def own_stack() -> Iterator[None]:
+    """Start the servers of this folder, and stop them afterwards; servers that run already are used and left running."""
+    stack = EmbeddedStack(DEFAULT_DIRECTORY, usual_ports=True, with_password=True)
+    was_running = all(service.healthy for service in stack.status().services)
+    with standard_error().spinner("starting") as update:
+        stack.start(update)
+    try:
+        yield
+    finally:
+        if not was_running:
+            stack.stop(False)
 
 
 def print_services(stack_status: StackStatus) -> None:

@@ -1,0 +1,120 @@
+"""One running query, in the driver: collects its reports, measures how far behind it is, publishes both, and fills stores beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from query import job
+from query.config import QueryPlan
+from query.progress import QueryProgress
+from query.reference.forgetting import LookupFloor
+from query.start.read_positions import finished_positions
+from query.start.survey import FINISHED_FILE
+from sinks.copying.beside import SinksBeside
+from sinks.parquet_columns import Column
+from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
+from tidegate.platform.checkpoint.binding import replace_text
+from tidegate.platform.observe import logs
+from tidegate.platform.observe.metrics import Metrics
+from tidegate.platform.observe.progress_store import ProgressPublisher
+from tidegate.platform.observe.recovery_watch import RecoveryWatch
+from tidegate.platform.settings.load import Settings
+
+
+class RunningQuery:
+    """
+    One query of a process, as a context manager.
+
+    Args:
+        selected: The columns that the script selects, by output.
+        wait_for_spark: Returns a text while the process waits for Spark's workers, else an empty one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        plan: QueryPlan,
+        selected: Mapping[str, Sequence[Column]],
+        metrics: Metrics,
+        wait_for_spark: Callable[[], str],
+    ) -> None:
+        self.plan, self.name, self.folder = plan, plan.name, Path(plan.checkpoint)
+        self.progress = QueryProgress(plan.buckets)
+        self._settings, self._metrics = settings, metrics
+        self._batch_costs = BatchCostWriter(self.folder, plan.buckets)
+        self._lookup_floor = LookupFloor(self.folder, plan.buckets) if plan.references else None
+        self._log = logs.get_logger("query", output=self.name)
+        self._topics = ", ".join(feed.topic for feed in plan.feeds)
+        self._publisher = ProgressPublisher(
+            settings.redis,
+            plan.outputs[0].topic or self.name,
+            query=self.name,
+            reads=self._topics,
+            outputs=[output.name for output in plan.outputs],
+        )
+        self._watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), self._publisher, self._log, {"Spark": wait_for_spark})
+        self.sinks = SinksBeside(settings, selected)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        job.log_start(self.plan, self._log, self._topics)
+        job.warn_of_absent_columns(self.plan)
+        for part in (self._publisher, self._watch, self.sinks):
+            self._open.enter_context(part)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the query has written all that it will ever write."""
+        return self.progress.is_finished
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """The state, and a text that says what the query waits for."""
+        return self._watch.state, self._watch.waits_for
+
+    def accept_reports(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
+        """Take the reports of a batch, before Spark commits it; return the summary so far."""
+        self.progress.accept_reports(reports)
+        if self.is_finished:
+            # If the process is killed before the commit, the next start runs the batch again, and ends again.
+            replace_text(self.folder / FINISHED_FILE, "")
+        self._batch_costs.accept_reports(reports)
+        job.warn_of_absent_in_first_records(self.progress.pop_absent_columns())
+        nulls = self.progress.null_columns(self._settings.query.null_share_warn)
+        job.warn_of_null_columns(self.progress.pop_null_columns(nulls))
+        self._publisher.update_job(nulls=[each.as_dict() for each in nulls])
+        self._metrics.set_null_columns(self.name, nulls)
+        if self._lookup_floor is not None:
+            self._lookup_floor.accept_reports(reports)
+        self._publisher.publish(reports)
+        self._metrics.accept_query_reports(self.name, reports)
+        return self.summary()
+
+    def poll(self) -> str:
+        """
+        Publish how far the query is and return that in a line; called about once a second. Raises GapError: records that a CTI promises
+        stay missing; RefusedError: a topic was replaced.
+        """
+        if self.progress.batches:
+            # Reports come before their batch has ended, so the positions are read from Spark's log.
+            self._watch.advance(finished_positions(self.plan))
+        behind = self._watch.poll()
+        self._metrics.set_query_lags(self.name, self._watch.catch_up.lags)
+        self.progress.check_gaps(self._watch.answered_s, self._watch.catch_up.ends, self._watch.catch_up.positions)
+        return f"{self.progress.line()}  {behind}".rstrip() if self.progress.batches else behind
+
+    def finish_sinks(self, each_turn: Callable[[], object], is_asked_to_stop: Callable[[], bool]) -> None:
+        """Return once the stores beside an ended query have all results, or when asked to stop."""
+        self.sinks.finish(each_turn, is_asked_to_stop)
+        if not self.sinks.are_done:
+            self._log.warning("stopped before its stores had all results: the next start copies the rest")
+
+    def summary(self) -> dict[str, Any]:
+        return {**self.progress.summary(), "recovery": self._watch.catch_up.as_dict()}

@@ -1,0 +1,166 @@
+"""
+``tidegate run``: all stages of a configuration in one process write what each writes in a process of its own.
+
+Levels 1 and 3: the same raw topics ordered and queried both ways, topics compared by the command and files byte by byte. No query has OVER:
+its results would be equal key by key, in an order of keys that follows from the batches.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support.stack.drawn_logs import draw
+from support.stack.jobs import Workspace, workspace
+from support.stack.servers import Stack
+from support.stack.topics import create, fresh, produce
+
+pytestmark = [pytest.mark.integration, pytest.mark.heavy]
+
+TABLES = """
+[inputs.one]
+topic = "{one}"
+ordered_topic = "{tag}.one"
+timestamp_by = "at"
+late = "20s"
+reorder = "2s"
+
+[inputs.two]
+topic = "{two}"
+ordered_topic = "{tag}.two"
+timestamp_by = "at"
+late = "20s"
+
+[outputs.counts]
+topic = "{tag}.counts"
+files = "counts"
+
+[outputs.sums]
+topic = "{tag}.sums"
+
+[outputs.pairs]
+topic = "{tag}.pairs"
+
+[queries.sums]
+script = "sums.sql"
+into = "sums"
+
+[queries.pairs]
+script = "pairs.sql"
+
+[queries.counts]
+script = "counts.sql"
+"""
+SCRIPTS = {
+    "counts.sql": "SELECT k, COUNT(*) AS n, SUM(v) AS v INTO counts FROM one TIMESTAMP BY at GROUP BY k, TumblingWindow(second, 5)",
+    "sums.sql": "SELECT SUM(n) AS n, SUM(v) AS v FROM counts GROUP BY TumblingWindow(second, 20)",
+    "pairs.sql": (
+        "SELECT s.n AS n, two.v AS v INTO pairs FROM sums AS s JOIN two TIMESTAMP BY at ON DATEDIFF(second, s, two) BETWEEN 0 AND 2"
+    ),
+}
+TOPICS = ("one", "two", "counts", "sums", "pairs")
+
+
+@pytest.fixture
+def raw(stack: Stack) -> dict[str, str]:
+    """Two raw topics with seeded disorder."""
+    topics = {name: create(stack.bootstrap, fresh(name), 2) for name in ("one", "two")}
+    for seed, topic in enumerate(topics.values()):
+        produce(stack.bootstrap, topic, draw(seed, 3_000, 2, keys=("a", "bb", "ccc", "d")))
+    return topics
+
+
+@pytest.fixture
+def open_(tmp_path: Path, stack: Stack, raw: dict[str, str]) -> Iterator[ExitStack]:
+    """Workspaces are closed at the end of the test."""
+    with ExitStack() as opened:
+        yield opened
+
+
+def project(opened: ExitStack, stack: Stack, folder: Path, raw: dict[str, str], more: str = "") -> tuple[Workspace, str]:
+    """Return a project of its own over the raw topics, and how its topics begin."""
+    folder.mkdir()
+    tag = fresh(folder.name)
+    space = opened.enter_context(workspace(folder, stack, TABLES.format(tag=tag, **raw) + more))
+    for name, text in SCRIPTS.items():
+        space.script(name, text)
+    return space, tag
+
+
+def run_apart(space: Workspace) -> None:
+    """Run each stage in a process of its own, to the end."""
+    space.start("ingest", "one", "two", "--until-end").finish()
+    for name in ("counts", "sums", "pairs"):
+        space.start("query", name).finish()
+
+
+def check_equal(space: Workspace, tag: str, other: Workspace, other_tag: str) -> None:
+    """Compare all topics, and the files."""
+    for topic in TOPICS:
+        compared = space.start("compare", f"{tag}.{topic}", f"{other_tag}.{topic}")
+        assert compared.wait() == 0, json.dumps(compared.lines, default=str)
+    files, others = ({file.name: file.read_bytes() for file in (each.folder / "counts").iterdir()} for each in (space, other))
+    assert files == others != {}
+
+
+def test_one_process_and_many_write_the_same(open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str]) -> None:
+    """Two inputs, and three queries that read each other's results; listed in another order than that of the data."""
+    apart, apart_tag = project(open_, stack, tmp_path / "apart", raw)
+    run_apart(apart)
+    together, tag = project(open_, stack, tmp_path / "together", raw)
+    job = together.start("run", "--until-end")
+    assert job.wait() == 0, job.errors[-3000:]
+    ends = {line["stage"]: line["phase"] for line in job.lines if line["event"] == "end"}
+    assert ends == dict.fromkeys(("ingest:one", "ingest:two", "query:counts", "query:sums", "query:pairs"), "ended")
+    check_equal(together, tag, apart, apart_tag)
+
+
+def test_kills_of_the_process_and_stages_that_move_change_nothing(
+    open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str]
+) -> None:
+    """kill -9 of driver, planner, JVM and workers at drawn moments; between them one query runs in a process of its own."""
+    apart, apart_tag = project(open_, stack, tmp_path / "apart", raw)
+    run_apart(apart)
+    together, tag = project(open_, stack, tmp_path / "together", raw)
+    dice = random.Random(7)
+    for _ in range(3):
+        job = together.start_alone("run", "--set", "inputs.one.max_events_per_batch=200", "--set", "inputs.two.max_events_per_batch=200")
+        job.until(lambda job=job: job.batches > 0, "it has begun")
+        time.sleep(dice.uniform(0, 4))
+        job.kill()
+    moved = together.start_alone("query", "counts")
+    moved.until(lambda: moved.batches > 0, "it has read")
+    moved.stop()
+    job = together.start_alone("run", "--until-end")
+    assert job.wait() == 0, job.errors[-3000:]
+    check_equal(together, tag, apart, apart_tag)
+
+
+def test_a_stage_that_fails_for_good_stops_no_other(open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str]) -> None:
+    """A script that is wrong, and an input whose topic is another than that of its checkpoint; its neighbours come to their end."""
+    apart, apart_tag = project(open_, stack, tmp_path / "apart", raw)
+    run_apart(apart)
+    more = '[queries.wrong]\nscript = "wrong.sql"\ninto = "other"\n[outputs.other]\ntopic = "other"\n'
+    together, tag = project(open_, stack, tmp_path / "together", raw, more)
+    together.script("wrong.sql", "SELECT nothing FROM")
+    job = together.start("run", "--until-end")
+    assert job.wait() == 2
+    assert "TG-QUERY" in job.errors
+    check_equal(together, tag, apart, apart_tag)
+
+
+def test_a_stage_waits_for_the_topic_that_another_process_makes(
+    open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str]
+) -> None:
+    """Picked stages start in any order; what they wait for is said."""
+    space, _ = project(open_, stack, tmp_path / "picked", raw)
+    queries = space.start("run", "query:counts", "query:sums")
+    queries.until(lambda: "TG-TOPIC-MISSING" in queries.errors, "it waits")
+    assert space.start("run", "ingest:one", "--until-end").wait() == 0
+    assert queries.wait() == 0, queries.errors[-3000:]
+    assert {line["stage"] for line in queries.lines if line["event"] == "end"} == {"query:counts", "query:sums"}

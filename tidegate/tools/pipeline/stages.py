@@ -1,0 +1,253 @@
+"""
+The stages of a pipeline, each as something that can be opened, looked at and closed again.
+
+Law: a stage writes what its own command writes, byte for byte, so it may move from this process to one of its own and back. Nothing of one
+stage is needed to open another but the topics it makes.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pyspark.sql import SparkSession
+
+from ingest import job as ingest_job
+from ingest.running_input import RunningInput
+from ordering.ticks import format_duration
+from query import job as query_job
+from query.listed import RequestedQuery
+from query.run import QueryStart
+from query.running_query import RunningQuery
+from sinks.copying.job import SinkJob
+from sinks.copying.job import prepare as prepare_sink
+from sinks.parquet_columns import Column
+from tidegate.platform.checkpoint.binding import checkpoint_folder
+from tidegate.platform.checkpoint.claim import check_not_resetting, claim, release
+from tidegate.platform.observe.metrics import Metrics
+from tidegate.platform.observe.stopping import Stop
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.spark.cluster import Cluster
+from tidegate.platform.spark.driver import DrivenQuery, DrivenRun
+
+_READY_PAUSE_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the stages of one process share."""
+
+    settings: Settings
+    # Waits for the session. Raises TidegateError: Spark does not start.
+    get_session: Callable[[], SparkSession]
+    cluster: Cluster
+    metrics: Metrics
+    stop: Stop
+    # Takes the summary of each batch, with the stage's label.
+    on_batch: Callable[[str, dict[str, Any]], None]
+    # Whether inputs are read to their present end only.
+    until_end: bool = False
+
+    def await_cluster(self) -> None:
+        """Wait until executors have seen the checkpoint folder, or the process is asked to stop. Raises as :meth:`Cluster.is_ready`."""
+        while not self.stop.is_asked and not self.cluster.is_ready():
+            time.sleep(_READY_PAUSE_S)
+
+
+class Stage(ABC):
+    """One stage of a pipeline; *name* is that of its table in the configuration."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name, self._around = name, around
+        self._open = ExitStack()
+
+    @property
+    def label(self) -> str:
+        """The name by which the command line picks the stage."""
+        return f"{self.kind}:{self.name}"
+
+    @property
+    def job(self) -> str:
+        """The name by which health checks and metrics call the stage, the same as in a process of its own."""
+        return f"{self.kind} {self.name}"
+
+    @abstractmethod
+    def open(self) -> None:
+        """Prepare the stage and start it. Raises TidegateError, as the stage's own command does; RunEnded: its run is over."""
+
+    @abstractmethod
+    def poll(self) -> bool:
+        """Publish the progress, about once a second; return whether the stage has ended by itself. Raises TidegateError: it has failed."""
+
+    @abstractmethod
+    def state(self) -> tuple[str, str]:
+        """Return the state of the open stage, and a text that says what it waits for."""
+
+    @abstractmethod
+    def line(self) -> str:
+        """Return the progress of the open stage in a line."""
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return the progress of the open stage for programs."""
+
+    def close(self) -> None:
+        """Stop the stage; the next opening goes on where it has stopped."""
+        self._open.close()
+
+
+class IngestStage(Stage):
+    """An input: its raw topic is put in order."""
+
+    kind = "ingest"
+
+    def open(self) -> None:
+        around, settings = self._around, self._around.settings
+        folder = checkpoint_folder(settings, f"ingest-{settings.input(self.name).ordered_topic}")
+        self._open.callback(release, folder)
+        claim(folder)
+        check_not_resetting(folder)
+        plan, recovery = ingest_job.prepare(settings, self.name, around.until_end)
+        claim(folder)
+        running = RunningInput(plan, recovery, ingest_job.make_end_lookup(plan), set(), around.cluster.waiting)
+        policies = plan.settings.policies()
+        around.metrics.add_input(self.name, policies.reorder_us, policies.late_us)
+        around.metrics.accept_reports(self.name, running.read_last_reports())
+        self._open.enter_context(running)
+
+        def on_reports(reports: list[dict[str, Any]]) -> None:
+            around.on_batch(self.label, running.accept_reports(reports))
+            around.metrics.accept_reports(self.name, reports)
+
+        driven = DrivenQuery(
+            self.name,
+            lambda: ingest_job.start(around.get_session(), settings, plan, on_reports),
+            folder,
+            running.fail,
+            running.check,
+        )
+        self._running = running
+        around.await_cluster()
+        self._run = DrivenRun(driven, around.stop)
+        self._open.callback(self._run.stop)
+
+    def poll(self) -> bool:
+        has_ended = self._run.has_ended(wait=False)
+        self._around.metrics.set_ends(self.name, self._running.catching_up.ends)
+        return has_ended
+
+    def state(self) -> tuple[str, str]:
+        return self._running.state
+
+    def line(self) -> str:
+        return self._running.line()
+
+    def summary(self) -> dict[str, Any]:
+        return self._running.summary()
+
+
+class QueryStage(Stage):
+    """A listed query. It reads its script when it is made: QueryError, as by its own command."""
+
+    kind = "query"
+
+    def __init__(self, name: str, asked: RequestedQuery, around: Surroundings) -> None:
+        super().__init__(name, around)
+        self._start = QueryStart(around.settings, asked)
+        # The names of inputs and outputs that the script reads, and of the outputs that it writes.
+        self.reads, self.writes = self._start.inputs, self._start.outputs
+
+    def columns_of(self, output: str) -> Sequence[Column]:
+        """Return the columns that the results of an output have."""
+        return self._around.settings.output(output).columns_of(self._start.selected[output])
+
+    def open(self) -> None:
+        around = self._around
+        self._open.callback(release, self._start.folder)
+        plan = self._start.prepare()
+        running = RunningQuery(around.settings, plan, self._start.selected, around.metrics, around.cluster.waiting)
+        self._open.enter_context(running)
+
+        def on_reports(reports: list[dict[str, Any]]) -> None:
+            around.on_batch(self.label, running.accept_reports(reports))
+
+        driven = DrivenQuery(
+            running.name, lambda: query_job.start(around.get_session(), around.settings, plan, on_reports), self._start.folder
+        )
+        self._running, self._line = running, ""
+        around.await_cluster()
+        self._run: DrivenRun | None = DrivenRun(driven, around.stop)
+        self._open.callback(self._stop_query)
+
+    def _stop_query(self) -> None:
+        if self._run is not None:
+            self._run.stop()
+            self._run = None
+
+    def poll(self) -> bool:
+        running = self._running
+        self._line = running.poll()
+        running.sinks.poll(self._around.metrics)
+        if self._run is not None and self._run.has_ended(wait=False):
+            self._run = None
+        if running.is_finished and self._run is not None:
+            self._stop_query()
+            running.sinks.end_at_present()
+        return self._run is None and running.sinks.are_done
+
+    def state(self) -> tuple[str, str]:
+        return self._running.state
+
+    def line(self) -> str:
+        return self._line
+
+    def summary(self) -> dict[str, Any]:
+        return self._running.summary()
+
+
+class SinkStage(Stage):
+    """An output whose results go into stores; *columns* of its results."""
+
+    kind = "sink"
+
+    def __init__(self, name: str, columns: Sequence[Column], around: Surroundings) -> None:
+        super().__init__(name, around)
+        self._columns = columns
+
+    def open(self) -> None:
+        self._job = self._open.enter_context(SinkJob(prepare_sink(self._around.settings, self.name, self._columns)))
+        self._line = ""
+
+    def poll(self) -> bool:
+        self._line = self._job.poll()
+        self._around.metrics.set_sink(self.name, self._job.stores())
+        return self._job.is_done
+
+    def state(self) -> tuple[str, str]:
+        return self._job.state
+
+    def line(self) -> str:
+        return self._line
+
+    def summary(self) -> dict[str, Any]:
+        return self._job.summary()
+
+
+def run_folder(settings: Settings, first: str) -> Path:
+    """
+    Return the folder of what belongs to the process, not to a stage: Spark's log. Processes run different stages, so the label of the
+    *first* one tells them apart.
+    """
+    return checkpoint_folder(settings, f"run-{first.replace(':', '-')}")
+
+
+def describe_pause(until_s: float) -> str:
+    """Return how long it is until a moment of the clock that never goes back."""
+    return format_duration(max(round(until_s - time.monotonic()), 0) * 1_000_000)
