@@ -31,7 +31,7 @@ from ordering.protocol.reader import Log
 from ordering.ticks import DAY_US
 from query.buckets.bucket import BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
-from query.columns.decode import DecodedRange
+from query.columns.decoded_range import DecodedRange
 from query.columns.events import DECODED_SCHEMA
 from query.engine.program import Program
 from query.sql.bind import bind_outputs

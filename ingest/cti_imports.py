@@ -15,8 +15,8 @@ import numpy as np
 from ordering.protocol.punctuation import Cti
 from ordering.protocol.reader import Log, PartitionReader
 from ordering.ticks import INFINITY, TICK_MIN
+from tidegate.ordered_topic.decode import decode_ctis
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.channel_promises import ctis_of
 from tidegate.platform.kafka.ranges import RangeReader
 
 # The first read begins this many records before the end; so does a later one that would begin more than LEAP_RECORDS before it.
@@ -94,4 +94,5 @@ class ImportedFrontier:
         if partition not in self._readers:
             self._readers[partition] = RangeReader(self._properties, topic, partition, headers=True, prefetch_bytes=_PREFETCH_BYTES)
         for records in self._readers[partition].read(start, end) if start < end else ():
-            yield list(ctis_of(records, topic, partition)), int(records.offset[-1]) + 1
+            ctis = [(found.log_offset, found.cti) for found in decode_ctis(records, topic, partition)]
+            yield ctis, int(records.offset[-1]) + 1

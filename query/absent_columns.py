@@ -18,13 +18,13 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 
 from ordering.errors import TidegateError
-from query.columns.decode import decode
 from query.columns.large_tables import combine_column
 from query.config import Feed, QueryPlan
 from query.plan.columns_read import leaves_read
 from query.plan.nodes import Plan
 from tidegate.language.expressions.syntax.errors import suggest
 from tidegate.language.expressions.tree import Field
+from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.records.payloads.formats import JSON, PayloadFormat, reader_of
@@ -111,8 +111,8 @@ def _newest_payloads(layout: QueryPlan, feed: Feed, admin: Admin) -> pa.Array:
     first, pieces, size = max(ends[partition] - SAMPLE_RECORDS, 0), [], 0
     with RangeReader(layout.kafka, *partition, headers=True, prefetch_bytes=_CHUNK_BYTES) as reader:
         for records in reader.read(first, ends[partition], chunk_bytes=_CHUNK_BYTES, silence_max_s=_SILENCE_MAX_S):
-            values = decode(records, *partition).events["value"]
-            pieces += values.chunks
+            values = decode(records, *partition).events.value
+            pieces.append(values)
             size += values.nbytes
             if size >= SAMPLE_BYTES:
                 break

@@ -53,6 +53,8 @@ tidegate.records
 tidegate.records.payloads
 tidegate.records.fields  tidegate.records.files
 
+tidegate.ordered_topic
+
 sinks  sinks.base  sinks.parquet_columns
 sinks.waiting_writes
 sinks.webhdfs

@@ -18,8 +18,8 @@ from ordering.protocol.facts import ORIGIN, Fact, FactKind, FactMerger, decode_f
 from ordering.protocol.journal import Journal, JournalKey
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY
+from tidegate.ordered_topic.decode import decode_ctis
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.channel_promises import ctis_of
 from tidegate.platform.kafka.ranges import RangeReader, Records
 from tidegate.platform.observe.logs import get_logger
 
@@ -72,10 +72,7 @@ def read_topic_facts(plan: IngestPlan, admin: Admin) -> dict[int, TopicFacts]:
 
 
 def _accept_records(facts_by_number: dict[int, TopicFacts], records: Records, topic: str, partition: int, beginning_gone: bool) -> None:
-    assert records.facts is not None, "read with headers"
-    row_of = {offset: row for row, offset in enumerate(records.offset.tolist())}
-    for offset, cti in ctis_of(records, topic, partition):
-        facts = records.facts[row_of[offset]].as_py()
+    for offset, cti, facts in decode_ctis(records, topic, partition):
         facts_by_number.setdefault(cti.number, TopicFacts()).accept_cti(cti, facts, beginning_gone, f"{topic}-{partition}@{offset}")
 
 

@@ -16,8 +16,8 @@ from ingest.skips import Skip
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import JournalKey, Raise
+from tidegate.ordered_topic.promises import last_promises
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.channel_promises import last_promises
 
 
 @dataclass(frozen=True, slots=True)

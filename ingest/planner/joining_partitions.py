@@ -27,9 +27,9 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
+from tidegate.ordered_topic.promises import Promises, last_promises
 from tidegate.platform.checkpoint.binding import check_same_topics
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.channel_promises import Promises, last_promises
 from tidegate.platform.spark.offset_log import last_batches, read_offset
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from ingest.start.survey import survey_start
 from ordering.policies import Shape
 from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import MILLISECOND_US, NEVER
+from tidegate.ordered_topic.decode import decode_ctis
+from tidegate.ordered_topic.promises import Promises, last_ctis, read_end
 from tidegate.platform.kafka.admin import Admin, Topic
-from tidegate.platform.kafka.channel_promises import Promises, ctis_of, last_ctis, read_end
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.load import Settings
 
@@ -159,5 +160,5 @@ def _frontier_us(plan: IngestPlan, admin: Admin, number: int, position: int) -> 
     output = plan.settings.ordered_topic, plan.outputs_of(number)[0]
     start, end = admin.starts([output])[output], admin.ends([output])[output]
     with RangeReader(plan.kafka, *output, headers=True) as reader:
-        ctis = (cti for records in reader.read(start, end) for _, cti in ctis_of(records, *output))
+        ctis = (found.cti for records in reader.read(start, end) for found in decode_ctis(records, *output))
         return next((cti.arrival_us for cti in ctis if cti.number == number and cti.next_offset >= position), None)

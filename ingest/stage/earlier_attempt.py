@@ -8,23 +8,19 @@ readers may have accepted them already, so the skip comes too late.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ingest.config import IngestPlan
 from ingest.planned_range import IngestRange
 from ordering.arrays import Ints
 from ordering.errors import RefusedError
 from ordering.model.events import Released
-from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
+from tidegate.ordered_topic.decode import decode
+from tidegate.ordered_topic.tails import read_tails
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.channel_promises import ctis_of, tail_starts
-from tidegate.platform.kafka.foreign_records import read_own
-from tidegate.platform.kafka.ranges import RangeReader
-from tidegate.platform.kafka.records import Records
 from tidegate.platform.kafka.writer import event_headers
 
 _ANSWER_S = 30.0
@@ -92,24 +88,16 @@ def read_earlier_attempt(plan: IngestPlan, planned: IngestRange) -> EarlierAttem
 
 def _read_tail(plan: IngestPlan, planned: IngestRange, output: int, start: int, end: int) -> Headers:
     topic = plan.settings.ordered_topic
-    with RangeReader(plan.kafka, topic, output, headers=True) as reader:
-        for first in tail_starts(start, end):
-            pieces = list(reader.read(first, end))
-            ctis = (cti for piece in pieces for _, cti in ctis_of(piece, topic, output))
+    with closing(read_tails(plan.kafka, topic, output, start, end)) as tails:
+        for tail in tails:
+            pieces = [decode(records, topic, output) for records in tail.records]
+            ctis = (cti for piece in pieces for _, cti in piece.ctis)
             if any(cti.number == planned.number and cti.next_offset <= planned.start for cti in ctis):
                 break
     # The first copy of an event is the one that readers accept.
     headers: dict[int, bytes] = {}
     for piece in pieces:
-        for seq, header in read_own(piece, topic, output, lambda own: list(_own_events(own, planned.number)))[0]:
+        events = piece.events.take_rows(np.flatnonzero(piece.events.number == planned.number))
+        for seq, header in zip(events.seq.tolist(), events.header.to_pylist(), strict=True):
             headers.setdefault(seq, header)
     return headers
-
-
-def _own_events(records: Records, number: int) -> Iterator[tuple[int, bytes]]:
-    assert records.header is not None, "read with headers"
-    rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)
-    headers = records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES))
-    table = decode_event_headers(headers)
-    own = np.flatnonzero(table["number"] == number)
-    return zip(table["seq"][own].tolist(), headers.take(pa.array(own)).to_pylist(), strict=True)

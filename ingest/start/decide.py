@@ -21,11 +21,11 @@ from ingest.start.skips import find_gaps
 from ingest.start.survey import Survey
 from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import DAY_US, MINUTE_US, SECOND_US, format_duration, parse_duration
+from tidegate.ordered_topic.promises import ended_error
 from tidegate.platform.checkpoint.binding import TASKS, check_binding, check_same_topics, with_bound_tasks
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.output_start import BEGINNING, Start, refuse_other_start
 from tidegate.platform.kafka.admin import Topic, check_readable
-from tidegate.platform.kafka.channel_promises import ended_error
 from tidegate.platform.kafka.client_properties import EVENT_BYTES_MAX
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.inputs import InputSettings

@@ -26,11 +26,11 @@ from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.wire import decode_cti, encode_cti
 from ordering.ticks import NEVER
+from tidegate.ordered_topic.promises import Promises, last_promises
 from tidegate.platform.checkpoint.binding import replace_text
 from tidegate.platform.checkpoint.damage import read_json
 from tidegate.platform.checkpoint.output_start import BEGINNING, Start
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.channel_promises import Promises, last_promises
 from tidegate.platform.observe.logs import get_logger
 
 # The file in the checkpoint's folder that says where the job began, for every later start from this checkpoint.

@@ -19,10 +19,10 @@ from ingest.skips import Skip
 from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
 from ordering.protocol.journal import ImpossibleFactError
+from tidegate.ordered_topic.promises import has_ended
 from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding, replace_text
 from tidegate.platform.checkpoint.damage import check_whole, read_json
 from tidegate.platform.kafka.admin import Admin, Topic
-from tidegate.platform.kafka.channel_promises import has_ended
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.inputs import InputSettings
 from tidegate.platform.spark.offset_log import checkpoint_state, last_batches, read_offset

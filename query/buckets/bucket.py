@@ -52,7 +52,7 @@ from ordering.protocol.reader import Accepted, PartitionReader
 from ordering.ticks import INFINITY, NEVER, TICK_MAX
 from query.buckets.cti_pacing import CtiPacing
 from query.buckets.result_channel import NUMBER_MASK, FullSpan, ResultChannel
-from query.columns.decode import DecodedRange
+from query.columns.decoded_range import DecodedRange
 from query.columns.events import NO_EVENTS, for_operators, take_events
 from query.config import Promise
 from query.engine.lead import shift_slices

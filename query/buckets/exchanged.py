@@ -17,7 +17,7 @@ import pyarrow as pa
 from ordering.protocol.reader import Accepted
 from query.buckets.bucket import BucketConfig
 from query.buckets.merged import MergedBucket
-from query.columns.decode import DecodedRange
+from query.columns.decoded_range import DecodedRange
 from query.columns.events import take_events
 from query.engine.exchange import BucketNumbers, Router
 from query.engine.program import Program

@@ -13,7 +13,7 @@ from query.buckets.exchanged import ExchangedBucket
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
-from query.columns.decode import DecodedRange
+from query.columns.decoded_range import DecodedRange
 from query.config import QueryPlan
 from query.engine.exchange import Router
 

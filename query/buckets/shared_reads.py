@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from query.columns.decode import DecodedRange
+from query.columns.decoded_range import DecodedRange
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """
-Events of an ordered topic as one Arrow table, from decoding until an operator computes with them.
+Events of an ordered topic as one Arrow table, from the bucket that accepts them until an operator computes with them.
 
-Law: rows are selected, cut and concatenated, but never converted: between the record and the operator there is one type.
+Law: rows are selected, cut and concatenated, but never converted: between decoding and the operator there is one type.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pyarrow as pa
 from ordering.arrays import Ints, Mask
 from ordering.protocol.wire import Flag
 from query.columns.large_tables import take_rows
+from tidegate.ordered_topic.events import OrderedEvents
 
 # Events as a bucket keeps them: roster number and offset of the raw record, system timestamp, key and payload (null: none), the flags of
 # :class:`ordering.protocol.wire.Flag`, arrival time. Times in microseconds.
@@ -40,6 +41,21 @@ EVENTS_SCHEMA = pa.schema(
     ]
 )
 NO_EVENTS = DECODED_SCHEMA.empty_table()
+
+
+def events_table(events: OrderedEvents) -> pa.Table:
+    """Return decoded events as a bucket keeps them (``DECODED_SCHEMA``); keys and payloads are not copied."""
+    fields = events.fields
+    columns = [
+        pa.array(events.number.astype(np.int32)),
+        pa.array(fields["offset"].astype(np.int64)),
+        pa.array(events.system_us),
+        events.key,
+        events.value,
+        pa.array(fields["flags"].astype(np.uint16)),
+        pa.array(fields["arrival_us"].astype(np.int64)),
+    ]
+    return pa.Table.from_arrays(columns, schema=DECODED_SCHEMA)
 
 
 def for_operators(events: pa.Table, sub: Ints | None = None, position: Ints | None = None) -> pa.Table:

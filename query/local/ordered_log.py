@@ -18,7 +18,7 @@ from ordering.model.step import Released, Step
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.protocol.reader import Log
 from ordering.ticks import NEVER
-from query.columns.decode import DecodedRange
+from query.columns.decoded_range import DecodedRange
 from query.columns.events import DECODED_SCHEMA, NO_EVENTS
 
 

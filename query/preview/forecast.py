@@ -17,13 +17,13 @@ from ordering.errors import TidegateError
 from ordering.ticks import MILLISECOND_US, format_duration, format_tick
 from query import extensions, job
 from query.absent_columns import absent_in_topics
-from query.columns.decode import decode
-from query.columns.events import for_operators
+from query.columns.events import events_table, for_operators
 from query.config import Feed, Partition, QueryPlan
 from query.plan.nodes import UNBOUNDED, Plan
 from query.start.apply import locate
 from query.start.decide import decide, plan_layout
 from query.start.survey import TopicSurvey, survey_run, survey_topics
+from tidegate.ordered_topic.decode import decode
 from tidegate.platform.checkpoint.binding import read_binding, with_bound_tasks
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.kafka.admin import MAX_TIMESTAMP, Admin, Topic
@@ -218,7 +218,7 @@ def _measure_row_bytes(layout: QueryPlan, feed: Feed, partition: Partition, star
     with RangeReader(layout.kafka, *partition, headers=True, framed=feed.payloads.headers) as reader:
         for records in reader.read(start_offset, end):
             count += len(records.offset)
-            prepared, _ = program.prepare(feed.input, for_operators(decode(records, *partition).events))
+            prepared, _ = program.prepare(feed.input, for_operators(events_table(decode(records, *partition).events)))
             total_bytes += sum(rows.nbytes for _, rows in prepared)
     return total_bytes / count if count else None
 

@@ -22,7 +22,7 @@ from query.absent_columns import FirstRecords
 from query.buckets.bucket import BadRow, Bucket
 from query.buckets.make import new_bucket, read_in_time_order
 from query.buckets.shared_reads import forget_job, share_range
-from query.columns.decode import DecodedRange, decode
+from query.columns.decoded_range import DecodedRange
 from query.config import QueryPlan
 from query.null_shares import NullCounts
 from query.reference.forgetting import LOOKS_UP_FROM
@@ -32,6 +32,7 @@ from query.stage.planned_range import QueryRange
 from sinks.base import Sink
 from sinks.registry import make_sinks
 from tidegate.basics.fault_points import pause_at
+from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.dead_letters import DeadLetter, cached_dead_letters, drop_dead_letters
 from tidegate.platform.kafka.ranges import cached_reader, drop_reader
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
@@ -219,7 +220,7 @@ class BucketRun:
                 return
             self._spend("read")
             pause_at("piece read")
-            yield self._bucket.route(log, decode(records, topic, partition))
+            yield self._bucket.route(log, DecodedRange.of(decode(records, topic, partition)))
 
     def _write_settled(self, released: list[Released]) -> None:
         self._write(released)

@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from pathlib import Path
-
-import pyarrow.compute as pc
 
 from ordering.errors import RefusedError
 from ordering.protocol.facts import SPLIT, decode_facts
 from ordering.ticks import TICK_MIN
 from query.config import LogStart, Promise
 from query.start.resumed_results import read_promise_by_substream
+from tidegate.ordered_topic.decode import decode_ctis
+from tidegate.ordered_topic.promises import last_promises
+from tidegate.ordered_topic.tails import read_tails
 from tidegate.platform.checkpoint.binding import replace_text
 from tidegate.platform.checkpoint.damage import read_json
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.kafka.admin import Admin, Topic
-from tidegate.platform.kafka.channel_promises import TAIL_RECORDS, last_promises
-from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.tables.outputs import OutputSettings
 
 # In the checkpoint's folder: the promises of the channels when the run began.
@@ -115,17 +115,12 @@ def read_split(kafka: Mapping[str, str], admin: Admin, topic: Topic) -> int | No
     partitions = topic.all_partitions
     starts, ends = admin.starts(partitions), admin.ends(partitions)
     for (name, number), end in ends.items():
-        first = max(end - TAIL_RECORDS, starts[name, number])
-        split = None
-        with RangeReader(kafka, name, number, headers=True) as reader:
-            while split is None and end > starts[name, number]:
-                for records in reader.read(first, end):
-                    facts = pc.drop_null(records.facts).to_pylist() if records.facts is not None else []
-                    splits = [fact.value for header in facts for fact in decode_facts(header, name) if fact.kind == SPLIT]
-                    split = splits[-1] if splits else split
-                first, end = max(first - TAIL_RECORDS, starts[name, number]), first
-        if split is not None:
-            return split
+        with closing(read_tails(kafka, name, number, starts[name, number], end)) as tails:
+            for tail in tails:
+                facts = (found.facts for records in tail.records for found in decode_ctis(records, name, number) if found.facts is not None)
+                splits = [fact.value for header in facts for fact in decode_facts(header, name) if fact.kind == SPLIT]
+                if splits:
+                    return splits[-1]
     return None
 
 

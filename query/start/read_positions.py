@@ -23,8 +23,9 @@ from ordering.ticks import format_tick
 from query.config import LogStart, Partition, QueryPlan
 from query.stage.offsets import Offset
 from query.start.settling import settle_log
+from tidegate.ordered_topic.decode import decode, decode_ctis
+from tidegate.ordered_topic.tails import TAIL_RECORDS
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.channel_promises import TAIL_RECORDS, ctis_of, log_of
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.spark.offset_log import last_batches, read_offset
 
@@ -80,7 +81,7 @@ def _settle(admin: Admin, plan: QueryPlan, partition: Partition) -> LogStart:
     topic, number = partition
 
     def read(start: int, end: int) -> Iterator[tuple[int, Cti]]:
-        return (cti for records in reader.read(start, end) for cti in ctis_of(records, topic, number))
+        return ((found.log_offset, found.cti) for records in reader.read(start, end) for found in decode_ctis(records, topic, number))
 
     def first_offset(time_us: int) -> int:
         return admin.offsets_from([partition], time_us)[partition]
@@ -117,7 +118,7 @@ def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_nee
     roster: Roster | None = None
     with RangeReader(plan.kafka, topic, number, headers=True) as reader:
         for records in reader.read(available, end) if first_needed > available else ():
-            log = log_of(records, topic, number)
+            log = decode(records, topic, number).log
             ctis = [(offset, cti) for offset, cti in log.ctis if offset < first_needed or roster is None]
             for offset, cti in ctis:
                 roster = cti.roster if roster is None or (offset < first_needed and cti.roster.version > roster.version) else roster

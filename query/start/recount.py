@@ -24,10 +24,10 @@ from query.start.output_start import bound_start, read_log_starts, read_promises
 from query.start.read_positions import planned_positions, read_positions, settle_logs
 from query.start.result_limits import result_limits
 from query.start.survey import TopicSurvey, survey_topics
+from tidegate.ordered_topic.promises import read_end
 from tidegate.platform.checkpoint.binding import differences, read_binding, with_bound_tasks
 from tidegate.platform.checkpoint.output_start import BEGINNING, Start
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.channel_promises import read_end
 from tidegate.platform.settings.load import Settings
 
 

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from ordering.errors import RefusedError
 from ordering.protocol.wire import PARTITION_SHIFT
-from query.columns.decode import decode
 from query.config import Promise, Substream
+from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.ranges import RangeReader
 
 # System.Timestamp in microseconds and substream of each result, by its number.
@@ -33,11 +33,11 @@ def read_promise_by_substream(properties: Mapping[str, str], topic: str, partiti
     written: Written = {}
     with RangeReader(properties, topic, partition, headers=True) as reader:
         for records in reader.read(first, end):
-            decoded = decode(records, topic, partition)
-            input_partitions = (decoded.events["offset"].to_numpy() >> PARTITION_SHIFT).tolist()
-            substreams = map(Substream, input_partitions, pc.fill_null(decoded.events["key"], b"").to_pylist())
+            results = decode(records, topic, partition).events
+            input_partitions = (results.fields["offset"] >> PARTITION_SHIFT).tolist()
+            substreams = map(Substream, input_partitions, pc.fill_null(results.key, b"").to_pylist())
             # The first copy of a result is the one that readers accept.
-            for seq, system_us, substream in zip(decoded.log.seq.tolist(), decoded.log.system_us.tolist(), substreams, strict=True):
+            for seq, system_us, substream in zip(results.seq.tolist(), results.system_us.tolist(), substreams, strict=True):
                 written.setdefault(seq, (system_us, substream))
     promised = count_ahead_by_substream(promise, written)
     if promised is None:

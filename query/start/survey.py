@@ -20,11 +20,11 @@ from query.reference.tables import ReferenceTable
 from query.sql.bind import DEFAULT_OUTPUT
 from query.start.output_start import Promises, read_promises, read_result_promises, read_split
 from sinks.file_places import absolute_place
+from tidegate.ordered_topic.promises import has_ended
 from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding
 from tidegate.platform.checkpoint.damage import check_whole
 from tidegate.platform.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.platform.kafka.admin import Admin, Topic
-from tidegate.platform.kafka.channel_promises import has_ended
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.platform.spark.offset_log import checkpoint_state

@@ -13,16 +13,12 @@ from collections.abc import Generator, Mapping
 from contextlib import closing, nullcontext
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ordering.errors import RefusedError
-from ordering.protocol.reader import PartitionReader, gap_error
-from ordering.protocol.wire import EVENT_HEADER_BYTES
 from sinks.copying.ahead import read_ahead
 from sinks.stores.base import Progress, Rows, Stream
-from tidegate.platform.kafka.channel_promises import log_of_own
-from tidegate.platform.kafka.foreign_records import read_own
+from tidegate.ordered_topic.decode import decode
+from tidegate.ordered_topic.walk import ChannelPosition, PartitionWalk, TopicRange
 from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
 
 # How long results that a CTI promises may be missing (PROTOCOL.md).
@@ -44,16 +40,17 @@ class PartitionFeed:
         # What was missing may have come while store or brokers did not answer.
         self._gap_since_s: float | None = None
         self.offset, last = progress.offset, progress.position - 1
-        self._reader = PartitionReader.in_channel(self.partition, self._stream.partitions, self.partition, last)
+        resume = ChannelPosition(progress.offset, self.partition, last)
+        self._walk = PartitionWalk(TopicRange(self._stream.name, self._kafka, self._stream.partitions), self.partition, resume)
 
     @property
     def position(self) -> int:
-        return self._reader.last(self.partition) + 1
+        return self._walk.reader.last(self.partition) + 1
 
     @property
     def is_finished(self) -> bool:
         """Whether the final CTI of the partition has been read."""
-        return self._reader.finished
+        return self._walk.reader.finished
 
     def read(self, end: int, rows_max: int = CHUNK_EVENTS) -> Generator[Rows, None, None]:
         """
@@ -81,28 +78,21 @@ class PartitionFeed:
             self._source = None
 
     def _accept(self, records: Records) -> Rows:
-        log, records = read_own(records, self._stream.name, self.partition, lambda own: (log_of_own(own, self.partition), own))[0]
-        foreign = np.flatnonzero(log.number != self.partition)
-        if len(foreign):
+        piece = decode(records, self._stream.name, self.partition)
+        of_others = np.flatnonzero(piece.events.number != self.partition)
+        if len(of_others):
             what = "a record belongs to a channel that no query writes: this is no result topic"
-            where = f"{self._stream.name}-{self.partition}@{log.log_offset[foreign[0]]}"
+            where = f"{self._stream.name}-{self.partition}@{piece.events.log_offset[of_others[0]]}"
             raise RefusedError(what, code="TG-STORE-TOPIC", where=where, fix="name an output whose topic a query writes")
-        accepted = self._reader.accept(log)
-        assert records.header is not None, "log_of has checked it"
-        is_event = pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES
-        chosen = np.flatnonzero(is_event)[accepted.rows]
-        key, value = records.key, records.value
-        if len(chosen) < len(records):
-            places = pa.array(chosen)
-            key, value = key.take(places), value.take(places)
-        return Rows(log.seq[accepted.rows], records.offset[chosen], log.system_us[accepted.rows], key, value)
+        results = self._walk.accept(piece).events
+        return Rows(results.seq, results.log_offset, results.system_us, results.key, results.value)
 
     def _check_gap(self) -> None:
         """Raise GapError if results that a CTI promises have been missing for a minute."""
-        blocked = self._reader.blocked_channels()
-        if not blocked:
+        missing = self._walk.unmet_promise()
+        if missing is None:
             self._gap_since_s = None
             return
         self._gap_since_s = self._gap_since_s or time.monotonic()
         if time.monotonic() - self._gap_since_s > GAP_WAIT_S:
-            raise gap_error(self._stream.name, self.partition, *blocked[0])
+            raise missing

@@ -21,7 +21,7 @@ from ordering.policies import Generation, Policies
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.protocol.reader import Log
 from ordering.testing import Record, batch_of
-from query.columns.decode import DecodedRange
+from query.columns.decoded_range import DecodedRange
 from query.columns.events import DECODED_SCHEMA
 from query.config import LogStart
 from query.start.settling import settle_log

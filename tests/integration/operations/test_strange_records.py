@@ -18,8 +18,8 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME, PARTITION_SHIFT, decode_event_headers, encode_cti
 from sinks.copying.feed import PartitionFeed
 from sinks.stores.base import Stream
+from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin
-from tidegate.tools.compare.records import PartitionWalk
 from tidegate.tools.compare.sides import make_side
 
 if TYPE_CHECKING:

@@ -19,13 +19,14 @@ from ordering.protocol.wire import encode_cti, encode_event_headers
 from ordering.ticks import TICK_MIN
 from query.buckets.bucket import BucketConfig, SourceTopic
 from query.buckets.merged import MergedBucket
-from query.columns.decode import decode
+from query.columns.decoded_range import DecodedRange
 from query.columns.events import DECODED_SCHEMA
 from query.engine.exchange import Exchange, Router
 from query.plan.columns_read import headers_read
 from query.start.survey import payload_format
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.tree import Field, Header
+from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.records import Records
 from tidegate.platform.settings.load import load
 from tidegate.records.payloads.formats import PayloadFormat
@@ -107,7 +108,7 @@ def test_the_dead_letter_of_a_row_has_its_payload_alone() -> None:
     values = [frame_payload([("h", b"soon")], b'{"v":1}'), frame_payload([], body)]
     header = pa.array([event, promise], pa.binary())
     records = Records(np.arange(2), one.repeat(2), pa.nulls(2, pa.binary()), pa.array(values, pa.binary()), header, is_framed=True)
-    bucket.accept_records(0, decode(records, "t", 0))
+    bucket.accept_records(0, DecodedRange.of(decode(records, "t", 0)))
     bucket.settle()
     (bad,) = bucket.pop_bad_rows()
     assert (bad.value, bad.offset) == (b'{"v":1}', 7)

@@ -26,7 +26,7 @@ from query.buckets.bucket import EACH_CTI, Bucket, BucketConfig, SourceTopic
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.merged import MergedBucket
 from query.buckets.shared_reads import forget_job, share_range
-from query.columns.decode import DecodedRange
+from query.columns.decoded_range import DecodedRange
 from query.columns.events import DECODED_SCHEMA
 from query.config import Promise
 from query.engine.exchange import Exchange, Router

@@ -20,19 +20,19 @@ class Played(Stage):
 
     kind = "query"
 
-    def __init__(self, name: str, *script: Exception | bool) -> None:
+    def __init__(self, name: str, *script: TidegateError | bool) -> None:
         super().__init__(name, around=None)  # type: ignore[arg-type]
         self.script, self.calls = list(script), list[str]()
 
     def open(self) -> None:
         self.calls.append("open")
-        if self.script and isinstance(self.script[0], Exception):
+        if self.script and isinstance(self.script[0], TidegateError):
             raise self.script.pop(0)  # type: ignore[misc]
 
     def poll(self) -> bool:
         self.calls.append("poll")
         step = self.script.pop(0) if self.script else False
-        if isinstance(step, Exception):
+        if isinstance(step, TidegateError):
             raise step
         return step
 
@@ -118,44 +118,11 @@ def test_one_that_fails_for_good_stops_no_other() -> None:
     assert stages[0].state() == ("failed", "TG-QUERY")
 
 
-def test_an_error_of_the_system_is_that_of_one_stage() -> None:
-    """A disk may be full for one checkpoint folder, when the stage opens or later; the stage is started again, and its neighbour ends."""
-    clock, full = Clock(), OSError(28, "No space left on device", "/checkpoints/full")
-    at_start, later, good = Played("start", full, False, True), Played("later", False, full, False, True), Played("good", False, True)
-    stages = [KeptStage(stage, clock) for stage in (at_start, later, good)]
-    failures = set()
-
-    def each_turn() -> None:
-        failures.update((kept.failure.code, kept.failure.where) for kept in stages if kept.failure is not None)
-        clock.now_s += 1
-
-    keep_going(stages, lambda: False, each_turn, 0.0)
-    assert [(kept.phase, kept.restarts) for kept in stages] == [(Phase.ENDED, 1), (Phase.ENDED, 1), (Phase.ENDED, 0)]
-    assert failures == {("TG-RUN-SYSTEM", "/checkpoints/full")}
-
-
-def test_one_that_cannot_be_closed_keeps_no_other_open() -> None:
-    """All are asked to close when the process ends."""
-    closed: list[str] = []
-
-    class Stuck(Played):
-        def close(self) -> None:
-            closed.append(self.name)
-            raise OSError(5, "Input/output error")
-
-    stages = [KeptStage(Stuck(name)) for name in ("first", "last")]
-    turns = iter([False] * 8)
-    keep_going(stages, lambda: next(turns, True), lambda: None, 0.0)
-    assert closed == ["last", "first"]
-
-
-@pytest.mark.parametrize("code", [GONE, "TG-SPARK-START"])
-def test_the_end_of_the_jvm_ends_all(code: str) -> None:
-    """None could go on without it; nor would a session that does not start, without Java for example, start at the next attempt."""
-    stages = [KeptStage(Played("a", TidegateError("no JVM", code=code))), KeptStage(Played("b"))]
-    turns = iter([False] * 20)
-    with pytest.raises(TidegateError, match="no JVM"):
-        keep_going(stages, lambda: next(turns, True), lambda: None, 0.0)
+def test_the_end_of_the_jvm_ends_all() -> None:
+    """None could go on without it."""
+    stages = [KeptStage(Played("a", TidegateError("killed", code=GONE))), KeptStage(Played("b"))]
+    with pytest.raises(TidegateError, match="killed"):
+        keep_going(stages, lambda: False, lambda: None, 0.0)
 
 
 def test_when_asked_to_stop_the_last_of_the_data_is_closed_first() -> None:

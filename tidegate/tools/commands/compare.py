@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidegate.platform.kafka.admin import Admin, Topic
     from tidegate.platform.settings.load import Settings
     from tidegate.platform.settings.tables.redis import RedisSettings
-    from tidegate.tools.compare.records import Side
+    from tidegate.tools.compare.sides import Side
     from tidegate.tools.compare.topics import Comparison, PartitionSummary
 
 SHOWN_DIFFERENCES = 5

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ordering.arrays import Ints
-from tidegate.tools.compare.columns import EventColumns
+from tidegate.ordered_topic.events import OrderedEvents
 
 # Contradicting copies that are told with their place; the others are counted.
 SHOWN_COPIES = 20
@@ -61,14 +61,14 @@ class Copies:
     def __len__(self) -> int:
         return len(self.seq)
 
-    def add(self, events: EventColumns) -> None:
+    def add(self, events: OrderedEvents) -> None:
         self.log_offset += events.log_offset.tolist()
         self.number += events.number.tolist()
         self.seq += events.seq.tolist()
         self.digests += _digests(events)
 
     def find_contradictions(
-        self, topic: str, partition: int, read: Callable[[int, int, int], Iterator[EventColumns]], starts: Mapping[int, Sequence[int]]
+        self, topic: str, partition: int, read: Callable[[int, int, int], Iterator[OrderedEvents]], starts: Mapping[int, Sequence[int]]
     ) -> Iterator[ContradictingCopy]:
         """
         Yield the copies that contradict the accepted event of their number, by channel and number.
@@ -100,7 +100,7 @@ def _group_by_block(seqs: Sequence[int], starts: Sequence[int]) -> Iterator[tupl
             yield int(blocks[rows[0]]), wanted[rows]
 
 
-def _digests(events: EventColumns) -> list[bytes]:
+def _digests(events: OrderedEvents) -> list[bytes]:
     columns = events.header.to_pylist(), events.key.to_pylist(), events.value.to_pylist(), events.stamp_ms.tolist()
     # The representation of the four keeps null and empty, and the bytes of one field and the next, apart.
     return [hashlib.blake2b(repr(fields).encode(), digest_size=_DIGEST_BYTES).digest() for fields in zip(*columns, strict=True)]

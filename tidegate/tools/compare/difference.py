@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ordering.columns.framed_payloads import Headers, headers_of, payload_of
 from ordering.protocol.wire import EVENT_HEADER, Flag
 from ordering.ticks import format_tick
-from tidegate.tools.compare.columns import EventColumns
+from tidegate.ordered_topic.events import OrderedEvents
 
 SHOWN_BYTES = 80
 _FIELDS = (
@@ -132,10 +130,9 @@ class Difference:
         return None if other is None else other.fields[name]
 
 
-def events_of(columns: EventColumns) -> list[Event]:
+def events_of(columns: OrderedEvents) -> list[Event]:
     """Return the rows of *columns* one by one."""
-    table = np.frombuffer(b"".join(columns.header.to_pylist()), dtype=EVENT_HEADER)
-    rows = zip(columns.log_offset.tolist(), table, columns.stamp_ms.tolist(), columns.key, columns.value, strict=True)
+    rows = zip(columns.log_offset.tolist(), columns.fields, columns.stamp_ms.tolist(), columns.key, columns.value, strict=True)
     events = []
     for offset, header, stamp_ms, key, value in rows:
         fields = {name: int(header[name]) for name in EVENT_HEADER.names or ()}

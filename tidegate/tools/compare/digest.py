@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.protocol.wire import EVENT_HEADER_BYTES
-from tidegate.tools.compare.columns import EventColumns
+from tidegate.ordered_topic.events import OrderedEvents
 
 BLOCK_EVENTS = 4_096
 _DIGEST_BYTES = 16
@@ -29,7 +29,7 @@ class _Streams:
     # SHA-256 takes half the time of BLAKE2, because processors have instructions for it.
     hashes: list[Any] = field(default_factory=lambda: [hashlib.sha256() for _ in range(6)])
 
-    def update(self, events: EventColumns) -> None:
+    def update(self, events: OrderedEvents) -> None:
         octets = [_header_bytes(events.header), np.ascontiguousarray(events.stamp_ms)]
         for column in (events.key, events.value):
             # Lengths are hashed too: otherwise bytes could move from one value to the next. -1 distinguishes null from empty.
@@ -60,7 +60,7 @@ class ChannelDigest:
     largest_us: int = 0
     _open: _Streams = field(default_factory=_Streams)
 
-    def add(self, events: EventColumns) -> None:
+    def add(self, events: OrderedEvents) -> None:
         added = 0
         while added < len(events):
             block_fill = self.count % BLOCK_EVENTS

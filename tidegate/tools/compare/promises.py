@@ -22,7 +22,7 @@ from ordering.arrays import Ints
 from ordering.protocol.list_parts import ListAssembler
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER, TICK_MIN, format_tick
-from tidegate.tools.compare.columns import EventColumns
+from tidegate.ordered_topic.events import OrderedEvents
 
 # How many of a channel's newest events are kept to check late CTIs against.
 RECENT_EVENTS = 65_536
@@ -76,7 +76,7 @@ class PromiseCheck:
     _list_assembler: ListAssembler = field(default_factory=ListAssembler)
     _substream_promises: dict[bytes, int] = field(default_factory=dict)
 
-    def add_events(self, events: EventColumns) -> None:
+    def add_events(self, events: OrderedEvents) -> None:
         """Check the channel's next accepted events."""
         if not len(events):
             return
@@ -161,7 +161,7 @@ class PromiseCheck:
             self._waiting.remove(promise)
             self._raise_c(promise[0], promise[1])
 
-    def _check_substream_promises(self, events: EventColumns) -> None:
+    def _check_substream_promises(self, events: OrderedEvents) -> None:
         keys = list(self._substream_promises)
         key_index = pc.index_in(events.key, value_set=pa.array(keys, type=pa.binary()))
         promised_rows = np.flatnonzero(key_index.is_valid().to_numpy(zero_copy_only=False))
@@ -175,7 +175,7 @@ class PromiseCheck:
             row = int(promised_rows[broken_rows[0]])
             self._report_event(events, row, int(promised[broken_rows[0]]), f" of substream {events.key[row].as_py()!r}")
 
-    def _report_event(self, events: EventColumns, row: int, c: int, subject: str) -> None:
+    def _report_event(self, events: OrderedEvents, row: int, c: int, subject: str) -> None:
         seq, system_us = int(events.seq[row]), int(events.system_us[row])
         description = f"time{subject} had come to {format_tick(c)}, but number {seq} at {format_tick(system_us)} follows"
         self._report(int(events.log_offset[row]), description)

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER
+from tidegate.ordered_topic.decode import decode_ctis
+from tidegate.ordered_topic.tails import TAIL_RECORDS
+from tidegate.ordered_topic.walk import TopicRange
 from tidegate.platform.kafka.admin import Admin, Topic
-from tidegate.platform.kafka.channel_promises import TAIL_RECORDS, ctis_of
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.kafka.records import Framed
-from tidegate.tools.compare.records import Side
+
+
+@dataclass(frozen=True, slots=True)
+class Side(TopicRange):
+    """
+    What is compared of one of the two topics, ``label`` A or B; with *framed* headers are compared too.
+
+    Args:
+        is_trimmed: Whether retention has deleted the beginning of a partition.
+        has_own_numbers: Whether the seq of an event may differ from that in the other topic, because one was begun in the middle.
+    """
+
+    label: str = field(kw_only=True)
+    is_trimmed: bool = field(default=False, kw_only=True)
+    has_own_numbers: bool = field(default=False, kw_only=True)
 
 
 def make_side(label: str, admin: Admin, properties: Mapping[str, str], topic: Topic, start_us: int | None, framed: Framed = ()) -> Side:
@@ -32,7 +49,8 @@ def make_side(label: str, admin: Admin, properties: Mapping[str, str], topic: To
         # The last CTI of a channel may be before the first event to compare.
         starts = {partition: min(first_offsets[partition], max(ends[partition] - TAIL_RECORDS, 0)) for partition in partitions}
     first, end = (tuple(offsets[partition] for partition in partitions) for offsets in (starts, ends))
-    return Side(label, topic.name, properties, topic.partitions, first, end, start_us, bool(trimmed_places), framed=framed)
+    is_trimmed = bool(trimmed_places)
+    return Side(topic.name, properties, topic.partitions, first, end, start_us, framed, label=label, is_trimmed=is_trimmed)
 
 
 def complete_from_us(admin: Admin, properties: Mapping[str, str], topic: Topic) -> int:
@@ -56,7 +74,7 @@ def _largest_deleted_us(properties: Mapping[str, str], topic: str, number: int, 
     first_ctis: dict[int, Cti] = {}
     with RangeReader(properties, topic, number, headers=True) as reader:
         for records in reader.read(start, end):
-            for _, cti in ctis_of(records, topic, number):
+            for _, cti, _ in decode_ctis(records, topic, number):
                 first_ctis.setdefault(cti.number, cti)
                 if first_ctis.keys() >= set(cti.roster.channels_of(number, partitions)):
                     return max(cti.largest_us for cti in first_ctis.values())

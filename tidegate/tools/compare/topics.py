@@ -16,15 +16,17 @@ import numpy as np
 from ordering.errors import ProtocolError, RefusedError
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.ticks import INFINITY, format_tick
-from tidegate.platform.kafka.foreign_records import ForeignRecords
+from tidegate.ordered_topic.decode import decode
+from tidegate.ordered_topic.events import OrderedEvents
+from tidegate.ordered_topic.foreign_records import ForeignRecords
+from tidegate.ordered_topic.walk import ChannelPosition, PartitionWalk, WalkedPiece
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.kafka.records import Records
-from tidegate.tools.compare.columns import EventColumns
-from tidegate.tools.compare.copies import SHOWN_COPIES, ContradictingCopy
+from tidegate.tools.compare.copies import SHOWN_COPIES, ContradictingCopy, Copies
 from tidegate.tools.compare.difference import ChannelExcerpt, Difference, differing_fields, events_of
 from tidegate.tools.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.tools.compare.promises import BrokenPromise, PromiseCheck
-from tidegate.tools.compare.records import LogPiece, PartitionWalk, Side, split_records
+from tidegate.tools.compare.sides import Side
 
 
 @dataclass(slots=True)
@@ -161,7 +163,8 @@ class PartitionDigester:
 
     def __init__(self, side: Side, partition: int, until_us: int | None) -> None:
         self._side, self._partition, self._until_us = side, partition, until_us
-        self._walk, self._summary = PartitionWalk(side, partition, keeps_copies=True), PartitionSummary()
+        self._copies, self._summary = Copies(), PartitionSummary()
+        self._walk = PartitionWalk(side, partition, on_copies=self._copies.add)
 
     def add_records(self, records: Records) -> None:
         """Take the next records from another reader, which reads the same headers. Records missing before them are read here."""
@@ -172,14 +175,14 @@ class PartitionDigester:
             self._read(min(first, end))
         wanted = (records.offset >= self._walk.position) & (records.offset < end)
         if wanted.any():
-            self._add(self._walk.accept(records if wanted.all() else records.select(wanted)))
+            self._add(self._walk.accept_records(records if wanted.all() else records.select(wanted)))
 
     def finish(self, on_records: Callable[[int], None]) -> PartitionSummary:
         """Read the rest; return the summary."""
         side, partition, walk, summary = self._side, self._partition, self._walk, self._summary
         self._read(side.ends[partition], on_records)
         summary.roster, summary.records = walk.roster, walk.records
-        summarize_skipped(summary, walk, side, partition)
+        summarize_skipped(summary, walk, self._copies, side, partition)
         error = walk.unmet_promise()
         # With an end time the walk stops early, so a promise about later events is no gap.
         if error is not None and self._until_us is None:
@@ -195,22 +198,22 @@ class PartitionDigester:
             on_records(self._walk.records - reported)
             reported = self._walk.records
 
-    def _add(self, piece: LogPiece) -> None:
+    def _add(self, piece: WalkedPiece) -> None:
         add_piece(self._summary, piece, self._side, self._partition, self._until_us)
 
 
-def summarize_skipped(summary: PartitionSummary, walk: PartitionWalk, side: Side, partition: int) -> None:
-    """Count what the walk has skipped, and compare its copies with the accepted events."""
+def summarize_skipped(summary: PartitionSummary, walk: PartitionWalk, copies: Copies, side: Side, partition: int) -> None:
+    """Count what the walk has skipped, and compare its *copies* with the accepted events."""
     summary.duplicates, summary.torn, summary.foreign = walk.reader.duplicates, walk.reader.gaps, walk.foreign
-    if not walk.copies:
+    if not copies:
         return
     starts = {number: channel.digest.block_starts for number, channel in summary.channels.items()} if side.start_us is None else {}
 
-    def read(number: int, block: int, seq: int) -> Iterator[EventColumns]:
+    def read(number: int, block: int, seq: int) -> Iterator[OrderedEvents]:
         resume = None
         if starts.get(number):
             offset, first = starts[number][block]
-            resume = offset, number, first - 1
+            resume = ChannelPosition(offset, number, first - 1)
         for piece in PartitionWalk(side, partition, resume).run():
             events = piece.events.take_rows(np.flatnonzero(piece.events.number == number))
             yield events
@@ -218,7 +221,7 @@ def summarize_skipped(summary: PartitionSummary, walk: PartitionWalk, side: Side
                 return
 
     seqs = {number: [seq for _, seq in block_starts] for number, block_starts in starts.items()}
-    for copy in walk.copies.find_contradictions(side.topic, partition, read, seqs):
+    for copy in copies.find_contradictions(side.topic, partition, read, seqs):
         summary.contradicting += 1
         if len(summary.copies) < SHOWN_COPIES:
             summary.copies.append(replace(copy, names=_differing_fields(side, partition, copy)))
@@ -230,7 +233,7 @@ def _differing_fields(side: Side, partition: int, copy: ContradictingCopy) -> tu
     with RangeReader(side.properties, side.topic, partition, headers=True, framed=side.framed) as kafka:
         for offset in sorted((copy.log_offset, copy.accepted_offset)):
             for records in kafka.read(offset, offset + 1):
-                both += events_of(split_records(records, partition)[0])
+                both += events_of(decode(records, side.topic, partition).events)
     return differing_fields(*both) if len(both) == 2 else ()
 
 
@@ -244,7 +247,7 @@ def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:
         raise RefusedError(what, code="TG-RETENTION", where=where, fix=fix, example="--from 2001-01-02T00:00:00Z")
 
 
-def add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition: int, until_us: int | None) -> None:
+def add_piece(summary: PartitionSummary, piece: WalkedPiece, side: Side, partition: int, until_us: int | None) -> None:
     """Add a piece of the log to the digests, and check the promises of its CTIs."""
     ctis_by_number: dict[int, list[tuple[int, Cti]]] = {}
     for offset, cti in piece.ctis:
@@ -269,7 +272,7 @@ def add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition:
         channel.digest.add(_comparable_events(side, events, until_us))
 
 
-def _comparable_events(side: Side, events: EventColumns, until_us: int | None) -> EventColumns:
+def _comparable_events(side: Side, events: OrderedEvents, until_us: int | None) -> OrderedEvents:
     events = events if until_us is None else events.take_rows(np.flatnonzero(events.system_us < until_us))
     return events.without_numbers() if side.has_own_numbers else events
 
@@ -308,7 +311,7 @@ def _read_excerpt(
 
 def reread_block(
     side: Side, digest: ChannelDigest, number: int, partition: int, block: int, end: int, until_us: int | None
-) -> EventColumns | None:
+) -> OrderedEvents | None:
     """Return one channel's compared events from a block on, up to index *end*; None if there are none."""
     if block >= len(digest.block_starts):
         return None
@@ -317,14 +320,14 @@ def reread_block(
     # A start in the middle cannot resume at a seq: the walk begins at the start and counts.
     index = block * BLOCK_EVENTS if is_from_start else 0
     parts = []
-    for piece in PartitionWalk(side, partition, (offset, number, seq - 1) if is_from_start else None).run():
+    for piece in PartitionWalk(side, partition, ChannelPosition(offset, number, seq - 1) if is_from_start else None).run():
         events = _comparable_events(side, piece.events.take_rows(np.flatnonzero(piece.events.number == number)), until_us)
         indices = np.arange(index, index + len(events))
         parts.append(events.take_rows(np.flatnonzero((indices >= block * BLOCK_EVENTS) & (indices < end))))
         index += len(events)
         if index >= min(end, digest.count):
             break
-    return EventColumns.concat(parts) if parts else None
+    return OrderedEvents.concat(parts) if parts else None
 
 
 def _compare_rosters(comparison: Comparison, complete: bool) -> str:

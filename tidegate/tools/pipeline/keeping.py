@@ -2,14 +2,15 @@
 Keeps the stages of a pipeline going: each is opened, looked at once a second, and opened again after a failure that may pass.
 
 Law: a stage that fails stops no other. One that fails by its settings, its script or its data's state would fail again: it stays failed,
-and says so. Any other failure, such as a killed worker, a broker that does not answer or a full disk, is tried again after a pause that
-doubles from ``PAUSE_MIN_S`` to ``PAUSE_MAX_S``. The end of the JVM ends them all, as does a session that does not start.
+and says so. Any other failure, such as a killed worker or a broker that does not answer, is tried again after a pause that doubles from
+``PAUSE_MIN_S`` to ``PAUSE_MAX_S``. The end of the JVM ends them all.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 
 from ordering.errors import ProtocolError, QueryError, RefusedError, SettingError, TidegateError
@@ -21,8 +22,6 @@ from tidegate.tools.pipeline.stages import Stage, describe_pause
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
 # How long a stage has to run until its next failure counts as its first.
 _STEADY_S = 120.0
-# Failures of the session, which all stages share and which is started only once in a process.
-_OF_SESSION = (GONE, "TG-SPARK-START")
 # Refusals that pass by themselves: what another stage makes, or another process still holds.
 _PASSING = ("TG-TOPIC-MISSING", "TG-CHECKPOINT-TAKEN")
 
@@ -55,7 +54,7 @@ class KeptStage:
         return self.phase in (Phase.ENDED, Phase.FAILED)
 
     def turn(self) -> None:
-        """Open the stage if it is time, or look at it. Raises TidegateError: there is no JVM, or no longer, so all stages end."""
+        """Open the stage if it is time, or look at it. Raises TidegateError: the JVM has ended, so all stages have."""
         try:
             if self.phase is Phase.WAITING and self._clock_s() >= self._next_s:
                 self.stage.open()
@@ -72,15 +71,11 @@ class KeptStage:
             self._end(Phase.ENDED)
         except TidegateError as error:
             self._fail(error)
-        except OSError as error:
-            self._fail(_system_error(error))
 
     def stop(self) -> None:
-        """Close the stage; an error is logged, so that its neighbours are closed too."""
-        try:
+        """Close the stage."""
+        with suppress(TidegateError):
             self.stage.close()
-        except (TidegateError, OSError) as error:
-            self._log.warning("this stage was not closed in order: its next start resumes from its checkpoint", error=str(error))
 
     def state(self) -> tuple[str, str]:
         """Return the state for health checks and ``status``, and the reason for it."""
@@ -109,7 +104,7 @@ class KeptStage:
     def _fail(self, error: TidegateError) -> None:
         is_new = self.failure is None or (self.failure.code, self.failure.what) != (error.code, error.what)
         self.failure = error
-        if error.code in _OF_SESSION:
+        if error.code == GONE:
             self._end(Phase.FAILED)
             raise error
         if is_final(error):
@@ -125,17 +120,6 @@ class KeptStage:
         self._log.warning("this stage has failed and is started again", error=error, pause_s=self._pause_s)
         self.restarts += 1
         self._next_s, self._pause_s = self._clock_s() + self._pause_s, min(2 * self._pause_s, PAUSE_MAX_S)
-
-
-def _system_error(error: OSError) -> TidegateError:
-    """Return an error of the operating system, such as a full disk or too many open files, as one that may pass."""
-    fix = "make room, or give the process what it lacks: the stage is started again by itself"
-    return TidegateError(
-        f"the system refuses what the stage needs: {error.strerror or error}",
-        code="TG-RUN-SYSTEM",
-        where=str(error.filename or ""),
-        fix=fix,
-    )
 
 
 def is_final(error: TidegateError) -> bool:

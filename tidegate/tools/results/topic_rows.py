@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from ordering.ticks import INFINITY, NEVER
 from sinks.stores.base import Rows
+from tidegate.ordered_topic.events import OrderedEvents
+from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin, Topic
-from tidegate.tools.compare.columns import EventColumns
-from tidegate.tools.compare.records import PartitionWalk
 from tidegate.tools.compare.sides import complete_from_us, make_side
 
 _PIECE_ROWS = 50_000
@@ -29,12 +29,12 @@ _POLL_S = 0.5
 class Waiting:
     """Results that were accepted and have not come yet, with the partition of each."""
 
-    _pieces: list[tuple[int, EventColumns]] = field(default_factory=list)
+    _pieces: list[tuple[int, OrderedEvents]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(len(piece) for _, piece in self._pieces)
 
-    def add(self, partition: int, events: EventColumns) -> None:
+    def add(self, partition: int, events: OrderedEvents) -> None:
         if len(events):
             self._pieces.append((partition, events))
 
@@ -42,7 +42,7 @@ class Waiting:
         """Remove and return the results with s < *instant_us*, in their order; None if there are none."""
         if not len(self):
             return None
-        events = EventColumns.concat([piece for _, piece in self._pieces])
+        events = OrderedEvents.concat([piece for _, piece in self._pieces])
         partition = np.concatenate([np.full(len(piece), number, dtype=np.int64) for number, piece in self._pieces])
         is_due = events.system_us < instant_us
         late = np.flatnonzero(~is_due)
@@ -93,7 +93,7 @@ def read_topic(
         time.sleep(_POLL_S)
 
 
-def _walk_evenly(walks: list[PartitionWalk], ends: list[int], until_us: int | None) -> Iterator[tuple[int, EventColumns]]:
+def _walk_evenly(walks: list[PartitionWalk], ends: list[int], until_us: int | None) -> Iterator[tuple[int, OrderedEvents]]:
     """Yield accepted events with their partition, always next of the partition whose promises are least, so that few have to wait."""
     pieces = {number: walk.run(until_us, ends[number]) for number, walk in enumerate(walks)}
     while pieces:

@@ -20,9 +20,9 @@ from query.config import Feed
 from query.plan.nodes import UNBOUNDED, Plan
 from query.plan.origins import origins
 from tidegate.language.expressions.tree import Cast, Expr, Field, Slot
+from tidegate.ordered_topic.events import OrderedEvents
+from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin
-from tidegate.tools.compare.columns import EventColumns
-from tidegate.tools.compare.records import PartitionWalk
 from tidegate.tools.compare.sides import make_side
 from tidegate.tools.verify.report import raw_place, row_differences
 from tidegate.tools.verify.rows import Row, RowDifference
@@ -157,7 +157,7 @@ def _describe_events(
 
 
 def _matching(
-    events: EventColumns,
+    events: OrderedEvents,
     since_us: int | None,
     row: Row,
     conditions: Sequence[_Condition],
@@ -167,6 +167,7 @@ def _matching(
     *,
     by_key: bool,
 ) -> Iterator[tuple[int, str]]:
+    offsets = events.fields["offset"]
     in_time = (events.system_us <= row.system_us) & (events.system_us >= (NEVER if since_us is None else since_us))
     for index in in_time.nonzero()[0].tolist():
         if by_key and (events.key[index].as_py() or b"") != (row.key or b"") and row.key is not None:
@@ -175,8 +176,11 @@ def _matching(
             continue
         number, seq = int(events.number[index]), int(events.seq[index])
         stage = ordered.get(feed.input)
-        offset = int.from_bytes(events.header[index].as_py()[40:48], "little")
-        place = raw_place(stage, number, offset) if stage is not None and not feed.is_result else f"{feed.topic}-{partition} row {seq}"
+        place = (
+            raw_place(stage, number, int(offsets[index]))
+            if stage is not None and not feed.is_result
+            else f"{feed.topic}-{partition} row {seq}"
+        )
         yield int(events.system_us[index]), place
 
 

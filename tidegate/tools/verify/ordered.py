@@ -23,13 +23,13 @@ from ingest.replay.walk import ReplayingWalk
 from ordering.columns.payload_columns import to_arrow
 from ordering.model.events import Released
 from ordering.ticks import MILLISECOND_US, NEVER
+from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.platform.kafka.records import Records
 from tidegate.platform.kafka.writer import event_headers
-from tidegate.tools.compare.columns import EventColumns
 from tidegate.tools.compare.difference import ChannelExcerpt, Difference, events_of
 from tidegate.tools.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.tools.compare.promises import BrokenPromise
-from tidegate.tools.compare.records import Side
+from tidegate.tools.compare.sides import Side
 from tidegate.tools.compare.topics import Channel, PartitionDigester, PartitionSummary, reread_block
 
 # Called with the number of records just read.
@@ -116,7 +116,7 @@ class OrderedVerifier:
             self._unusable += walk.unusable
         return digests
 
-    def _note_overdue(self, channel: ChannelId, index: int, events: EventColumns) -> None:
+    def _note_overdue(self, channel: ChannelId, index: int, events: OrderedEvents) -> None:
         """
         Note a channel if one of *events*, which begin at *index*, has s < c and seq >= n by its last CTI (c, n): the CTI says that there is
         no such event.
@@ -142,7 +142,7 @@ class OrderedVerifier:
             if self.until_us is not None and walk.c >= self.until_us:
                 return
 
-    def _by_output(self, released: Released) -> Iterator[tuple[int, EventColumns]]:
+    def _by_output(self, released: Released) -> Iterator[tuple[int, OrderedEvents]]:
         """Yield the compared events of each output partition."""
         if not len(released):
             return
@@ -193,7 +193,7 @@ class OrderedVerifier:
             number, partition, first, *(events_of(columns) if columns else [] for columns in (stands, self._recompute(channel, first, end)))
         )
 
-    def _recompute(self, channel: ChannelId, first: int, end: int) -> EventColumns | None:
+    def _recompute(self, channel: ChannelId, first: int, end: int) -> OrderedEvents | None:
         """Return the computed events of a channel from index *first* to *end*, exclusive; None if its input partition is not known."""
         partition = self.replay.plan.partitions[channel[0]] if channel[0] < len(self.replay.plan.partitions) else None
         parts, index = [], 0
@@ -204,7 +204,7 @@ class OrderedVerifier:
                     index += len(events)
             if index >= end:
                 break
-        return EventColumns.concat(parts) if parts else None
+        return OrderedEvents.concat(parts) if parts else None
 
 
 class StandingTopic:
@@ -230,11 +230,11 @@ class StandingTopic:
             return [partition.finish(self._on_records) for partition in self._partitions]
 
 
-def event_columns(released: Released, *, is_framed: bool = False) -> EventColumns:
+def event_columns(released: Released, *, is_framed: bool = False) -> OrderedEvents:
     """Return released events with the bytes that they have in a topic; ``log_offset`` is their offset in the input partition."""
     key, value = (to_arrow(column).cast(pa.binary()) for column in (released.key, released.value))
     number = np.full(len(released), released.number, dtype=np.int64)
     stamp_ms = released.system_us // MILLISECOND_US
-    return EventColumns(
+    return OrderedEvents(
         released.offset, number, released.seq, released.system_us, stamp_ms, event_headers(released), key, value, is_framed=is_framed
     )

@@ -14,8 +14,9 @@ from ordering.model.step import Released
 from query.buckets.bucket import Bucket
 from query.buckets.make import new_bucket, read_in_time_order
 from query.buckets.result_channel import FullSpan
-from query.columns.decode import DecodedRange, decode
+from query.columns.decoded_range import DecodedRange
 from query.start.recount import Recount
+from tidegate.ordered_topic.decode import decode
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.kafka.records import Records
 
@@ -89,7 +90,7 @@ class Recomputation:
                 self.records_read += len(records)
                 if topic in self._readers:
                     self._readers[topic](number, records)
-                yield router.route(log, decode(records, topic, number))
+                yield router.route(log, DecodedRange.of(decode(records, topic, number)))
 
     def _settle(self, buckets: dict[int, Bucket], *, saves: bool = False, ends: bool = False) -> Iterator[Computed]:
         for number, bucket in buckets.items():

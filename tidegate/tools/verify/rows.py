@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.tools.compare.columns import EventColumns
+from tidegate.ordered_topic.events import OrderedEvents
 
 # Rows from a difference on that show whether a row is missing, extra or changed.
 ROWS_FROM_DIFFERENCE = 200
@@ -67,7 +67,7 @@ class RowDigest:
     largest_us: int | None = None
     _hash: Any = field(default_factory=hashlib.sha256)
 
-    def add(self, rows: EventColumns) -> None:
+    def add(self, rows: OrderedEvents) -> None:
         if not len(rows):
             return
         self.count += len(rows)
@@ -81,7 +81,7 @@ class RowDigest:
         return bytes(self._hash.digest())
 
 
-def row_bytes(rows: EventColumns) -> memoryview:
+def row_bytes(rows: OrderedEvents) -> memoryview:
     """Return the bytes over which the digest of rows is computed."""
     numbers = np.empty((len(rows), 2), dtype="<i8")
     numbers[:, 0], numbers[:, 1] = rows.seq, rows.system_us
@@ -101,7 +101,7 @@ def _as_binary(table: Any, width: int) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(table), buffers)
 
 
-def first_difference(one: EventColumns, other: EventColumns) -> int | None:
+def first_difference(one: OrderedEvents, other: OrderedEvents) -> int | None:
     """Return the first row in which two equally long columns differ; None if they are equal."""
     if _are_equal(one, other):
         return None
@@ -116,7 +116,7 @@ def first_difference(one: EventColumns, other: EventColumns) -> int | None:
     return low
 
 
-def _are_equal(one: EventColumns, other: EventColumns) -> bool:
+def _are_equal(one: OrderedEvents, other: OrderedEvents) -> bool:
     return bool(
         np.array_equal(one.stamp_ms, other.stamp_ms)
         and one.header.equals(other.header)
@@ -125,7 +125,7 @@ def _are_equal(one: EventColumns, other: EventColumns) -> bool:
     )
 
 
-def row_at(rows: EventColumns, index: int, topic: str = "", partition: int = 0) -> Row:
+def row_at(rows: OrderedEvents, index: int, topic: str = "", partition: int = 0) -> Row:
     """Return one row; *topic* and *partition* say where it stands, without a topic it was computed."""
     place = f"{topic}-{partition}@{rows.log_offset[index]}" if topic else ""
     return Row(int(rows.seq[index]), int(rows.system_us[index]), rows.key[index].as_py(), rows.value[index].as_py(), place)

@@ -36,8 +36,7 @@ from tidegate.platform.kafka.admin import Admin, Topic
 from tidegate.platform.kafka.records import ALL_HEADERS
 from tidegate.platform.settings.load import Settings
 from tidegate.tools.compare.digest import ChannelDigest
-from tidegate.tools.compare.records import Side
-from tidegate.tools.compare.sides import complete_from_us, make_side
+from tidegate.tools.compare.sides import Side, complete_from_us, make_side
 from tidegate.tools.verify.destinations import Destinations
 from tidegate.tools.verify.file_rows import FilesCheck, list_files
 from tidegate.tools.verify.ordered import ChannelId, OnRecords, OrderedCheck, OrderedVerifier, StandingTopic

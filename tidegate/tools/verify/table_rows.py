@@ -21,9 +21,9 @@ from sinks.stores.base import Rows, RowsRefused, Store, StoreContext
 from sinks.stores.reading import ReadableStore, StoreReader
 from sinks.stores.registry import make_store
 from tidegate.basics.dead_letter_reasons import StoreReason
+from tidegate.ordered_topic.decode import decode
 from tidegate.platform.checkpoint.binding import check_same_topics
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.channel_promises import log_of
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.settings.tables.stores.base import StoreSettings
 from tidegate.tools.verify.ordered import event_columns
@@ -212,6 +212,6 @@ def _positions(kafka: Mapping[str, str], topic: str, partition: int, offsets: Se
     numbers = [np.empty(0, dtype=np.int64)]
     with RangeReader(kafka, topic, partition, headers=True) as reader:
         for records in reader.read(offsets[0], offsets[-1] + 1):
-            log = log_of(records, topic, partition)
-            numbers.append(log.seq[np.isin(log.log_offset, offsets)])
+            events = decode(records, topic, partition).events
+            numbers.append(events.seq[np.isin(events.log_offset, offsets)])
     return np.unique(np.concatenate(numbers))

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 
 from ordering.model.step import Released
 from ordering.ticks import INFINITY, NEVER
-from tidegate.tools.compare.columns import EventColumns
-from tidegate.tools.compare.records import PartitionWalk, Side
+from tidegate.ordered_topic.events import OrderedEvents
+from tidegate.ordered_topic.walk import PartitionWalk
+from tidegate.tools.compare.copies import Copies
+from tidegate.tools.compare.sides import Side
 from tidegate.tools.compare.topics import PartitionSummary, add_piece, summarize_skipped
 from tidegate.tools.verify.ordered import event_columns
 from tidegate.tools.verify.rows import ROWS_FROM_DIFFERENCE, RowDifference, RowDigest, first_difference, kind_of_difference, row_at
@@ -34,13 +36,14 @@ class TopicPartition:
     # Computed rows after the last standing one, the first of them, and their least System.Timestamp.
     ahead: int = 0
     summary: PartitionSummary = field(default_factory=PartitionSummary)
-    _first_ahead: EventColumns | None = None
+    _first_ahead: OrderedEvents | None = None
     _least_ahead_us: int | None = None
     # Standing rows that were read and not compared yet.
-    _waiting: EventColumns | None = None
+    _waiting: OrderedEvents | None = None
 
     def __post_init__(self) -> None:
-        self._walk = PartitionWalk(self.side, self.partition, keeps_copies=True)
+        self._copies = Copies()
+        self._walk = PartitionWalk(self.side, self.partition, on_copies=self._copies.add)
         self._pieces = self._read_rows()
 
     def accept_rows(self, released: Released) -> None:
@@ -63,7 +66,7 @@ class TopicPartition:
             self._differ(self.digest.count, standing, 0, None, 0)
         while self._next_rows() is not None:
             self._waiting = None
-        summarize_skipped(self.summary, self._walk, self.side, self.partition)
+        summarize_skipped(self.summary, self._walk, self._copies, self.side, self.partition)
         if self.difference is None and self._first_ahead is not None and self._is_due():
             self._differ(self.digest.count, None, 0, self._first_ahead, 0)
 
@@ -76,19 +79,19 @@ class TopicPartition:
         """Return whether a CTI says that a row is written which does not stand: by its number, or by its time."""
         return self._walk.unmet_promise() is not None or (self._least_ahead_us is not None and self._least_ahead_us < self.c)
 
-    def _read_rows(self) -> Iterator[EventColumns]:
+    def _read_rows(self) -> Iterator[OrderedEvents]:
         for piece in self._walk.run(self.until_us):
             add_piece(self.summary, piece, self.side, self.partition, self.until_us)
             rows = rows_between(piece.events, self.since_us, self.until_us)
             if len(rows):
                 yield rows
 
-    def _next_rows(self) -> EventColumns | None:
+    def _next_rows(self) -> OrderedEvents | None:
         if self._waiting is None or not len(self._waiting):
             self._waiting = next(self._pieces, None)
         return self._waiting
 
-    def _compare(self, standing: EventColumns, computed: EventColumns, count: int) -> None:
+    def _compare(self, standing: OrderedEvents, computed: OrderedEvents, count: int) -> None:
         same = standing.slice(0, count)
         # The header of a result has its number twice: as seq, and as the offset of its origin.
         compared = same.without_numbers("offset") if self.side.has_own_numbers else same
@@ -97,7 +100,7 @@ class TopicPartition:
         if index is not None:
             self._differ(self.digest.count, standing, index, computed, index)
 
-    def _note_ahead(self, computed: EventColumns) -> None:
+    def _note_ahead(self, computed: OrderedEvents) -> None:
         self.ahead += len(computed)
         if self._first_ahead is None:
             self._first_ahead = computed.slice(0, min(ROWS_FROM_DIFFERENCE, len(computed)))
@@ -105,7 +108,7 @@ class TopicPartition:
         self._least_ahead_us = least_us if self._least_ahead_us is None else min(self._least_ahead_us, least_us)
 
     def _differ(
-        self, index: int, standing: EventColumns | None, standing_row: int, computed: EventColumns | None, computed_row: int
+        self, index: int, standing: OrderedEvents | None, standing_row: int, computed: OrderedEvents | None, computed_row: int
     ) -> None:
         topic, partition = self.side.topic, self.partition
         stands = [] if standing is None else [row_at(standing, row, topic, partition) for row in _rows_from(standing, standing_row)]
@@ -116,7 +119,7 @@ class TopicPartition:
         self.difference = RowDifference(topic, partition, index, kind, first_standing, first_computed)
 
 
-def rows_between(rows: EventColumns, since_us: int | None, until_us: int | None) -> EventColumns:
+def rows_between(rows: OrderedEvents, since_us: int | None, until_us: int | None) -> OrderedEvents:
     """Return the rows with *since_us* <= s < *until_us*, microseconds; None: no limit."""
     if since_us is None and until_us is None:
         return rows
@@ -124,5 +127,5 @@ def rows_between(rows: EventColumns, since_us: int | None, until_us: int | None)
     return rows.take_rows(((rows.system_us >= first_us) & (rows.system_us < end_us)).nonzero()[0])
 
 
-def _rows_from(rows: EventColumns, first: int) -> range:
+def _rows_from(rows: OrderedEvents, first: int) -> range:
     return range(first, min(first + ROWS_FROM_DIFFERENCE, len(rows)))

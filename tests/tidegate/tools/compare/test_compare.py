@@ -18,17 +18,19 @@ from ordering.columns.framed_payloads import frame_payload
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_event_header_column
 from ordering.ticks import INFINITY
-from tidegate.tools.compare.columns import EventColumns
+from tidegate.ordered_topic.decode import OrderedPiece
+from tidegate.ordered_topic.events import OrderedEvents
+from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.tools.compare.difference import ChannelExcerpt, Difference, events_of
 from tidegate.tools.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.tools.compare.promises import RECENT_EVENTS, PromiseCheck
-from tidegate.tools.compare.records import PartitionWalk, Side
+from tidegate.tools.compare.sides import Side
 from tidegate.tools.compare.topics import PartitionSummary, add_piece
 
 ROSTER = Roster(1, 1, Spread.ONE, False)
 
 
-def columns(system_us: list[int], first: int = 0, value: list[bytes | None] | None = None, key: bytes | None = b"k") -> EventColumns:
+def columns(system_us: list[int], first: int = 0, value: list[bytes | None] | None = None, key: bytes | None = b"k") -> OrderedEvents:
     """Events of channel 0 numbered from *first* on, each made of the raw record with its number."""
     count, seq = len(system_us), np.arange(first, first + len(system_us), dtype=np.int64)
     times = np.array(system_us, dtype=np.int64)
@@ -36,10 +38,10 @@ def columns(system_us: list[int], first: int = 0, value: list[bytes | None] | No
     payload = value or [b"v%d" % number for number in seq]
     zeros = np.zeros(count, dtype=np.int64)
     key_column = pa.array([key] * count, type=pa.binary())
-    return EventColumns(seq + 100, zeros, seq, times, times // 1000, header, key_column, pa.array(payload, type=pa.binary()))
+    return OrderedEvents(seq + 100, zeros, seq, times, times // 1000, header, key_column, pa.array(payload, type=pa.binary()))
 
 
-def digest(events: EventColumns, cuts: list[int] | None = None) -> ChannelDigest:
+def digest(events: OrderedEvents, cuts: list[int] | None = None) -> ChannelDigest:
     """The digests of a sequence that comes in pieces."""
     made = ChannelDigest()
     for first, past in zip([0, *(cuts or [])], [*(cuts or []), len(events)], strict=True):
@@ -89,11 +91,11 @@ def cti(c: int, n: int, ahead: int = 0, largest_us: int = 0, listed: tuple[tuple
     return Cti(0, 0, c, n, ahead, 0, 0, largest_us, ROSTER, Cause.EVENT, listed)
 
 
-def check(*story: EventColumns | Cti, whole: bool = True) -> PromiseCheck:
+def check(*story: OrderedEvents | Cti, whole: bool = True) -> PromiseCheck:
     """Walk a channel's events and CTIs."""
     made = PromiseCheck(0, 0, whole)
     for offset, each in enumerate(story):
-        if isinstance(each, EventColumns):
+        if isinstance(each, OrderedEvents):
             made.add_events(each)
         else:
             made.add_cti(offset, each)
@@ -127,7 +129,7 @@ def test_promises_that_hold_are_found_to_hold() -> None:
         ([columns([2_000]), cti(2_000, 1, 1, 2_000, ((b"other", 3_000),)), columns([2_500], 1)], ""),
     ],
 )
-def test_a_promise_that_does_not_hold_is_told_with_what_belies_it(story: list[EventColumns | Cti], what: str) -> None:
+def test_a_promise_that_does_not_hold_is_told_with_what_belies_it(story: list[OrderedEvents | Cti], what: str) -> None:
     """Whichever of its parts is broken, and whether the event came before it or after it."""
     broken = check(*story).broken
     assert (broken is not None) == bool(what)
@@ -158,12 +160,11 @@ def met_of(lines: list[Line], partitions: int, start_us: int | None = None) -> P
     offset, number, seq, system_us = plain or [np.empty(0, dtype=np.int64)] * 4
     header = encode_event_header_column(seq, system_us, system_us, system_us, number, np.zeros(len(seq), dtype=np.uint16), 0)
     nothing = pa.nulls(len(seq), pa.binary())
-    side = Side("A", "topic", {}, partitions, (0,) * partitions, (0,) * partitions, start_us)
+    side = Side("topic", {}, partitions, (0,) * partitions, (0,) * partitions, start_us, label="A")
     walk, found = PartitionWalk(side, 0), PartitionSummary()
     ctis = [(at, each) for at, each in lines if isinstance(each, Cti)]
-    add_piece(
-        found, walk._accept(EventColumns(offset, number, seq, system_us, system_us // 1000, header, nothing, nothing), ctis), side, 0, None
-    )
+    met = OrderedEvents(offset, number, seq, system_us, system_us // 1000, header, nothing, nothing)
+    add_piece(found, walk.accept(OrderedPiece(met, ctis, len(lines))), side, 0, None)
     return found
 
 
@@ -185,7 +186,7 @@ def test_no_promise_of_honest_writers_is_called_broken_however_torn_their_topic(
         assert channel.digest.count == sum(event.system_us >= start_us for event in topic.truth.get((number, partition), []))
 
 
-def difference(a: EventColumns, b: EventColumns) -> Difference:
+def difference(a: OrderedEvents, b: OrderedEvents) -> Difference:
     """The first difference of two stretches that have one."""
     found = ChannelExcerpt(0, 0, 0, events_of(a), events_of(b)).difference()
     assert found is not None
@@ -240,7 +241,7 @@ def test_headers_are_compared_and_told_apart_from_payloads() -> None:
     assert "headers" not in difference(columns([1_000]), columns([1_000], key=None)).as_dict(lambda number, offset: "")["a"]
 
 
-def renumbered(events: EventColumns) -> EventColumns:
+def renumbered(events: OrderedEvents) -> OrderedEvents:
     """The same raw records, numbered anew in their order."""
     table = np.frombuffer(b"".join(events.header.to_pylist()), dtype="<i8").reshape(len(events), 6).copy()
     table[:, 1] = np.arange(len(events))

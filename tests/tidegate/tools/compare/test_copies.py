@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordering.protocol.wire import encode_event_header_column
-from tidegate.tools.compare.columns import EventColumns
+from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.tools.compare.copies import ContradictingCopy, Copies
 
 EVENTS, BLOCK = 60, 4
 
 
-def events(seqs: list[int], first_offset: int, number: int = 0, mark: bytes = b"") -> EventColumns:
+def events(seqs: list[int], first_offset: int, number: int = 0, mark: bytes = b"") -> OrderedEvents:
     """Events of a channel by their numbers, at rising log offsets; *mark* changes their values."""
     seq, count = np.array(seqs, dtype=np.int64), len(seqs)
     header = encode_event_header_column(seq, seq, seq, seq, seq, np.zeros(count, dtype=np.uint16), number)
     offset = np.arange(first_offset, first_offset + count)
     value = pa.array([b"v%d" % each + mark for each in seqs], pa.binary())
-    return EventColumns(offset, np.full(count, number), seq, seq, seq, header, pa.nulls(count, pa.binary()), value)
+    return OrderedEvents(offset, np.full(count, number), seq, seq, seq, header, pa.nulls(count, pa.binary()), value)
 
 
 class Topic:
@@ -37,7 +37,7 @@ class Topic:
         starts = {number: list(range(0, EVENTS, BLOCK)) for number in range(2)}
         return list(copies.find_contradictions("t", 3, self._read, starts))
 
-    def _read(self, number: int, block: int, seq: int) -> Iterator[EventColumns]:
+    def _read(self, number: int, block: int, seq: int) -> Iterator[OrderedEvents]:
         for first in range(block * BLOCK, EVENTS, BLOCK):
             self.read.append((number, first // BLOCK))
             yield events(list(range(first, first + BLOCK)), 1_000 + first, number)

@@ -18,7 +18,7 @@ from ordering.errors import SettingError, TidegateError
 from ordering.ticks import MINUTE_US, parse_tick
 from sinks.file_places import open_place
 from sinks.files import FileSink
-from tidegate.tools.compare.columns import EventColumns
+from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.tools.results.columns import infer_table
 from tidegate.tools.results.file_rows import list_files
 from tidegate.tools.results.topic_rows import Waiting
@@ -129,9 +129,9 @@ def test_results_come_in_one_order_however_the_partitions_are_read(drawn: list[t
     assert found == [row[4] for row in sorted(rows, key=lambda row: (row[0], row[1], row[2] or b"", row[3], row[4]))]
 
 
-def columns_of(rows: list[tuple[int, int, bytes | None, int, int]]) -> EventColumns:
+def columns_of(rows: list[tuple[int, int, bytes | None, int, int]]) -> OrderedEvents:
     """Return results as they are read."""
     system_us, number, seq = (np.array([row[place] for row in rows], dtype=np.int64) for place in (0, 3, 4))
     header = pa.array([bytes(48)] * len(rows), pa.binary(48))
     key = pa.array([row[2] for row in rows], pa.binary())
-    return EventColumns(seq, number, seq, system_us, system_us, header, key, key)
+    return OrderedEvents(seq, number, seq, system_us, system_us, header, key, key)

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from ordering.protocol.wire import encode_event_header_column
-from tidegate.tools.compare.columns import EventColumns
+from tidegate.ordered_topic.events import OrderedEvents
 from tidegate.tools.verify.rows import Row, RowDigest, first_difference, kind_of_difference, row_at
 
 
-def columns(rows: list[tuple[int, bytes | None, bytes | None]]) -> EventColumns:
+def columns(rows: list[tuple[int, bytes | None, bytes | None]]) -> OrderedEvents:
     """Return rows (s, key, value), numbered from 0."""
     seq, system_us = np.arange(len(rows)), np.array([us for us, _, _ in rows], dtype=np.int64)
     header = encode_event_header_column(seq, system_us, system_us, system_us, seq, np.zeros(len(rows), dtype=np.uint16), 0)
     key, value = (pa.array([row[place] for row in rows], pa.binary()) for place in (1, 2))
-    return EventColumns(seq, np.zeros(len(rows), dtype=np.int64), seq, system_us, system_us // 1000, header, key, value)
+    return OrderedEvents(seq, np.zeros(len(rows), dtype=np.int64), seq, system_us, system_us // 1000, header, key, value)
 
 
 ROWS = [(1_000 * number, (b"k%d" % number, b"", None)[number % 3], (b"v" * number, None)[number % 7 == 6]) for number in range(50)]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import VERSION, Flag, encode_cti, encode_event_headers
-from query.columns.decode import decode
+from query.columns.decoded_range import DecodedRange
 from query.columns.events import DECODED_SCHEMA, EVENTS_SCHEMA, NO_EVENTS, end_edges, for_operators, take_events
+from tidegate.ordered_topic.decode import decode as decode_records
 from tidegate.platform.kafka.ranges import Records
 
 
@@ -60,6 +61,11 @@ def records_of(rows: list[Written], offsets: list[int]) -> Records:
     """Records as the range reader gives them."""
     columns = [pa.array([row[place] for row in rows], type=pa.binary()) for place in range(3)]
     return Records(np.array(offsets, dtype=np.int64), np.zeros(len(rows), dtype=np.int64), *columns)
+
+
+def decode(records: Records, topic: str, partition: int) -> DecodedRange:
+    """A range as buckets take it."""
+    return DecodedRange.of(decode_records(records, topic, partition))
 
 
 def listed(events: pa.Table) -> list[tuple[Any, ...]]:

@@ -1,19 +1,35 @@
-"""Events of an ordered topic as columns, with the bytes that level 1 of the law fixes: header, key, value and Kafka timestamp."""
+"""
+Events of an ordered topic as one columnar table, with the bytes that level 1 of the law fixes: header, key, value and Kafka timestamp.
+
+Law: rows are selected, cut and concatenated, but never converted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ordering.arrays import Ints
 from ordering.protocol.wire import decode_event_headers
 
 
 @dataclass(slots=True)
-class EventColumns:
-    """Events as columns: log offset, channel, seq and s of each, and the bytes that the law fixes; values may be framed."""
+class OrderedEvents:
+    """
+    Events as columns: what the reader's rule needs of each, and the bytes that the law fixes.
+
+    Args:
+        log_offset: Offsets in the ordered partition.
+        number: The channels: roster numbers of the input partitions.
+        system_us: System timestamps, microseconds.
+        stamp_ms: Kafka timestamps, milliseconds.
+        header: The values of the headers ``tg``, 48 bytes each.
+        is_framed: Whether values have frames before them (:mod:`ordering.columns.framed_payloads`).
+    """
 
     log_offset: Ints
     number: Ints
@@ -28,33 +44,38 @@ class EventColumns:
     def __len__(self) -> int:
         return len(self.log_offset)
 
-    def take_rows(self, rows: Ints) -> EventColumns:
+    @property
+    def fields(self) -> NDArray[Any]:
+        """The headers as a structured array (``EVENT_HEADER``), not copied."""
+        return decode_event_headers(self.header)
+
+    def take_rows(self, rows: Ints) -> OrderedEvents:
         """Return the chosen rows, without copying if they are all rows in order."""
         if len(rows) == len(self) and (len(rows) == 0 or (rows[0] == 0 and (np.diff(rows) == 1).all())):
             return self
         chosen = pa.array(rows)
         plain = (getattr(self, name)[rows] for name in _PLAIN)
-        return EventColumns(*plain, *(getattr(self, name).take(chosen) for name in _BYTES), is_framed=self.is_framed)
+        return OrderedEvents(*plain, *(getattr(self, name).take(chosen) for name in _BYTES), is_framed=self.is_framed)
 
-    def slice(self, start: int, end: int) -> EventColumns:
+    def slice(self, start: int, end: int) -> OrderedEvents:
         plain = (getattr(self, name)[start:end] for name in _PLAIN)
-        return EventColumns(*plain, *(getattr(self, name).slice(start, end - start) for name in _BYTES), is_framed=self.is_framed)
+        return OrderedEvents(*plain, *(getattr(self, name).slice(start, end - start) for name in _BYTES), is_framed=self.is_framed)
 
-    def without_numbers(self, *names: str) -> EventColumns:
+    def without_numbers(self, *names: str) -> OrderedEvents:
         """Return the events with 0 for the seq, and other fields of these *names*, in their headers."""
-        table = decode_event_headers(self.header).copy()
+        table = self.fields.copy()
         for name in ("seq", *names):
             table[name] = 0
         return replace(self, header=pa.FixedSizeBinaryArray.from_buffers(self.header.type, len(self), [None, pa.py_buffer(table)]))
 
     @staticmethod
-    def concat(parts: list[EventColumns]) -> EventColumns:
+    def concat(parts: list[OrderedEvents]) -> OrderedEvents:
         filled = [part for part in parts if len(part)] or parts[:1]
         if len(filled) == 1:
             return filled[0]
         plain = (np.concatenate([getattr(part, name) for part in filled]) for name in _PLAIN)
         octets = (pa.concat_arrays([getattr(part, name) for part in filled]) for name in _BYTES)
-        return EventColumns(*plain, *octets, is_framed=filled[0].is_framed)
+        return OrderedEvents(*plain, *octets, is_framed=filled[0].is_framed)
 
 
 _PLAIN = ("log_offset", "number", "seq", "system_us", "stamp_ms")

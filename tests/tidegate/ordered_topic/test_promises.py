@@ -10,7 +10,8 @@ from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.resume import last_promises
 from ordering.protocol.wire import VERSION, encode_cti, encode_event_headers
-from tidegate.platform.kafka.channel_promises import ended_error, log_of
+from tidegate.ordered_topic.decode import decode
+from tidegate.ordered_topic.promises import ended_error
 from tidegate.platform.kafka.ranges import Records
 
 ROSTER = Roster(1, 2, Spread.ALL, True)
@@ -45,7 +46,7 @@ def test_a_tail_tells_the_last_valid_cti_of_each_channel() -> None:
         encode_cti(cti(1, 4_000, 3)),
         encode_cti(cti(0, 9_000, 12)),
     )
-    log = log_of(tail, "t", 0)
+    log = decode(tail, "t", 0).log
     assert log.log_offset.tolist() == [40, 42]
     assert log.seq.tolist() == [7, 8]
     assert last_promises(log, 0, 1, from_beginning=False) == {0: cti(0, 6_000, 9), 1: cti(1, 4_000, 3)}
@@ -53,7 +54,7 @@ def test_a_tail_tells_the_last_valid_cti_of_each_channel() -> None:
 
 def test_foreign_records_are_passed_over() -> None:
     """Whatever else stands in the topic has no header of ours."""
-    log = log_of(records((None, b"foreign"), (b"", b"x"), event(0, 0, 5_000)), "t", 0)
+    log = decode(records((None, b"foreign"), (b"", b"x"), event(0, 0, 5_000)), "t", 0).log
     assert log.seq.tolist() == [0]
 
 
@@ -61,8 +62,8 @@ def test_an_event_of_a_version_to_come_is_refused() -> None:
     """Nobody knows what it says."""
     header, value = event(0, 0, 5_000)
     with pytest.raises(ProtocolError):
-        log_of(records((bytes([VERSION + 1]) + header[1:], value)), "t", 0)
-    assert not len(log_of(records((b"\x63" + header[1:], value)), "t", 0)), "no version will ever have that number"
+        decode(records((bytes([VERSION + 1]) + header[1:], value)), "t", 0)
+    assert not len(decode(records((b"\x63" + header[1:], value)), "t", 0).log), "no version will ever have that number"
 
 
 def test_an_ended_topic_names_the_ways_out() -> None:

@@ -1,14 +1,15 @@
 """
 A stranger's records in an ordered or result topic: every reader passes over them (:mod:`ordering.protocol.foreign`).
 
-They are counted, and the first of each partition is told in a warning with its place. ``tidegate verify`` reports them as extra.
+They are counted, and the first of each partition is told in a warning with its place. ``tidegate verify`` reports them as extra. This is
+the only search for a record that cannot be read; records are looked through only after decoding them together has failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -55,20 +56,39 @@ class ForeignRecords:
         self.first += found.first[: max(_SHOWN - len(self.first), 0)]
 
 
+class Unreadable(NamedTuple):
+    """A record that cannot be read: its row, the record with its reason, and the error if a newer program has written it."""
+
+    row: int
+    record: ForeignRecord
+    newer: ProtocolError | None = None
+
+
+def find_unreadable(records: Records, topic: str, partition: int) -> Iterator[Unreadable]:
+    """Yield the records, read with headers, that cannot be read, in their order."""
+    assert records.header is not None, "an ordered topic is read with its headers"
+    for row in suspicious_rows(records.header).tolist():
+        offset, newer = int(records.offset[row]), None
+        try:
+            reason = foreign_reason(records.header[row].as_py(), records.payload(row), f"{topic}-{partition}@{offset}")
+        except ProtocolError as error:
+            reason, newer = error.what, error
+        if reason:
+            yield Unreadable(row, ForeignRecord(topic, partition, offset, reason), newer)
+
+
 def drop_foreign(records: Records, topic: str, partition: int) -> tuple[Records, ForeignRecords]:
     """
     Return the records that are of the protocol, and the others. Warn of the first of a partition. ProtocolError (TG-PROTOCOL-VERSION): a
     newer program has written one.
     """
-    assert records.header is not None, "an ordered topic is read with its headers"
     found = ForeignRecords()
     is_own = np.ones(len(records), dtype=np.bool_)
-    for row in suspicious_rows(records.header).tolist():
-        offset = int(records.offset[row])
-        reason = foreign_reason(records.header[row].as_py(), records.payload(row), f"{topic}-{partition}@{offset}")
-        if reason:
-            is_own[row] = False
-            found.add(ForeignRecords(1, [ForeignRecord(topic, partition, offset, reason)]))
+    for unreadable in find_unreadable(records, topic, partition):
+        if unreadable.newer is not None:
+            raise unreadable.newer
+        is_own[unreadable.row] = False
+        found.add(ForeignRecords(1, [unreadable.record]))
     if not found.count:
         return records, found
     if (topic, partition) not in _told:

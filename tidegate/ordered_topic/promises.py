@@ -9,21 +9,15 @@ written (PROTOCOL.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from ordering.arrays import Ints
 from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cti
-from ordering.protocol.reader import Log
 from ordering.protocol.resume import LastPromises
-from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_cti, decode_event_headers
 from ordering.ticks import INFINITY
-from tidegate.platform.kafka.foreign_records import read_own
-from tidegate.platform.kafka.ranges import RangeReader, Records
+from tidegate.ordered_topic.decode import decode
+from tidegate.ordered_topic.tails import read_tails
 
 # The advice in ingest's errors for writing to another topic.
 OTHER_TOPIC_FIX = "set ordered_topic to a topic that is not there yet"
@@ -31,11 +25,6 @@ OTHER_TOPIC_FIX = "set ordered_topic to a topic that is not there yet"
 Promises = dict[int, dict[int, Cti]]
 # The first offset, or the end, of every partition of one topic.
 Offsets = Mapping[tuple[str, int], int]
-
-# Records at the end of a partition that are read for its last CTIs, if some CTIs may be missing.
-TAIL_RECORDS = 1_000
-_FIRST_TAIL = 5_000
-_GROWTH = 8
 
 
 def last_promises(properties: Mapping[str, str], starts: Offsets, ends: Offsets, other_topic_fix: str = OTHER_TOPIC_FIX) -> Promises:
@@ -81,21 +70,12 @@ def ended_error(topic: str, other_topic_fix: str = OTHER_TOPIC_FIX) -> RefusedEr
     return RefusedError(f"ordered topic {topic} has ended: its final CTI is written", code="TG-TOPIC-ENDED", where=topic, fix=fix)
 
 
-def tail_starts(start: int, end: int) -> Iterator[int]:
-    """Yield the first offsets of ever longer tails of the partition [*start*, *end*); the last tail is all of it."""
-    length = _FIRST_TAIL
-    while end - length > start:
-        yield end - length
-        length *= _GROWTH
-    yield start
-
-
 def _walk_tails(properties: Mapping[str, str], topic: str, partition: int, partitions: int, start: int, end: int) -> LastPromises:
-    with RangeReader(properties, topic, partition, headers=True) as reader:
-        for first in tail_starts(start, end):
-            walk = LastPromises(partition, partitions, from_beginning=first == 0)
-            for records in reader.read(first, end):
-                walk.accept(log_of(records, topic, partition))
+    with closing(read_tails(properties, topic, partition, start, end)) as tails:
+        for tail in tails:
+            walk = LastPromises(partition, partitions, from_beginning=tail.first == 0)
+            for records in tail.records:
+                walk.accept(decode(records, topic, partition).log)
             if _is_complete(walk):
                 break
     return walk
@@ -105,34 +85,8 @@ def _is_complete(walk: LastPromises) -> bool:
     return walk.roster is not None and not walk.missing()
 
 
-def log_of(records: Records, topic: str, partition: int) -> Log:
-    """
-    Return records of an ordered partition, read with headers, as input of the reader's rule, without those that are none of the protocol.
-    Raises ProtocolError: a newer program has written one.
-    """
-    return read_own(records, topic, partition, lambda own: log_of_own(own, partition))[0]
-
-
-def log_of_own(records: Records, partition: int) -> Log:
-    """Do the same for records that are all of the protocol. Raises ProtocolError: one is not."""
-    assert records.header is not None, "events are known by their headers"
-    is_event = pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES
-    rows = np.flatnonzero(is_event)
-    table = decode_event_headers(records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES)))
-    number, seq, system_us = (table[name].astype(np.int64) for name in ("number", "seq", "system_us"))
-    return Log(records.offset[rows], number, seq, system_us, _decode_ctis(records, np.flatnonzero(~is_event), partition))
-
-
-def _decode_ctis(records: Records, rows: Ints, partition: int) -> list[tuple[int, Cti]]:
-    assert records.header is not None, "CTIs are known by their headers"
-    return [
-        (int(records.offset[row]), decode_cti(records.header[row].as_py() or b"", records.payload(row) or b"", partition))
-        for row in rows.tolist()
-    ]
-
-
 def has_ended(properties: Mapping[str, str], starts: Offsets, ends: Offsets) -> bool:
-    """Return whether every channel of a topic ends in a final CTI. Raises like :func:`ctis_of`."""
+    """Return whether every channel of a topic ends in a final CTI. Raises ProtocolError like :func:`last_promises`."""
     return read_end(properties, starts, ends) is not None
 
 
@@ -144,14 +98,3 @@ def read_end(properties: Mapping[str, str], starts: Offsets, ends: Offsets) -> d
             return None
         finals |= walk.promises
     return finals
-
-
-def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int, Cti]]:
-    """Yield (offset, CTI) for each CTI in an ordered partition's *records*. Raises ProtocolError: a newer program has written a record."""
-
-    def read(own: Records) -> list[tuple[int, Cti]]:
-        assert own.header is not None, "CTIs are known by their headers"
-        is_event = pc.binary_length(own.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES
-        return _decode_ctis(own, np.flatnonzero(~is_event), partition)
-
-    yield from read_own(records, topic, partition, read)[0]
