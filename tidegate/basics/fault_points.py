@@ -23,6 +23,9 @@ POINTS = ("piece read", "piece written", "events acknowledged", "ctis sent", "wa
 # The points of a batch for a store. It is cut; its rows were sent; its progress was sent; the store has committed both, and the copier does
 # not know it yet.
 STORE_POINTS = ("batch cut", "rows sent", "progress sent", "batch written")
+# The points of a reset, each after the step that it names. "rows cleared" lies within a store's part: (some) rows are gone, its progress is
+# still there; where both go in one commit, it is not committed yet.
+RESET_POINTS = ("reset marked", "checkpoint deleted", "topics deleted", "rows cleared", "rows deleted", "files deleted")
 
 # The pause between a point and the stop, in which the writer sends some of its records, so that a write is torn.
 _TEAR_S = 0.03

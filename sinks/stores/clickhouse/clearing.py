@@ -10,6 +10,7 @@ from __future__ import annotations
 from sinks.stores.base import shared_rows_error
 from sinks.stores.clickhouse.client import ClickHouseClient
 from sinks.stores.clickhouse.target import literal, names_of, quote
+from tidegate.basics.fault_points import pause_at
 from tidegate.platform.settings.tables.stores.clickhouse import ClickHouseSettings
 
 
@@ -30,6 +31,7 @@ def clear(client: ClickHouseClient, settings: ClickHouseSettings, output: str, t
     table, progress = _there(client, settings, output)
     if table:
         client.execute(f"TRUNCATE TABLE {table}")
+    pause_at("rows cleared")
     if progress:
         client.execute(f"DROP TABLE {progress}")
 

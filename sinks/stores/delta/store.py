@@ -105,6 +105,7 @@ class DeltaStore:
             table = self._open()
             assert table is not None, "it was counted"
             table.delete()
+            pause_at("rows cleared")
             table.update_incremental()
             properties = {self._id_property: "", self._cleared_property: secrets.token_hex(8)}
             table.alter.set_table_properties(properties, raise_if_not_exists=False)

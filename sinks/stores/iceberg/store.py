@@ -86,6 +86,7 @@ class IcebergStore:
             entry = no_progress(self._context.stream)
             with table.transaction() as commit:
                 commit.delete(AlwaysTrue())
+                pause_at("rows cleared")
                 # Without a row to delete there is no snapshot; this one bears the progress.
                 commit.append(table.schema().as_arrow().empty_table(), snapshot_properties=entry)
                 commit.set_properties(entry)

@@ -13,6 +13,7 @@ from psycopg import sql
 
 from sinks.stores.base import StoreError, shared_rows_error
 from sinks.stores.postgres.target import PROGRESS_TABLE, TableName, find_name, find_relation
+from tidegate.basics.fault_points import pause_at
 from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
 
 _LACKING = "SELECT current_user WHERE NOT has_table_privilege(%s::oid, 'DELETE') OR NOT has_table_privilege(%s::oid, 'SELECT')"
@@ -55,3 +56,4 @@ def clear(connection: psycopg.Connection[Any], settings: PostgresSettings, outpu
     count_clearable(connection, settings, output, topic)
     if find_relation(connection, name) is not None:
         connection.execute(sql.SQL("DELETE FROM {}").format(name.identifier))
+    pause_at("rows cleared")

@@ -16,6 +16,7 @@ import redis
 
 from sinks.stores.base import shared_rows_error
 from sinks.stores.redis.commands import COMMANDS, DISK_FIELD, progress_key
+from tidegate.basics.fault_points import pause_at
 from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
 
 # How many keys are looked at and deleted at once.
@@ -42,6 +43,7 @@ def clear(client: redis.Redis, settings: RedisStoreSettings, prefix: str, topic:
     keys = _row_keys(client, settings, prefix)
     while piece := list(islice(keys, _PIECE)):
         client.delete(*piece)
+        pause_at("rows cleared")
     client.delete(progress_key(prefix))
 
 

@@ -25,7 +25,7 @@ from support.stack.servers import SharedStack
 from support.stack.topics import create, exists, fresh, header, records
 
 from ordering.protocol.wire import HEADER_NAME
-from tidegate.basics.fault_points import VARIABLE
+from tidegate.basics.fault_points import RESET_POINTS, VARIABLE
 
 pytestmark = pytest.mark.integration
 
@@ -33,7 +33,6 @@ SCRIPT = """
 SELECT k, System.Timestamp() AS at, COUNT(*) AS n INTO counts FROM events TIMESTAMP BY at OVER k GROUP BY k, TumblingWindow(second, 10);
 SELECT k, v INTO all_of_them FROM events TIMESTAMP BY at OVER k
 """
-POINTS = ("reset marked", "checkpoint deleted", "topics deleted", "rows deleted", "files deleted")
 
 
 class Chain:
@@ -149,7 +148,7 @@ def test_a_reset_that_is_killed_anywhere_is_finished_by_the_same_command(chain: 
     first = chain.made()
     own = {"TIDEGATE_KAFKA__BOOTSTRAP": chain.stack.bootstrap, "TIDEGATE_REDIS__URL": chain.stack.redis_url}
     command = [sys.executable, "-P", "-m", "tidegate", "reset", "counts", "--rows", "--yes"]
-    for point in POINTS:
+    for point in RESET_POINTS:
         marker = tmp_path / point
         process = subprocess.Popen(command, cwd=chain.folder, env=os.environ | own | {VARIABLE: f"{point}:1:{marker}"})
         deadline_s = time.monotonic() + 60

@@ -1,0 +1,120 @@
+"""
+``tidegate reset OUTPUT --rows`` killed with SIGKILL after each step, and within that of the store.
+
+Law (:mod:`tidegate.tools.reset.deletion`): wherever it is killed, the same command deletes the rest, and then a new topic of the name
+begins anew in the store: each of its results stands there once, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.stack.jobs import Workspace, error_code
+from support.stack.servers import SharedStack
+from support.stack.topics import exists
+from support.stores import kit
+from support.stores.benches import BENCHES, CLEARABLE_BENCHES, RedisBench
+from support.stores.kit import Bench
+from support.stores.result_topic import ResultTopic
+
+from tidegate.basics.fault_points import RESET_POINTS, VARIABLE
+
+pytestmark = pytest.mark.integration
+# Redis deletes a thousand keys at once: a kill after the first thousand leaves the others.
+RESULTS = 1_500
+SINK = ("sink", "results", "--until-end")
+
+
+@pytest.fixture(scope="module", params=CLEARABLE_BENCHES)
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Each store that can delete what it was given, with its server."""
+    made = BENCHES[request.param](tmp_path_factory.mktemp("store"))
+    yield made
+    made.close()
+
+
+class Resets:
+    """Runs the command in a folder."""
+
+    def __init__(self, folder: Path, stack: SharedStack, marks: Path) -> None:
+        self._folder, self._marks = folder, marks
+        self._environment = os.environ | {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
+        self._command = [sys.executable, "-P", "-m", "tidegate", "reset", "results", "--rows", "--yes"]
+
+    def kill_at(self, point: str, passage: int = 1) -> None:
+        """Stop it at the point, and then kill it."""
+        marker = self._marks / f"{point}-{passage}".replace(" ", "-")
+        stops = {VARIABLE: f"{point}:{passage}:{marker}"}
+        process = subprocess.Popen(self._command, cwd=self._folder, env=self._environment | stops, stdout=subprocess.DEVNULL)
+        deadline_s = time.monotonic() + 120
+        while not marker.exists():
+            assert process.poll() is None, f"it has ended before {point}"
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+    def finish(self) -> str:
+        """Run it to its end; return what it printed."""
+        done = subprocess.run(
+            self._command, cwd=self._folder, env=self._environment, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def resets(make_space: Callable[..., Workspace], topic: ResultTopic, stack: SharedStack, tmp_path: Path) -> tuple[Workspace, Resets]:
+    """A folder whose store has all results of the topic, and the command there."""
+    for partition in range(topic.partitions):
+        topic.write(partition, 0, RESULTS)
+    space = make_space()
+    space.start(*SINK).finish()
+    return space, Resets(space.folder, stack, tmp_path)
+
+
+def test_a_kill_after_each_step_is_mended_by_the_same_command(
+    bench: Bench, topic: ResultTopic, target: str, resets: tuple[Workspace, Resets], stack: SharedStack
+) -> None:
+    """Each time a step further; a sink that is started between has no topic to copy. Then a topic of the name begins anew."""
+    space, command = resets
+    kit.check_stands(bench, target, dict.fromkeys(range(topic.partitions), RESULTS))
+    for point in RESET_POINTS:
+        command.kill_at(point)
+        assert exists(stack.bootstrap, topic.name) is (point in RESET_POINTS[:2])
+        if point == "rows cleared":
+            assert error_code(space.start(*SINK)) == "TG-TOPIC-MISSING"
+            if isinstance(bench, RedisBench) and len(bench.read(target)) > 2_000:
+                command.kill_at(point, 3)
+    assert "an earlier reset is unfinished" in command.finish()
+    assert bench.read(target) == []
+    assert "has made nothing that is still there" in command.finish()
+    again = ResultTopic({"bootstrap.servers": stack.bootstrap}, topic.name)
+    positions = {partition: 40 + partition for partition in range(again.partitions)}
+    for partition, count in positions.items():
+        again.write(partition, 0, count)
+    space.start(*SINK).finish()
+    kit.check_stands(bench, target, positions)
+
+
+@pytest.mark.parametrize("point", RESET_POINTS[2:4])
+def test_a_single_kill_is_mended_whatever_the_first_command_said(
+    bench: Bench, target: str, resets: tuple[Workspace, Resets], point: str
+) -> None:
+    """Killed once; the repetition without ``--rows`` deletes the rows too, as the first command was to."""
+    space, command = resets
+    command.kill_at(point)
+    own = {"TIDEGATE_KAFKA__BOOTSTRAP": space.stack.bootstrap, "TIDEGATE_REDIS__URL": space.stack.redis_url}
+    shorter = [sys.executable, "-P", "-m", "tidegate", "reset", "results", "--yes", "--format", "json"]
+    done = subprocess.run(shorter, cwd=space.folder, env=os.environ | own, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["deleted"]
+    assert bench.read(target) == []
