@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -140,14 +139,6 @@ def test_the_front_page_picture_is_what_the_model_says() -> None:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     assert module.picture() == script.with_suffix(".svg").read_text("utf-8")
-
-
-def test_the_library_example_of_the_front_page_prints_what_it_says() -> None:
-    """The ten lines of ``import ordering`` run as they stand."""
-    blocks = re.findall(r"```(\w*)\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    place = next(at for at, (_, text) in enumerate(blocks) if text.startswith("from tidegate.ordering"))
-    run = subprocess.run([sys.executable, "-c", blocks[place][1]], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert run.stdout == blocks[place + 1][1]
 
 
 TABLES = [
