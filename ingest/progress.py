@@ -45,10 +45,15 @@ class IngestProgress:
         since, before = self._first
         return (self.totals()["events_in"] - before) / max(time.monotonic() - since, 1e-9)
 
+    @property
+    def frontier_us(self) -> int:
+        """The instant, microseconds, below which all partitions are complete; NEVER before the first record, INFINITY at the end."""
+        return min((int(report["c"]) for report in self._partitions.values()), default=NEVER)
+
     def summary(self) -> dict[str, Any]:
         totals = self.totals()
         partitions = self._partitions.values()
-        frontier_us = min((report["c"] for report in partitions), default=NEVER)
+        frontier_us = self.frontier_us
         return {
             **{name: totals[name] for name in sorted({*totals, *_SHOWN_COUNTS})},
             "fates": fates_as_dict(totals),

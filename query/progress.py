@@ -95,9 +95,20 @@ class QueryProgress:
             totals.update(report["totals"])
         return totals
 
+    @property
+    def frontier_us(self) -> int:
+        """The instant, microseconds, below which all buckets are complete; NEVER before the first CTI, INFINITY at the end."""
+        return min((int(report["c"]) for report in self._reports.values()), default=NEVER)
+
+    def rate(self) -> float | None:
+        """Return events per second since the end of the first batch; None before the second."""
+        if self._first is None or self.batches < 2:
+            return None
+        since, before = self._first
+        return (self.totals()["events"] - before) / max(time.monotonic() - since, 1e-9)
+
     def summary(self) -> dict[str, Any]:
-        totals, frontier_us = self.totals(), min((report["c"] for report in self._reports.values()), default=NEVER)
-        since, before = self._first or (time.monotonic(), 0)
+        totals, frontier_us = self.totals(), self.frontier_us
         return {
             **{name: totals[name] for name in sorted({*totals, "events", "results", "bad_rows"})},
             "absent_columns": sum(map(len, self.absent_columns().values())),
@@ -105,11 +116,11 @@ class QueryProgress:
             "watermark": None if frontier_us == NEVER else format_tick(frontier_us),
             "finished": self.is_finished,
             "batches": self.batches,
-            "events_per_second": round((totals["events"] - before) / max(time.monotonic() - since, 1e-9)) if self.batches > 1 else None,
+            "events_per_second": None if (rate := self.rate()) is None else round(rate),
         }
 
     def line(self) -> str:
         totals = self.totals()
-        frontier_us = min((report["c"] for report in self._reports.values()), default=NEVER)
+        frontier_us = self.frontier_us
         until = "" if frontier_us == NEVER else "  until the end" if frontier_us == INFINITY else f"  until {format_tick(frontier_us)}"
         return f"events {totals['events']:,}  results {totals['results']:,}{until}"

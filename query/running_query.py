@@ -20,6 +20,7 @@ from tidegate.platform.checkpoint.binding import replace_text
 from tidegate.platform.observe import logs
 from tidegate.platform.observe.metrics import Metrics
 from tidegate.platform.observe.progress_store import ProgressPublisher
+from tidegate.platform.observe.recovery_report import CatchUp
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
 from tidegate.platform.settings.load import Settings
 
@@ -68,6 +69,10 @@ class RunningQuery:
 
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
+
+    @property
+    def catching_up(self) -> CatchUp:
+        return self._watch.catch_up
 
     @property
     def is_finished(self) -> bool:

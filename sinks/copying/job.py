@@ -29,7 +29,7 @@ from tidegate.platform.kafka.dead_letters import DeadLetterWriter, ensure_dead_l
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.metrics import StoreState
 from tidegate.platform.observe.progress_store import ProgressPublisher, sink_key
-from tidegate.platform.observe.recovery_report import Positions, Recovery, RecoveryKind
+from tidegate.platform.observe.recovery_report import CatchUp, Positions, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
@@ -154,6 +154,10 @@ class SinkJob:
     def state(self) -> tuple[str, str]:
         """The state of the job, and a text that says what it waits for."""
         return self._watch.state, self._watch.waits_for
+
+    @property
+    def catching_up(self) -> CatchUp:
+        return self._watch.catch_up
 
     def stores(self) -> dict[str, StoreState]:
         """Return the state of each store."""

@@ -10,9 +10,9 @@ from ordering.errors import GapError, QueryError, RefusedError, SettingError, Ti
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.driver import GONE
-from tidegate.tools.pipeline.keeping import PAUSE_MAX_S, KeptStage, Phase, is_final, keep_going
+from tidegate.tools.pipeline.keeping import PAUSE_MAX_S, KeptStage, Phase, describe, is_final, keep_going
 from tidegate.tools.pipeline.selection import choose
-from tidegate.tools.pipeline.stages import Stage
+from tidegate.tools.pipeline.stages import Figures, Stage
 
 
 class Played(Stage):
@@ -42,8 +42,8 @@ class Played(Stage):
     def state(self) -> tuple[str, str]:
         return "live", ""
 
-    def line(self) -> str:
-        return "at work"
+    def figures(self) -> Figures:
+        return Figures(1_234.5, 17, 1_700_000_000_000_000, "at work")
 
     def summary(self) -> dict[str, Any]:
         return {}
@@ -137,6 +137,17 @@ def test_when_asked_to_stop_the_last_of_the_data_is_closed_first() -> None:
     turns = iter([False] * 8)
     keep_going(stages, lambda: next(turns, True), lambda: None, 0.0)
     assert closed == ["last", "first"]
+
+
+def test_a_line_shows_state_rate_lag_and_delay() -> None:
+    """In columns, so that the lines of all stages are a table; before the first record and after the end there is no delay."""
+    kept = KeptStage(Played("q"))
+    assert kept.line() == "starting"
+    kept.turn()
+    assert kept.line().startswith("live ")
+    figures = kept.stage.figures()
+    assert describe(figures, lambda: 1_700_000_061_500_000) == "   1,234/s  lag        17  delay      1m1s  at work"
+    assert describe(Figures()) == "         -  lag         0  delay         -"
 
 
 CONFIGURED: dict[str, Any] = {

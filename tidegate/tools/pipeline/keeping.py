@@ -14,10 +14,11 @@ from contextlib import suppress
 from enum import StrEnum
 
 from ordering.errors import ProtocolError, QueryError, RefusedError, SettingError, TidegateError
+from ordering.ticks import INFINITY, NEVER, SECOND_US, format_duration
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.spark.driver import GONE
-from tidegate.tools.pipeline.stages import Stage, describe_pause
+from tidegate.tools.pipeline.stages import Figures, Stage, describe_pause
 
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
 # How long a stage has to run until its next failure counts as its first.
@@ -61,7 +62,7 @@ class KeptStage:
                 self.phase, self._opened_s = Phase.OPEN, self._clock_s()
             if self.phase is Phase.OPEN:
                 has_ended = self.stage.poll()
-                self.last_line = self.stage.line()
+                self.last_line = describe(self.stage.figures())
                 if has_ended:
                     self._end(Phase.ENDED)
                 elif self.failure is not None and self._clock_s() - self._opened_s > _STEADY_S:
@@ -89,7 +90,8 @@ class KeptStage:
     def line(self) -> str:
         """Return what the stage does in a line."""
         if self.phase is Phase.OPEN:
-            return self.last_line
+            state, reason = self.stage.state()
+            return f"{state:<9} {reason or self.last_line}"
         if self.failure is None:
             return f"has ended: {self.last_line}" if self.phase is Phase.ENDED else "starting"
         again = f"; again in {describe_pause(self._next_s)}" if self.phase is Phase.WAITING else ""
@@ -120,6 +122,14 @@ class KeptStage:
         self._log.warning("this stage has failed and is started again", error=error, pause_s=self._pause_s)
         self.restarts += 1
         self._next_s, self._pause_s = self._clock_s() + self._pause_s, min(2 * self._pause_s, PAUSE_MAX_S)
+
+
+def describe(figures: Figures, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> str:
+    """Return rate, lag, watermark delay and what was written, in columns."""
+    rate = "-" if figures.rate is None else f"{figures.rate:,.0f}/s"
+    is_known = NEVER < figures.complete_us < INFINITY
+    delay = format_duration(max(now_us() - figures.complete_us, 0) // SECOND_US * SECOND_US) if is_known else "-"
+    return f"{rate:>10}  lag {figures.lag:>9,}  delay {delay:>9}  {figures.written}".rstrip()
 
 
 def is_final(error: TidegateError) -> bool:

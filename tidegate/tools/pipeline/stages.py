@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from ingest import job as ingest_job
 from ingest.running_input import RunningInput
-from ordering.ticks import format_duration
+from ordering.ticks import NEVER, format_duration
 from query import job as query_job
 from query.listed import RequestedQuery
 from query.run import QueryStart
@@ -59,6 +59,20 @@ class Surroundings:
             time.sleep(_READY_PAUSE_S)
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How far a stage is."""
+
+    # Records a second; None: too few were read to say.
+    rate: float | None = None
+    # How many records of what it reads it has not read yet.
+    lag: int = 0
+    # The instant below which what it writes is complete, microseconds; NEVER and INFINITY as for CTIs.
+    complete_us: int = NEVER
+    # What it has written, in words.
+    written: str = ""
+
+
 class Stage(ABC):
     """One stage of a pipeline; *name* is that of its table in the configuration."""
 
@@ -91,8 +105,8 @@ class Stage(ABC):
         """Return the state of the open stage, and a text that says what it waits for."""
 
     @abstractmethod
-    def line(self) -> str:
-        """Return the progress of the open stage in a line."""
+    def figures(self) -> Figures:
+        """Return how far the open stage is."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
@@ -146,8 +160,9 @@ class IngestStage(Stage):
     def state(self) -> tuple[str, str]:
         return self._running.state
 
-    def line(self) -> str:
-        return self._running.line()
+    def figures(self) -> Figures:
+        progress, catching_up = self._running.progress, self._running.catching_up
+        return Figures(catching_up.rate, catching_up.behind, progress.frontier_us, progress.line() if progress.batches else "")
 
     def summary(self) -> dict[str, Any]:
         return self._running.summary()
@@ -181,7 +196,7 @@ class QueryStage(Stage):
         driven = DrivenQuery(
             running.name, lambda: query_job.start(around.get_session(), around.settings, plan, on_reports), self._start.folder
         )
-        self._running, self._line = running, ""
+        self._running = running
         around.await_cluster()
         self._run: DrivenRun | None = DrivenRun(driven, around.stop)
         self._open.callback(self._stop_query)
@@ -193,7 +208,7 @@ class QueryStage(Stage):
 
     def poll(self) -> bool:
         running = self._running
-        self._line = running.poll()
+        running.poll()
         running.sinks.poll(self._around.metrics)
         if self._run is not None and self._run.has_ended(wait=False):
             self._run = None
@@ -205,8 +220,9 @@ class QueryStage(Stage):
     def state(self) -> tuple[str, str]:
         return self._running.state
 
-    def line(self) -> str:
-        return self._line
+    def figures(self) -> Figures:
+        progress, catching_up = self._running.progress, self._running.catching_up
+        return Figures(catching_up.rate, catching_up.behind, progress.frontier_us, progress.line() if progress.batches else "")
 
     def summary(self) -> dict[str, Any]:
         return self._running.summary()
@@ -223,18 +239,19 @@ class SinkStage(Stage):
 
     def open(self) -> None:
         self._job = self._open.enter_context(SinkJob(prepare_sink(self._around.settings, self.name, self._columns)))
-        self._line = ""
+        self._written = ""
 
     def poll(self) -> bool:
-        self._line = self._job.poll()
+        self._written = self._job.poll()
         self._around.metrics.set_sink(self.name, self._job.stores())
         return self._job.is_done
 
     def state(self) -> tuple[str, str]:
         return self._job.state
 
-    def line(self) -> str:
-        return self._line
+    def figures(self) -> Figures:
+        catching_up = self._job.catching_up
+        return Figures(catching_up.rate, catching_up.behind, written=self._written)
 
     def summary(self) -> dict[str, Any]:
         return self._job.summary()
