@@ -142,7 +142,7 @@ def test_kills_of_the_process_and_stages_that_move_change_nothing(
 
 
 def test_a_stage_that_fails_for_good_stops_no_other(open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str]) -> None:
-    """A script that is wrong, and an input whose topic is another than that of its checkpoint; its neighbours come to their end."""
+    """A script is wrong; its neighbours come to their end."""
     apart, apart_tag = project(open_, stack, tmp_path / "apart", raw)
     run_apart(apart)
     more = '[queries.wrong]\nscript = "wrong.sql"\ninto = "other"\n[outputs.other]\ntopic = "other"\n'

@@ -150,6 +150,14 @@ def test_a_line_shows_state_rate_lag_and_delay() -> None:
     assert describe(Figures()) == "         -  lag         0  delay         -"
 
 
+def test_a_run_to_the_end_does_not_wait_for_topics_of_a_stage_that_has_failed() -> None:
+    """Without an end it would: another process may make them."""
+    missing = [refused("TG-TOPIC-MISSING") for _ in range(50)]
+    stages = [KeptStage(Played("wrong", QueryError("no"))), KeptStage(Played("waits", *missing))]
+    keep_going(stages, lambda: False, lambda: None, 0.0, until_end=True)
+    assert [kept.phase for kept in stages] == [Phase.FAILED, Phase.WAITING]
+
+
 CONFIGURED: dict[str, Any] = {
     "inputs": {
         "b": {"topic": "b", "import_ctis_from": "a", "timestamp_by": "at"},

@@ -87,7 +87,7 @@ def run(
             metrics.set_jobs({**failed, **{each.stage.job: each.state() for each in kept if each.phase is not Phase.ENDED}})
             metrics.set_executors(cluster.executors_wanted, cluster.executors_held)
 
-        keep_going(kept, lambda: stop.is_asked, Ticks(on_turn), _TURN_S)
+        keep_going(kept, lambda: stop.is_asked, Ticks(on_turn), _TURN_S, until_end=until_end)
         failures |= {each.stage.label: each.failure for each in kept if each.failure is not None and each.phase is Phase.FAILED}
     for each in kept:
         if as_json:

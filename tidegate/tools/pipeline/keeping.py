@@ -54,6 +54,11 @@ class KeptStage:
         """Whether the stage neither runs nor will run again."""
         return self.phase in (Phase.ENDED, Phase.FAILED)
 
+    @property
+    def lacks_topic(self) -> bool:
+        """Whether the stage waits for a topic that another stage makes."""
+        return self.phase is Phase.WAITING and self.failure is not None and self.failure.code == "TG-TOPIC-MISSING"
+
     def turn(self) -> None:
         """Open the stage if it is time, or look at it. Raises TidegateError: the JVM has ended, so all stages have."""
         try:
@@ -139,14 +144,30 @@ def is_final(error: TidegateError) -> bool:
     return isinstance(error, RefusedError) and error.code not in _PASSING
 
 
-def keep_going(stages: Sequence[KeptStage], is_asked_to_stop: Callable[[], bool], each_turn: Callable[[], None], pause_s: float) -> None:
-    """Return when all stages are over, or when asked to stop; all are closed then, the last of the data first."""
+def keep_going(
+    stages: Sequence[KeptStage],
+    is_asked_to_stop: Callable[[], bool],
+    each_turn: Callable[[], None],
+    pause_s: float,
+    *,
+    until_end: bool = False,
+) -> None:
+    """
+    Return when all stages are over, or when asked to stop; all are closed then, the last of the data first. With *until_end* stages that
+    only wait for topics are over too if a stage has failed: nobody here makes those topics any more.
+    """
     try:
         while not is_asked_to_stop() and not all(kept.is_over for kept in stages):
             for kept in stages:
                 if not kept.is_over and not is_asked_to_stop():
                     kept.turn()
                     each_turn()
+            if (
+                until_end
+                and any(kept.phase is Phase.FAILED for kept in stages)
+                and all(kept.is_over or kept.lacks_topic for kept in stages)
+            ):
+                break
             time.sleep(pause_s)
     finally:
         for kept in reversed(stages):
