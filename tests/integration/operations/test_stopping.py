@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -86,16 +89,32 @@ def test_a_signal_to_all_processes_of_a_starting_job_is_a_stop(kind: str, stack:
 @pytest.mark.parametrize("kind", ["ingest", "query", "sink"])
 def test_a_signal_before_the_jvm_is_there_is_a_stop_too(kind: str, stack: Stack, tmp_path: Path) -> None:
     """While the command waits for a broker that takes connections and never answers. A sink has no JVM: this is all of its start."""
-    with workspace(tmp_path, stack, TABLES.format(topic="t") + STORE) as space, socket.create_server(("127.0.0.1", 0)) as silent:
+    with workspace(tmp_path, stack, TABLES.format(topic="t") + STORE) as space:
         script = space.script("all.sql", "SELECT k INTO all FROM events TIMESTAMP BY at")
         command = {"ingest": ["ingest", "events"], "query": ["query", script], "sink": ["sink", "all", "--query", script]}[kind]
-        broker = f"kafka.bootstrap=127.0.0.1:{silent.getsockname()[1]}"
         for number in (signal.SIGTERM, signal.SIGINT):
-            job = space.start_alone(*command, "--set", broker, "--set", "kafka.connect_timeout=60s")
-            # Its first connection: from here on it waits.
-            silent.settimeout(60)
-            silent.accept()[0].close()
-            time.sleep(0.3)
-            os.killpg(job.pid, number)
-            assert job.wait() == 0, job.errors
-            assert "Traceback" not in job.errors
+            # A broker for each: connections that wait in the queue are of the job before.
+            with socket.create_server(("127.0.0.1", 0)) as silent:
+                broker = f"kafka.bootstrap=127.0.0.1:{silent.getsockname()[1]}"
+                job = space.start_alone(*command, "--set", broker, "--set", "kafka.connect_timeout=60s")
+                # Its first connection: from here on it waits.
+                silent.settimeout(60)
+                silent.accept()[0].close()
+                time.sleep(0.3)
+                os.killpg(job.pid, number)
+                assert job.wait() == 0, job.errors
+                assert "Traceback" not in job.errors
+
+
+@pytest.mark.parametrize("kind", ["ingest", "query", "sink", "run"])
+def test_a_signal_while_modules_are_imported_is_a_stop_too(kind: str, tmp_path: Path) -> None:
+    """At moments of the first second, once a line of ours runs. A command that is quicker has ended without a configuration."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        for after_s in (0.15, 0.25, 0.4, 0.6, 0.9):
+            command = [sys.executable, "-m", "tidegate", kind, *(["x"] if kind != "run" else [])]
+            job = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+            time.sleep(after_s)
+            job.send_signal(number)
+            errors = job.communicate(timeout=60)[1]
+            assert job.returncode == 0 or "TG-" in errors, (after_s, job.returncode, errors)
+            assert "Traceback" not in errors

@@ -149,7 +149,12 @@ class Admin:
         if described is None:
             return None
         resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self._await_answer(self._client.describe_configs([resource])[resource], "DescribeConfigs", name)
+        try:
+            entries = self._await_answer(self._client.describe_configs([resource])[resource], "DescribeConfigs", name)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:  # deleted between the two answers
+                return None
+            raise
         config = {key: str(entry.value) for key, entry in entries.items()}
         return Topic(name, str(described.topic_id), len(described.partitions), config)
 

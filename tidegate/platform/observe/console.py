@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import typer
 
 from ordering.errors import TidegateError
+from tidegate.basics.early_stop import STOPPED
 from tidegate.basics.own_packages import find_intruder
 from tidegate.basics.safe_path import protect_processes
 from tidegate.basics.secret_masking import scrub, scrub_error
@@ -60,7 +61,7 @@ def run_stoppable(program: Callable[[], object], *, is_job: bool) -> None:
         with stop_while_starting():
             program()
     except StoppedWhileStarting:
-        print_text("stopped by a signal while it was starting: the next start continues\n", sys.stderr)
+        print_text(STOPPED, sys.stderr)
         raise SystemExit(0) from None
 
 

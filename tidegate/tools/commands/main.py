@@ -18,6 +18,7 @@ from pathlib import Path
 import typer
 
 from ordering.errors import TidegateError
+from tidegate.basics.early_stop import JOBS
 from tidegate.basics.own_packages import PACKAGES, end_unless_own
 from tidegate.basics.safe_path import protect_processes
 from tidegate.platform.observe.console import report_error, report_errors, run_stoppable, wants_json
@@ -26,8 +27,6 @@ from tidegate.platform.observe.terminal import print_text
 GROUP = "tidegate.commands"
 # Set by the scripts of :mod:`tidegate.tools.commands.completion`, which is loaded only for them.
 VARIABLE, FLAGS = "_TIDEGATE_COMPLETE", ("--install-completion", "--show-completion")
-# The commands that run until they are stopped.
-JOBS = ("ingest", "query", "sink", "run")
 
 
 class CommandError(TidegateError):
