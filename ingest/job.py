@@ -32,10 +32,11 @@ from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.recovery_report import Recovery
+from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.data_source import SOURCE_NAME, make_source
 from tidegate.platform.spark.deferred import Deferred
-from tidegate.platform.spark.session import OnReports, Stage, start_stage
+from tidegate.platform.spark.session import Stage, start_stage
 from tidegate.platform.spark.state_store import StageProcessor
 
 _log = get_logger("ingest")
@@ -81,12 +82,12 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     return plan, recovery
 
 
-def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:
+def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: Callable[[list[IngestReport]], None]) -> StreamingQuery:
     """Start the job; the driver calls *on_reports* with the reports of each batch."""
     processor = StageProcessor(Deferred("ingest.stage.processor:IngestStage", plan), plan.checkpoint)
     stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.tasks, plan.until_end)
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
-    return start_stage(spark, source(plan, trigger_us), processor, stage, on_reports)
+    return start_stage(spark, source(plan, trigger_us), processor, stage, IngestReport.of_json, on_reports)
 
 
 def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ordering.ticks import INFINITY, NEVER, format_duration, format_tick
 from tidegate.platform.observe.event_fates import count_dead_letters, count_dropped, count_records, describe_fates, fates_as_dict
+from tidegate.platform.observe.reports import IngestReport
 
 _DROP_COUNTS = ("early", "cti_violation_dropped", "late_dropped", "out_of_order_dropped")
 _SHOWN_COUNTS = ("events_in", "released", "early_adjusted", "late_adjusted", "out_of_order_adjusted", "unreadable", *_DROP_COUNTS)
@@ -18,24 +19,24 @@ class IngestProgress:
 
     def __init__(self, total: int) -> None:
         self.total = total or None
-        self._partitions: dict[int, dict[str, Any]] = {}
+        self._partitions: dict[int, IngestReport] = {}
         self._first: tuple[float, int] | None = None
         self._seconds: Counter[str] = Counter()
         self.batches = 0
 
-    def accept_reports(self, reports: list[dict[str, Any]]) -> None:
+    def accept_reports(self, reports: list[IngestReport]) -> None:
         self.batches += 1
         # Another thread may be iterating over the dictionary, so it is replaced, never changed.
-        self._partitions = {**self._partitions, **{report["number"]: report for report in reports}}
+        self._partitions = {**self._partitions, **{report.number: report for report in reports}}
         for report in reports:
-            self._seconds.update(report["seconds"])
+            self._seconds.update(report.seconds)
         if self._first is None:
             self._first = time.monotonic(), self.totals()["events_in"]
 
     def totals(self) -> Counter[str]:
         totals: Counter[str] = Counter()
         for report in self._partitions.values():
-            totals.update(report["totals"])
+            totals.update(report.totals)
         return totals
 
     def rate(self) -> float | None:
@@ -48,7 +49,7 @@ class IngestProgress:
     @property
     def frontier_us(self) -> int:
         """The instant, microseconds, below which all partitions are complete; NEVER before the first record, INFINITY at the end."""
-        return min((int(report["c"]) for report in self._partitions.values()), default=NEVER)
+        return min((report.complete_us for report in self._partitions.values()), default=NEVER)
 
     def summary(self) -> dict[str, Any]:
         totals = self.totals()
@@ -57,18 +58,19 @@ class IngestProgress:
         return {
             **{name: totals[name] for name in sorted({*totals, *_SHOWN_COUNTS})},
             "fates": fates_as_dict(totals),
-            "held": sum(report["held"] for report in partitions),
-            "substreams": sum(report["substreams"] for report in partitions),
+            "held": sum(report.held for report in partitions),
+            "substreams": sum(report.substreams for report in partitions),
             "watermark_delay": self._delay(),
             "watermark": None if frontier_us == NEVER else format_tick(frontier_us),
-            "finished": bool(self._partitions) and all(report["c"] == INFINITY for report in partitions),
+            "finished": bool(self._partitions) and all(report.is_final for report in partitions),
             "batches": self.batches,
             "events_per_second": None if (rate := self.rate()) is None else round(rate),
             "seconds": {name: round(spent, 2) for name, spent in self._seconds.items()},
         }
 
     def _delay(self) -> str | None:
-        delays = [report["arrival_us"] - report["c"] for report in self._partitions.values() if NEVER < report["c"] < INFINITY]
+        reports = self._partitions.values()
+        delays = [report.arrival_us - report.complete_us for report in reports if NEVER < report.complete_us < INFINITY]
         return format_duration(max(delays)) if delays else None
 
     def line(self) -> str:
@@ -82,5 +84,5 @@ class IngestProgress:
         return "; ".join(part for part in (self._amounts(totals), describe_fates(totals)) if part)
 
     def _amounts(self, totals: Counter[str]) -> str:
-        held = sum(report["held"] for report in self._partitions.values())
+        held = sum(report.held for report in self._partitions.values())
         return f"in {count_records(totals):,}  ordered {totals['released']:,}  held {held:,}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from ingest import job
 from ingest.config import IngestPlan
@@ -17,6 +16,7 @@ from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.observe.console import end_line, live_line, print_json
 from tidegate.platform.observe.metrics import Metrics
 from tidegate.platform.observe.recovery_report import Recovery
+from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.observe.stopping import stop_on_signal
 from tidegate.platform.observe.terminal import standard_error
 from tidegate.platform.settings.load import Settings
@@ -61,7 +61,7 @@ class IngestRun:
     def _query(self, running: RunningInput) -> DrivenQuery:
         folder = Path(running.plan.checkpoint)
 
-        def on_reports(reports: list[dict[str, Any]]) -> None:
+        def on_reports(reports: list[IngestReport]) -> None:
             summary = running.accept_reports(reports)
             self._metrics.accept_reports(running.name, reports)
             if self._as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from ingest.planner.stage_progress import StageProgressWriter
 from ingest.progress import IngestProgress
 from ingest.time_warnings import PolicyBreakWarning, stands_still_because
 from ordering.errors import TidegateError
-from ordering.ticks import NEVER
 from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.progress_store import ProgressPublisher, ProgressStore
 from tidegate.platform.observe.recovery_report import CatchUp, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import AskEnds, RecoveryWatch
+from tidegate.platform.observe.reports import IngestReport, JumpReport
 
 
 class RunningInput:
@@ -42,7 +43,7 @@ class RunningInput:
         self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name, stands_still=stands_still_because(plan))
         self._watch = RecoveryWatch(recovery, ask_ends, self._publisher, log, {"Spark": wait_for_spark})
         self._log = log
-        self._jump: dict[str, Any] | None = None
+        self._jump: JumpReport | None = None
         self._breaks = PolicyBreakWarning(plan.settings)
         self.failure: TidegateError | None = None
 
@@ -78,12 +79,12 @@ class RunningInput:
         self._watch.__exit__()
         self._publisher.__exit__(type(failure), failure, None)
 
-    def read_last_reports(self) -> list[dict[str, Any]]:
+    def read_last_reports(self) -> list[IngestReport]:
         """
         Return the last reports before this start, if the job continues from its checkpoint. A partition that was never read has an empty
         report, so that it has metrics too and an alert can show its silence.
         """
-        reports: dict[tuple[str, int], dict[str, Any]] = {}
+        reports: dict[tuple[str, int], IngestReport] = {}
         if self.catching_up.recovery.kind is RecoveryKind.CHECKPOINT:
             stored = None
             with suppress(TidegateError), ProgressStore(self.plan.redis) as store:
@@ -91,27 +92,28 @@ class RunningInput:
             if stored is None:
                 return []
             # The seconds were spent by another process.
-            reports = {partition: {**report, "seconds": {}} for partition, report in stored.partitions.items()}
+            found = stored.partitions.items()
+            reports = {partition: replace(report, seconds={}) for partition, report in found if isinstance(report, IngestReport)}
         return [
-            reports.get(partition) or _empty_report(partition, next_offset)
+            reports.get(partition) or IngestReport(*partition, next_offset=next_offset)
             for partition, next_offset in self.catching_up.recovery.starts.items()
             if partition in self.plan.partitions
         ]
 
-    def accept_reports(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
+    def accept_reports(self, reports: list[IngestReport]) -> dict[str, Any]:
         self._stage_progress.accept_reports(reports)
         self._batch_costs.accept_reports(reports)
         self.progress.accept_reports(reports)
         self._publisher.publish(reports)
-        jumps = [report["jump"] for report in reports if "jump" in report]
+        jumps = [report.jump for report in reports if report.jump is not None]
         if jumps:
-            self._jump = max([*jumps, *filter(None, [self._jump])], key=lambda jump: jump["by_us"])
-            self._publisher.update_job(jump=self._jump)
+            self._jump = max([*jumps, *filter(None, [self._jump])], key=lambda jump: jump.by_us)
+            self._publisher.update_job(jump=asdict(self._jump))
         if self._breaks.accept_reports(reports) and self._breaks.finding is not None:
             finding = self._breaks.finding
             self._log.warning("many events break a policy", found=finding["in_words"], fix=finding["fix"])
         self._publisher.update_job(breaks=self._breaks.finding)
-        self._watch.advance({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
+        self._watch.advance({report.place: report.next_offset for report in reports})
         return self.summary()
 
     def check(self) -> None:
@@ -138,9 +140,3 @@ class RunningInput:
     def summary(self) -> dict[str, Any]:
         breaks = {} if self._breaks.finding is None else {"breaks": self._breaks.finding}
         return {"input": self.name, **self.progress.summary(), **breaks, "recovery": self.catching_up.as_dict()}
-
-
-def _empty_report(partition: tuple[str, int], next_offset: int) -> dict[str, Any]:
-    """Return the report of a partition of which nothing was read."""
-    place = {"topic": partition[0], "partition": partition[1], "next_offset": next_offset}
-    return {**place, "arrival_us": NEVER, "c": NEVER, "held": 0, "substreams": 0, "totals": {}}

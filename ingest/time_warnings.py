@@ -12,6 +12,7 @@ from typing import Any
 
 from ingest.config import IngestPlan
 from ordering.ticks import MILLISECOND_US, SECOND_US, format_duration
+from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.settings.tables.inputs import InputSettings
 
 POLICIES = ("early", "late", "out_of_order")
@@ -84,12 +85,11 @@ class PolicyBreakWarning:
         self._median_us: dict[str, int] = {}
         self.finding: dict[str, Any] | None = None
 
-    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> bool:
+    def accept_reports(self, reports: Iterable[IngestReport]) -> bool:
         """Add a batch's reports; return whether the finding has appeared or gone."""
         for report in reports:
-            breaks = dict(report.get("breaks", {}))
-            self._median_us |= breaks.pop("median_us", {})
-            self._recent.update(breaks)
+            self._median_us |= report.breaks.median_us
+            self._recent.update(report.breaks.counts | {"events": report.breaks.events})
         events = self._recent["events"]
         if events > EVENTS_RECENT:
             self._recent = Counter({name: count * EVENTS_RECENT // events for name, count in self._recent.items()})

@@ -81,10 +81,10 @@ class FirstRecords:
             self._absent[input] = _without_values(fields, combine_column(wanted), payload_format)
             self._counts[input] += len(wanted)
 
-    def report(self, *, is_finished: bool) -> dict[str, list[str]]:
+    def report(self, *, is_finished: bool) -> dict[str, tuple[str, ...]]:
         """Return the absent columns of each input of which enough records have been read; at the end of the input all are enough."""
         return {
-            input: list(map(str, self._absent[input])) for input, count in self._counts.items() if is_finished or count >= SAMPLE_RECORDS
+            input: tuple(map(str, self._absent[input])) for input, count in self._counts.items() if is_finished or count >= SAMPLE_RECORDS
         }
 
 

@@ -47,11 +47,12 @@ from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.null_shares import NullShare
 from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind
+from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.data_source import SOURCE_NAME, make_source
 from tidegate.platform.spark.deferred import Deferred
 from tidegate.platform.spark.offset_log import last_batches
-from tidegate.platform.spark.session import OnReports, Stage, start_stage
+from tidegate.platform.spark.session import Stage, start_stage
 from tidegate.platform.spark.state_store import StageProcessor
 
 _log = get_logger("query")
@@ -165,7 +166,7 @@ def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Par
     return partial(topics.find_ends, Admin(plan.kafka, ANSWER_S))
 
 
-def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: OnReports) -> StreamingQuery:
+def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: Callable[[list[BucketReport]], None]) -> StreamingQuery:
     """Start the job; the driver calls *on_reports* with the reports of each batch."""
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     source = make_source(Deferred("query.stage.planner:Planner", plan), RANGE_SCHEMA, trigger_us, f"{SOURCE_NAME}_query_{plan.name}")
@@ -173,4 +174,4 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
     # Tasks without a bucket would take turns with the one that has it on the workers, and each worker would read and keep all of it.
     tasks = 1 if plan.buckets == 1 else plan.shuffle_partitions
     stage = Stage(f"query-{plan.name}", plan.checkpoint, tasks, plan.until_end)
-    return start_stage(spark, source, processor, stage, on_reports)
+    return start_stage(spark, source, processor, stage, BucketReport.of_json, on_reports)

@@ -24,6 +24,7 @@ from query.columns.large_tables import combine_column
 from query.plan.columns_read import leaves_read
 from query.plan.nodes import Plan
 from tidegate.language.expressions.tree import Field
+from tidegate.platform.observe.reports import ColumnNulls, InputNulls
 from tidegate.records.payloads.formats import JSON, PayloadFormat, PayloadReader, reader_of
 
 SAMPLE_RECORDS = 256
@@ -74,14 +75,17 @@ class NullCounts:
                 counts[str(each)] = nulls, 0 if names_of is None else _count_absent(names_of, is_null, each)
         self._present.setdefault(input, _Counts()).add(len(sample), counts)
 
-    def report(self) -> dict[str, tuple[int, dict[str, tuple[int, int]]]]:
+    def report(self) -> dict[str, InputNulls]:
         """Return by input how many records were looked at in the last minutes, and the counts of columns with a NULL."""
         self._turn()
         total: dict[str, _Counts] = {}
         for part in (self._before, self._present):
             for input, counts in part.items():
                 total.setdefault(input, _Counts()).add(counts.records, counts.columns)
-        return {input: (counts.records, counts.columns) for input, counts in total.items()}
+        return {
+            input: InputNulls(counts.records, {column: ColumnNulls(*pair) for column, pair in counts.columns.items()})
+            for input, counts in total.items()
+        }
 
     def _turn(self) -> None:
         """Let counts that are too old go."""

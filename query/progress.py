@@ -10,6 +10,7 @@ from ordering.protocol.reader import gap_error
 from ordering.ticks import INFINITY, NEVER, format_tick
 from tidegate.platform.observe.null_shares import NullShare, find_null_columns
 from tidegate.platform.observe.recovery_report import Positions
+from tidegate.platform.observe.reports import BucketReport, Gap
 
 # How long a CTI may promise events that are not there, while the brokers answer (PROTOCOL.md).
 GAP_WAIT_S = 60.0
@@ -20,23 +21,23 @@ class QueryProgress:
 
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
-        self._reports: dict[int, dict[str, Any]] = {}
-        # The gaps of the newest reports: (topic, partition, roster number, n, last).
-        self._gaps: set[tuple[str, int, int, int, int]] = set()
+        self._reports: dict[int, BucketReport] = {}
+        # The gaps of the newest reports.
+        self._gaps: set[Gap] = set()
         # By open gap: how long the brokers had answered when it was first seen, seconds; and the end of its partition a minute later.
-        self._gaps_since_s: dict[tuple[str, int, int, int, int], float] = {}
-        self._gap_ends: dict[tuple[str, int, int, int, int], int] = {}
+        self._gaps_since_s: dict[Gap, float] = {}
+        self._gap_ends: dict[Gap, int] = {}
         # When the first reports came, seconds, and how many events had been accepted by then.
         self._first: tuple[float, int] | None = None
         self._reported_absent: set[tuple[str, str]] = set()
         self._found_null: set[tuple[str, str]] = set()
         self.batches = 0
 
-    def accept_reports(self, reports: list[dict[str, Any]]) -> None:
+    def accept_reports(self, reports: list[BucketReport]) -> None:
         self.batches += 1
         # Another thread may be iterating over the dictionary, so it is replaced, never changed.
-        self._reports = {**self._reports, **{report["bucket"]: report for report in reports}}
-        self._gaps = {tuple(gap) for report in self._reports.values() for gap in report["waiting"]}
+        self._reports = {**self._reports, **{report.bucket: report for report in reports}}
+        self._gaps = {gap for report in self._reports.values() for gap in report.waiting}
         if self._first is None:
             self._first = time.monotonic(), self.totals()["events"]
 
@@ -44,7 +45,7 @@ class QueryProgress:
         """Return for each input the columns that no bucket has met in its first records; inputs of which too few are read are left out."""
         absent: dict[str, list[str]] = {}
         for report in self._reports.values():
-            for input_name, columns in report.get("absent", {}).items():
+            for input_name, columns in report.absent.items():
                 absent[input_name] = [column for column in absent.get(input_name, columns) if column in columns]
         return absent
 
@@ -79,26 +80,26 @@ class QueryProgress:
         self._gaps_since_s = {gap: self._gaps_since_s.get(gap, answered_s) for gap in gaps}
         overdue = [gap for gap, since_s in self._gaps_since_s.items() if answered_s - since_s > GAP_WAIT_S]
         # A batch may take longer than a minute, and bring what is missing.
-        self._gap_ends = {gap: self._gap_ends.get(gap, ends[gap[:2]]) for gap in overdue}
+        self._gap_ends = {gap: self._gap_ends.get(gap, ends[gap.place]) for gap in overdue}
         for gap, end in self._gap_ends.items():
-            if positions[gap[:2]] >= end:
-                raise gap_error(*gap)
+            if positions[gap.place] >= end:
+                raise gap_error(gap.topic, gap.partition, gap.channel, gap.promised_seq, gap.last_seq)
 
     @property
     def is_finished(self) -> bool:
         """Whether every bucket has read the final CTIs of its input, or has reached the instant at which the job stops."""
-        return len(self._reports) == self._buckets and all(report["final"] for report in self._reports.values())
+        return len(self._reports) == self._buckets and all(report.is_final for report in self._reports.values())
 
     def totals(self) -> Counter[str]:
         totals: Counter[str] = Counter()
         for report in self._reports.values():
-            totals.update(report["totals"])
+            totals.update(report.totals)
         return totals
 
     @property
     def frontier_us(self) -> int:
         """The instant, microseconds, below which all buckets are complete; NEVER before the first CTI, INFINITY at the end."""
-        return min((int(report["c"]) for report in self._reports.values()), default=NEVER)
+        return min((report.complete_us for report in self._reports.values()), default=NEVER)
 
     def rate(self) -> float | None:
         """Return events per second since the end of the first batch; None before the second."""
@@ -112,7 +113,7 @@ class QueryProgress:
         return {
             **{name: totals[name] for name in sorted({*totals, "events", "results", "bad_rows"})},
             "absent_columns": sum(map(len, self.absent_columns().values())),
-            "duplicates": sum(report["duplicates"] for report in self._reports.values()),
+            "duplicates": sum(report.duplicates for report in self._reports.values()),
             "watermark": None if frontier_us == NEVER else format_tick(frontier_us),
             "finished": self.is_finished,
             "batches": self.batches,

@@ -19,6 +19,7 @@ from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.output_start import parse_start
 from tidegate.platform.observe.console import end_line, live_line, print_json
 from tidegate.platform.observe.metrics import Metrics
+from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.observe.stopping import stop_on_signal
 from tidegate.platform.observe.terminal import standard_error
 from tidegate.platform.settings.load import Settings
@@ -84,7 +85,7 @@ class QueryRun:
         running, settings, name = self._running, self._settings, self._running.name
         with stop_on_signal() as stop, live_line(standard_error(), f"query {name}") as show, running:
 
-            def on_reports(reports: list[dict[str, Any]]) -> None:
+            def on_reports(reports: list[BucketReport]) -> None:
                 summary = running.accept_reports(reports)
                 if self._as_json:
                     print_json({"event": "batch", **summary})

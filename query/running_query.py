@@ -22,6 +22,7 @@ from tidegate.platform.observe.metrics import Metrics
 from tidegate.platform.observe.progress_store import ProgressPublisher
 from tidegate.platform.observe.recovery_report import CatchUp
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
+from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.settings.load import Settings
 
 
@@ -84,7 +85,7 @@ class RunningQuery:
         """The state, and a text that says what the query waits for."""
         return self._watch.state, self._watch.waits_for
 
-    def accept_reports(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
+    def accept_reports(self, reports: list[BucketReport]) -> dict[str, Any]:
         """Take the reports of a batch, before Spark commits it; return the summary so far."""
         self.progress.accept_reports(reports)
         if self.is_finished:

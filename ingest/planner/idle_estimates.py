@@ -117,7 +117,7 @@ class IdleEstimates:
         for partition, report in stages.current.items():
             # Once an estimate is in force, A is no longer the arrival of a record.
             if report.has_arrived and not _has_estimate(stages.positions[partition]):
-                self._newest_us = max(self._newest_us, report.arrival_us, report.c_us)
+                self._newest_us = max(self._newest_us, report.arrival_us, report.complete_us)
                 if self._has_one_clock(partition[0]):
                     self._silences.observe_arrival(partition, report.next_offset, report.arrival_us)
 
@@ -130,7 +130,7 @@ class IdleEstimates:
 
     def _promise_after(self, partition: Partition, stages: _Stages, raised_us: int) -> int:
         assert self._late_us is not None, "without late no estimate counts"
-        promised_us = stages.current[partition].c_us if partition in stages.current else NEVER
+        promised_us = stages.current[partition].complete_us if partition in stages.current else NEVER
         return max(promised_us, max(stages.positions[partition].frontier_us, raised_us) - self._late_us)
 
     def _estimate(self, partition: Partition, stages: _Stages, asked_us: int) -> int | None:
@@ -143,7 +143,7 @@ class IdleEstimates:
             estimates_us.append(self._silences.time_elsewhere(asked_us))
         raised_us = max((us for us in estimates_us if us is not None), default=NEVER)
         report = stages.current.get(partition)
-        is_promised = report is not None and raised_us - self._late_us <= report.c_us
+        is_promised = report is not None and raised_us - self._late_us <= report.complete_us
         return None if is_promised or raised_us <= stages.positions[partition].frontier_us else raised_us
 
     def _set_last_arrivals(self, silent: Positions, stages: _Stages, asked_us: int) -> Collection[Partition]:

@@ -7,14 +7,14 @@ expected one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 from ingest.offsets import Partition, parse_partition, partition_name
 from ordering.ticks import TICK_MIN
 from tidegate.platform.checkpoint.binding import replace_text
+from tidegate.platform.observe.reports import IngestReport
 
 _FILE = "stage_progress.json"
 
@@ -27,8 +27,8 @@ class StageProgress:
     next_offset: int
     # A, the arrival frontier; below TICK_MIN before the first record.
     arrival_us: int
-    # The c that its channels have promised.
-    c_us: int
+    # Below this instant all its events have been written, microseconds: the *c* of its CTIs.
+    complete_us: int
     # Number of held events.
     held: int
 
@@ -43,10 +43,9 @@ class StageProgressWriter:
     def __init__(self, folder: Path) -> None:
         self._folder, self._progress = folder, read_stage_progress(folder)
 
-    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_reports(self, reports: Iterable[IngestReport]) -> None:
         for report in reports:
-            numbers = (int(report[name]) for name in ("next_offset", "arrival_us", "c", "held"))
-            self._progress[report["topic"], int(report["partition"])] = StageProgress(*numbers)
+            self._progress[report.place] = StageProgress(report.next_offset, report.arrival_us, report.complete_us, report.held)
         stored = {partition_name(partition): astuple(progress) for partition, progress in self._progress.items()}
         replace_text(self._folder / _FILE, json.dumps(stored), is_synced=False)
 

@@ -17,6 +17,7 @@ from ordering.arrays import Ints
 from ordering.columns.segments import running_max
 from ordering.model.events import Batch, Counts
 from ordering.policies import Action, Policies
+from tidegate.platform.observe.reports import BrokenPolicies
 
 _SAMPLE_ROWS = 10_000
 
@@ -40,9 +41,8 @@ class PolicyBreaks:
         if least_broken(broken) > SHARE_MAX * counts.events_in:
             self._median_us |= median_distances(batch, policies, frontier_us)
 
-    def report(self) -> dict[str, Any]:
-        """Return ``events``, the count of each policy, and ``median_us`` by policy, where measured."""
-        return {**self._counts, "median_us": self._median_us}
+    def report(self) -> BrokenPolicies:
+        return BrokenPolicies(**self._counts, median_us=self._median_us)
 
 
 def median_distances(batch: Batch, policies: Policies, frontier_us: int) -> dict[str, int]:

@@ -7,7 +7,6 @@ Law: a repeated batch writes the same bytes with the same numbers.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +27,7 @@ from ingest.stage.exploding import ElementRecords, explode
 from ingest.stage.fact_outbox import FactOutbox, range_facts
 from ingest.stage.pending_ctis import PendingCtis
 from ingest.stage.policy_breaks import PolicyBreaks
-from ingest.stage.watermark_report import watermark_details, watermark_report
+from ingest.stage.watermark_report import find_watermark, look_at_held
 from ordering.arrays import Ints
 from ordering.columns.framed_payloads import payload_of
 from ordering.columns.payload_columns import rows_above
@@ -37,7 +36,7 @@ from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model
 from ordering.protocol.elements import Places
 from ordering.protocol.punctuation import Cti
-from ordering.ticks import INFINITY, NEVER, format_tick
+from ordering.ticks import NEVER, format_tick
 from tidegate.basics.dead_letter_reasons import DropReason, IngestReason
 from tidegate.basics.fault_points import pause_at
 from tidegate.language.expressions.syntax.plain_path import listed_paths
@@ -48,6 +47,7 @@ from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records, c
 from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.platform.observe.detail_requests import Question
 from tidegate.platform.observe.logs import bind_fields, configure_worker, get_logger
+from tidegate.platform.observe.reports import IngestReport, JumpReport
 from tidegate.platform.observe.time_jumps import EFFECTS, TimeJump, find_time_jumps
 from tidegate.platform.spark.privates import batch_of_task
 from tidegate.platform.spark.range_rows import Pairs, read_row
@@ -99,9 +99,9 @@ class IngestStage:
             place = {"topic": planned.topic, "partition": planned.partition, "offset": planned.start, "until": planned.end}
             with bind_fields(input=self._plan.settings.name, **place, **batch_of_task()):
                 report = self._walk(planned, store)
-            yield report
+            yield report.to_json()
 
-    def _walk(self, planned: IngestRange, store: StateStore[State]) -> str:
+    def _walk(self, planned: IngestRange, store: StateStore[State]) -> IngestReport:
         roster = replace(self._plan.roster, version=planned.roster_version, inputs=planned.inputs)
         model = self._plan.model(planned.number, roster, planned.joined_us)
         state = store.load(planned.number, lambda: self._plan.first_state(model), model.restore)
@@ -197,8 +197,8 @@ class RangeWalk:
         # Compared events are written at the end of the range: only if no event in any output partition differs.
         self._compared: list[Released] = []
 
-    def run(self, planned: IngestRange, substreams: int | None = None) -> str:
-        """Walk the range; return the report as JSON, with details of up to *substreams* substreams (None: without details)."""
+    def run(self, planned: IngestRange, substreams: int | None = None) -> IngestReport:
+        """Walk the range; return the report, with details of up to *substreams* substreams (None: without details)."""
         settings, end, self._place = self._plan.settings, planned.end, f"{planned.topic}-{planned.partition}"
         marks = RangeMarks(planned.marks, planned.imports).at(self._places)
         self._planning_times = PlanningTimes(settings.planning_kind, planned.spans, planned.planned_ms, self._plan.arrival_max_ahead_us)
@@ -423,35 +423,33 @@ class RangeWalk:
         self._seconds[step] += now_s - self._clock_s
         self._clock_s = now_s
 
-    def _report(self, planned: IngestRange, substreams: int | None) -> str:
-        state = self._state
-        fields = {
-            "topic": planned.topic,
-            "partition": planned.partition,
-            "number": planned.number,
-            "next_offset": self._places.offset_of(state.next_offset),
-            "arrival_us": state.arrival_us,
-            "c": state.c,
-            "held": state.held_count,
-            "substreams": len(state.timelines),
-            "final": state.c == INFINITY,
-            "totals": state.totals,
-            "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
-            "read": self._read,
-            "bytes": self._bytes,
-            "breaks": self._breaks.report(),
-            **watermark_report(state, self._model.policies, self._model.over),
-        }
-        if self._jumps:
-            furthest = max(self._jumps, key=lambda jump: jump.by_us)
-            fields["jump"] = {
-                "origin": f"{self._place}@{self._places.text(furthest.offset)}",
-                "cause": furthest.cause,
-                "by_us": furthest.by_us,
-            }
-        if substreams is not None:
-            fields |= watermark_details(state, self._model.policies, self._model.over, substreams)
-        return json.dumps(fields, separators=(",", ":"))
+    def _report(self, planned: IngestRange, substreams: int | None) -> IngestReport:
+        state, policies, over = self._state, self._model.policies, self._model.over
+        return IngestReport(
+            topic=planned.topic,
+            partition=planned.partition,
+            number=planned.number,
+            next_offset=self._places.offset_of(state.next_offset),
+            arrival_us=state.arrival_us,
+            complete_us=state.c,
+            held=state.held_count,
+            substreams=len(state.timelines),
+            # The next range adds to the state's own counts.
+            totals=dict(state.totals),
+            seconds={name: round(spent, 4) for name, spent in self._seconds.items()},
+            read=self._read,
+            bytes=self._bytes,
+            breaks=self._breaks.report(),
+            watermark=find_watermark(state, policies, over),
+            jump=self._furthest_jump(),
+            held_events=None if substreams is None else look_at_held(state, policies, over, substreams),
+        )
+
+    def _furthest_jump(self) -> JumpReport | None:
+        if not self._jumps:
+            return None
+        furthest = max(self._jumps, key=lambda jump: jump.by_us)
+        return JumpReport(f"{self._place}@{self._places.text(furthest.offset)}", furthest.cause, furthest.by_us)
 
 
 def _key_and_value(records: Records, row: int) -> tuple[memoryview | None, memoryview | None]:

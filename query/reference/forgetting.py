@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ordering.ticks import NEVER
 from query.reference.watch import FOLDER, LIST_FILE, TakenVersions
 from tidegate.platform.checkpoint.binding import replace_text
 from tidegate.platform.checkpoint.damage import read_json
+from tidegate.platform.observe.reports import BucketReport, LooksUpFrom
 
 FILE = "looked_up_from.json"
-# In the buckets' reports: that instant in microseconds, and the number of known versions added since the run was begun.
-LOOKS_UP_FROM = "looks_up_from"
 # Least time between two writes: only later starts read the file.
 WRITE_S = 60.0
 
@@ -32,15 +30,15 @@ class LookupFloor:
 
     def __init__(self, checkpoint: Path, buckets: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._file, self._buckets, self._clock_s = checkpoint / FOLDER / FILE, buckets, clock_s
-        self._lookups: dict[int, tuple[int, int]] = {}
+        self._lookups: dict[int, LooksUpFrom] = {}
         self._next_s = clock_s()
 
-    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_reports(self, reports: Iterable[BucketReport]) -> None:
         """Accept the reports of a batch: earlier batches are not repeated."""
         lookups = list(self._lookups.values()) if len(self._lookups) == self._buckets else []
-        self._lookups |= {int(report["bucket"]): tuple(report[LOOKS_UP_FROM]) for report in reports}
+        self._lookups |= {report.bucket: report.looks_up_from for report in reports if report.looks_up_from is not None}
         if lookups and self._clock_s() >= self._next_s:
-            certain = {"us": min(us for us, _ in lookups), "added": min(added for _, added in lookups)}
+            certain = {"us": min(each.us for each in lookups), "added": min(each.added for each in lookups)}
             replace_text(self._file, json.dumps(certain))
             self._next_s = self._clock_s() + WRITE_S
 

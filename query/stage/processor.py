@@ -6,7 +6,6 @@ Law: a repeated batch writes the same bytes with the same numbers.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +24,6 @@ from query.buckets.shared_reads import forget_job, share_range
 from query.columns.decoded_range import DecodedRange
 from query.config import QueryPlan
 from query.null_shares import NullCounts
-from query.reference.forgetting import LOOKS_UP_FROM
 from query.reference.lookup import KnownReferences
 from query.reference.watch import TakenVersions
 from query.stage.planned_range import QueryRange
@@ -38,6 +36,7 @@ from tidegate.platform.kafka.ranges import cached_reader, drop_reader
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
 from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.platform.observe.logs import bind_fields, configure_worker
+from tidegate.platform.observe.reports import BucketReport, Gap, LooksUpFrom
 from tidegate.platform.spark.privates import batch_of_task
 from tidegate.platform.spark.range_rows import read_row
 from tidegate.platform.spark.shuffle_keys import same_task
@@ -67,9 +66,9 @@ class QueryStage:
         offsets = {"offset": [planned.start for planned in ranges], "until": [planned.end for planned in ranges]}
         with bind_fields(output=self._plan.name, **place, **offsets, **batch_of_task()):
             report = self._run(ranges, store)
-        yield report
+        yield report.to_json()
 
-    def _run(self, ranges: list[QueryRange], store: StateStore[Bucket]) -> str:
+    def _run(self, ranges: list[QueryRange], store: StateStore[Bucket]) -> BucketReport:
         plan, number = self._plan, ranges[0].bucket
         bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restore_bucket(plan, number, head, chunks))
         try:
@@ -144,7 +143,7 @@ class BucketRun:
         # What this batch has read.
         self._events = self._bytes = 0
 
-    def run(self, ranges: list[QueryRange]) -> str:
+    def run(self, ranges: list[QueryRange]) -> BucketReport:
         if ranges[0].references:
             self._bucket.update_references(_known_references(self._plan, ranges[0].references))
         unsettled_bytes = unfinished_bytes = 0
@@ -257,25 +256,24 @@ class BucketRun:
         self._seconds[on] += now_s - self._clock
         self._clock = now_s
 
-    def _report(self) -> str:
+    def _report(self) -> BucketReport:
         bucket = self._bucket
-        waiting = [
-            [*self._plan.partitions[log], number, n, last]
-            for log, reader in bucket.readers.items()
-            for number, n, last in reader.blocked_channels()
-        ]
-        fields = {
-            "bucket": self._number,
-            "read": self._events,
-            "bytes": self._bytes,
-            "c": bucket.frontier_us,
-            "final": bucket.is_finished,
-            "totals": bucket.totals,
-            "duplicates": bucket.duplicates,
-            "waiting": waiting,
-            "nulls": self._nulls.report(),
-            "absent": self._first_records.report(is_finished=bucket.is_finished),
-            "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
-            **({LOOKS_UP_FROM: bucket.looks_up_from} if self._plan.references else {}),
-        }
-        return json.dumps(fields, separators=(",", ":"))
+        return BucketReport(
+            bucket=self._number,
+            read=self._events,
+            bytes=self._bytes,
+            complete_us=bucket.frontier_us,
+            is_final=bucket.is_finished,
+            # The next batch adds to the bucket's own counts.
+            totals=dict(bucket.totals),
+            duplicates=bucket.duplicates,
+            waiting=tuple(
+                Gap(*self._plan.partitions[log], channel, promised_seq, last_seq)
+                for log, reader in bucket.readers.items()
+                for channel, promised_seq, last_seq in reader.blocked_channels()
+            ),
+            nulls=self._nulls.report(),
+            absent=self._first_records.report(is_finished=bucket.is_finished),
+            seconds={name: round(spent, 4) for name, spent in self._seconds.items()},
+            looks_up_from=LooksUpFrom(*bucket.looks_up_from) if self._plan.references else None,
+        )

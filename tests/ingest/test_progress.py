@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 
 from ingest.progress import IngestProgress
 from ordering.errors import GapError
-from ordering.ticks import NEVER
 from query.progress import GAP_WAIT_S, QueryProgress
+from tidegate.platform.observe.reports import BucketReport, Gap, IngestReport
 
 
-class Interrupted(dict[str, Any]):
-    """A report at whose first reading the next batch is told."""
+class Interrupted(Mapping[str, int]):
+    """The totals of a report at whose first reading the next batch is told."""
 
-    def __init__(self, report: dict[str, Any], tell: Callable[[], None]) -> None:
-        super().__init__(report)
-        self._tell, self._told = tell, False
+    def __init__(self, totals: dict[str, int], tell: Callable[[], None]) -> None:
+        self._totals, self._tell, self._told = totals, tell, False
 
-    def __getitem__(self, name: str) -> Any:
-        if name == "totals" and not self._told:
+    def __getitem__(self, name: str) -> int:
+        return self._totals[name]
+
+    def __len__(self) -> int:
+        return len(self._totals)
+
+    def __iter__(self) -> Iterator[str]:
+        if not self._told:
             self._told = True
             self._tell()
-        return super().__getitem__(name)
+        return iter(self._totals)
 
 
 def test_a_batch_of_a_new_partition_may_be_told_while_totals_are_counted() -> None:
     """The dictionary that is gone through is another one."""
     progress = IngestProgress(0)
 
-    def report(number: int) -> dict[str, Any]:
-        return {"number": number, "seconds": {}, "totals": {"events_in": 5}}
+    def report(number: int) -> IngestReport:
+        return IngestReport("raw", number, number, totals={"events_in": 5})
 
-    progress.accept_reports([Interrupted(report(0), lambda: progress.accept_reports([report(1)]))])
+    totals = Interrupted({"events_in": 5}, lambda: progress.accept_reports([report(1)]))
+    progress.accept_reports([replace(report(0), totals=totals)])
     assert progress.totals()["events_in"] == 10
 
 
@@ -42,18 +48,18 @@ def test_a_batch_of_a_new_bucket_may_be_told_while_totals_are_counted() -> None:
     """As for partitions."""
     progress = QueryProgress(2)
 
-    def report(bucket: int) -> dict[str, Any]:
-        return {"bucket": bucket, "waiting": [], "totals": {"events": 5}}
+    def report(bucket: int) -> BucketReport:
+        return BucketReport(bucket, totals={"events": 5})
 
-    progress.accept_reports([report(2), Interrupted(report(0), lambda: progress.accept_reports([report(1)]))])
+    totals = Interrupted({"events": 5}, lambda: progress.accept_reports([report(1)]))
+    progress.accept_reports([report(2), replace(report(0), totals=totals)])
     assert progress.totals()["events"] == 15
 
 
 def test_one_batch_has_no_rate_and_held_events_are_told() -> None:
     """A rate of 0 would be wrong, and what came in and is not ordered yet waits."""
     progress = IngestProgress(0)
-    report = {"number": 0, "seconds": {}, "totals": {"events_in": 5}, "held": 5, "substreams": 0, "c": NEVER, "arrival_us": NEVER}
-    progress.accept_reports([report])
+    progress.accept_reports([IngestReport("raw", 0, totals={"events_in": 5}, held=5)])
     assert progress.summary()["events_per_second"] is None
     assert progress.line().startswith("in 5  ordered 0  held 5")
 
@@ -64,7 +70,7 @@ PLACE = ("rides.ordered", 0)
 def with_gaps(*gaps: tuple[int, int]) -> QueryProgress:
     """A job whose only bucket waits for the events of channels: (roster number, n)."""
     progress = QueryProgress(1)
-    progress.accept_reports([{"bucket": 0, "waiting": [[*PLACE, number, n, 4] for number, n in gaps], "totals": {"events": 5}}])
+    progress.accept_reports([BucketReport(0, waiting=tuple(Gap(*PLACE, number, n, 4) for number, n in gaps), totals={"events": 5})])
     return progress
 
 
@@ -92,7 +98,7 @@ def test_a_gap_waits_for_all_that_lay_in_its_partition_after_a_minute() -> None:
     progress.check_gaps(GAP_WAIT_S + 9, {PLACE: 900}, {PLACE: 499})
     with pytest.raises(GapError):
         progress.check_gaps(GAP_WAIT_S + 9, {PLACE: 900}, {PLACE: 500})
-    progress.accept_reports([{"bucket": 0, "waiting": [], "totals": {"events": 9}}])
+    progress.accept_reports([BucketReport(0, totals={"events": 9})])
     progress.check_gaps(GAP_WAIT_S + 9, {PLACE: 900}, {PLACE: 900})
 
 
@@ -100,6 +106,6 @@ def test_the_end_line_counts_records_without_a_plausible_arrival() -> None:
     """They never reach the model, but they came in and went to the dead-letter topic."""
     progress = IngestProgress(0)
     totals = {"events_in": 7, "released": 5, "early": 2, "dead_letter_arrival_ahead": 3}
-    progress.accept_reports([{"number": 0, "seconds": {}, "totals": totals, "held": 0, "substreams": 0, "c": NEVER, "arrival_us": NEVER}])
+    progress.accept_reports([IngestReport("raw", 0, totals=totals)])
     assert progress.line() == "in 10  ordered 5  held 0  dropped 2  unreadable 3"
     assert progress.end_line() == "in 10  ordered 5  held 0; dropped: 2 early (20 %); dead letters: 3 arrival ahead (30 %)"

@@ -12,6 +12,7 @@ from support.ingest_plans import ingest_plan
 from ingest.offsets import PlannedPosition
 from ingest.time_warnings import PolicyBreakWarning, stands_still_because, start_warnings
 from ordering.ticks import SECOND_US
+from tidegate.platform.observe.reports import BrokenPolicies, IngestReport
 from tidegate.platform.settings.tables.inputs import InputSettings
 
 
@@ -20,9 +21,9 @@ def settings_of(**more: str) -> InputSettings:
     return InputSettings.model_validate({"__name__": "taxis", "timestamp_by": "at", "late": "1m", "reorder": "5s", **more})
 
 
-def breaks(events: int, late: int = 0, out_of_order: int = 0, median_us: dict[str, int] | None = None) -> list[dict[str, Any]]:
+def breaks(events: int, late: int = 0, out_of_order: int = 0, median_us: dict[str, int] | None = None) -> list[IngestReport]:
     """What a batch reports."""
-    return [{"breaks": {"events": events, "early": 0, "late": late, "out_of_order": out_of_order, "median_us": median_us or {}}}]
+    return [IngestReport("taxis", 0, breaks=BrokenPolicies(events, 0, late, out_of_order, median_us or {}))]
 
 
 def test_a_backfill_is_told_once_with_policy_distance_and_what_to_do() -> None:

@@ -21,6 +21,7 @@ from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.language.expressions.tree import Field
 from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.observe.reports import BucketReport
 
 RECORDS = pa.array([json.dumps(record).encode() for record in ({"k": "a", "amount": 5, "place": {"lat": 1}}, {"k": "b", "amount": None})])
 
@@ -88,23 +89,23 @@ def test_a_running_job_looks_at_the_first_records_of_each_input() -> None:
     few, many = RECORDS, pa.array([RECORDS[1].as_py()] * SAMPLE_RECORDS, pa.binary())
     first = FirstRecords(script)
     first.look_at("a", pa.chunked_array([few]))
-    assert (first.report(is_finished=False), first.report(is_finished=True)) == ({}, {"a": ["amuont", "late"]})
+    assert (first.report(is_finished=False), first.report(is_finished=True)) == ({}, {"a": ("amuont", "late")})
     first.look_at("b", pa.chunked_array([few]))
     first.look_at("a", pa.chunked_array([many.slice(0, 300), many.slice(300)]))
     first.look_at("a", pa.chunked_array([pa.array([b'{"late":1}'])]))
-    assert first.report(is_finished=False) == {"a": ["amuont", "late"]}
+    assert first.report(is_finished=False) == {"a": ("amuont", "late")}
 
 
 def test_a_job_says_once_which_columns_no_bucket_has_met() -> None:
     """A column is absent if it is absent in all buckets that have read enough; the summary counts it."""
     progress = QueryProgress(2)
 
-    def report(bucket: int, **absent: list[str]) -> dict[str, object]:
-        return {"bucket": bucket, "waiting": [], "totals": {"events": 5}, "absent": absent, "final": False, "c": 0, "duplicates": 0}
+    def report(bucket: int, **absent: tuple[str, ...]) -> BucketReport:
+        return BucketReport(bucket, totals={"events": 5}, absent=absent)
 
     progress.accept_reports([report(0), report(1)])
     assert (progress.pop_absent_columns(), progress.summary()["absent_columns"]) == ([], 0)
-    progress.accept_reports([report(0, a=["amuont", "late"]), report(1, a=["amuont"], b=[])])
+    progress.accept_reports([report(0, a=("amuont", "late")), report(1, a=("amuont",), b=())])
     assert progress.pop_absent_columns() == [("a", "amuont")]
     assert (progress.pop_absent_columns(), progress.summary()["absent_columns"]) == ([], 1)
 

@@ -15,6 +15,7 @@ from query.sql.bind import bind_outputs
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.platform.observe.null_shares import NullShare
+from tidegate.platform.observe.reports import BucketReport, ColumnNulls, InputNulls
 from tidegate.records.payloads.formats import JSON, PayloadFormat
 
 SQL = (
@@ -47,7 +48,7 @@ def test_null_and_absent_fields_are_counted_apart() -> None:
     """A null is a value that the source wrote; a renamed field is not there at all; fields in records are found by their path."""
     counts = NullCounts(plans())
     counts.look_at("orders", column(BEFORE, {**BEFORE, "revenue": None}, AFTER, times=2))
-    assert counts.report() == {"orders": (6, {"revenue": (4, 2), "place.lat": (2, 2)})}
+    assert counts.report() == {"orders": InputNulls(6, {"revenue": ColumnNulls(4, 2), "place.lat": ColumnNulls(2, 2)})}
 
 
 def test_a_field_of_another_case_is_no_absent_one() -> None:
@@ -56,7 +57,7 @@ def test_a_field_of_another_case_is_no_absent_one() -> None:
     counts.look_at(
         "orders", column({"country": "a", "Revenue": 3, "place": {"lat": 1}}, {"country": "a", "Revenue": None, "place": {"lat": 1}})
     )
-    assert counts.report() == {"orders": (2, {"revenue": (1, 0)})}
+    assert counts.report() == {"orders": InputNulls(2, {"revenue": ColumnNulls(1, 0)})}
 
 
 def test_headers_before_payloads_and_other_formats_are_counted_too() -> None:
@@ -64,11 +65,11 @@ def test_headers_before_payloads_and_other_formats_are_counted_too() -> None:
     framed = [frame_payload([("revenue", b'"revenue"')], json.dumps(record).encode()) for record in (BEFORE, AFTER)]
     counts = NullCounts(plans())
     counts.look_at("orders", pa.chunked_array([framed], pa.binary()), PayloadFormat(headers=("revenue",)))
-    assert counts.report() == {"orders": (2, {"revenue": (1, 1), "place.lat": (1, 1)})}
+    assert counts.report() == {"orders": InputNulls(2, {"revenue": ColumnNulls(1, 1), "place.lat": ColumnNulls(1, 1)})}
     counts = NullCounts(plans())
     lines = pa.chunked_array([[b"de,5,1", b"de,,1"]], pa.binary())
     counts.look_at("orders", lines, PayloadFormat("csv", ("country", "revenue", "place.lat")))
-    assert counts.report()["orders"][1]["revenue"] == (1, 0)
+    assert counts.report()["orders"].columns["revenue"] == ColumnNulls(1, 0)
 
 
 def test_the_newest_records_of_a_piece_are_the_sample_and_old_counts_go() -> None:
@@ -76,12 +77,12 @@ def test_the_newest_records_of_a_piece_are_the_sample_and_old_counts_go() -> Non
     clock = Clock()
     counts = NullCounts(plans(), clock)
     counts.look_at("orders", pa.chunked_array([*column(AFTER, times=1_000).chunks, *column(BEFORE, times=SAMPLE_RECORDS).chunks]), JSON)
-    assert counts.report() == {"orders": (SAMPLE_RECORDS, {})}
+    assert counts.report() == {"orders": InputNulls(SAMPLE_RECORDS, {})}
     clock.now_s = 200
     counts.look_at("orders", column(AFTER, times=10))
-    assert counts.report()["orders"][0] == SAMPLE_RECORDS + 10
+    assert counts.report()["orders"].records == SAMPLE_RECORDS + 10
     clock.now_s = 360
-    assert counts.report() == {"orders": (10, {"revenue": (10, 10), "place.lat": (10, 10)})}
+    assert counts.report() == {"orders": InputNulls(10, {"revenue": ColumnNulls(10, 10), "place.lat": ColumnNulls(10, 10)})}
     clock.now_s = 1_000
     assert counts.report() == {}
 
@@ -90,8 +91,9 @@ def test_a_column_beyond_the_bound_is_told_once_and_again_after_it_was_well() ->
     """Over all buckets together, and only if there are enough records."""
     progress = QueryProgress(2)
 
-    def report(bucket: int, nulls: int) -> dict[str, Any]:
-        return {"bucket": bucket, "totals": {"events": 1}, "waiting": [], "nulls": {"orders": [60, {"revenue": [nulls, nulls]}]}}
+    def report(bucket: int, nulls: int) -> BucketReport:
+        found = InputNulls(60, {"revenue": ColumnNulls(nulls, nulls)})
+        return BucketReport(bucket, totals={"events": 1}, nulls={"orders": found})
 
     def told() -> list[NullShare]:
         return progress.pop_null_columns(progress.null_columns(0.5))

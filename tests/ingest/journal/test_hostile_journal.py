@@ -41,6 +41,7 @@ from ordering.protocol.journal import Close, ImpossibleFactError, PlanningTime, 
 from ordering.ticks import MINUTE_US, SECOND_US
 from tidegate.platform.kafka.admin import Admin, Topic
 from tidegate.platform.kafka.records import Records
+from tidegate.platform.observe.reports import IngestReport
 
 RAW: Partition = ("raw", 0)
 AHEAD_US = 2 * MINUTE_US
@@ -121,7 +122,7 @@ class World:
 
     def silence(self) -> PlannedPosition:
         """Plan once while nothing comes, with the stage's report of the last record's arrival; return the position."""
-        report = {"topic": RAW[0], "partition": RAW[1], "next_offset": self.end, "arrival_us": self.now_us - SECOND_US, "c": 0, "held": 1}
+        report = IngestReport(*RAW, next_offset=self.end, arrival_us=self.now_us - SECOND_US, complete_us=0, held=1)
         StageProgressWriter(Path(self.plan.checkpoint)).accept_reports([report])
         self.offset = Offset.from_json(self.planner.plan_end(self.offset.to_json()))
         position = self.offset.partitions[RAW]

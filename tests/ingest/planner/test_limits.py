@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ingest.planner.limits import _RANGE_EVENTS, Limits, choose_turn, deal_shares
 from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
+from tidegate.platform.observe.reports import IngestReport
 
 COUNTS = st.dictionaries(st.tuples(st.just("raw"), st.integers(0, 20)), st.integers(1, 10_000), min_size=1)
 
@@ -69,7 +70,9 @@ def test_of_many_partitions_far_behind_some_are_read_at_a_time(tmp_path: Path) -
 
 def _after_a_batch(limits: Limits, notes: BatchCostWriter, behind: int, took_s: float, record_bytes: int = 60) -> int:
     allowed = sum(limits.plan_shares({("raw", 0): behind}).values())
-    notes.accept_reports([{"read": allowed, "bytes": allowed * record_bytes, "seconds": {"read": took_s / 2, "write": took_s / 2}}])
+    notes.accept_reports(
+        [IngestReport("raw", 0, read=allowed, bytes=allowed * record_bytes, seconds={"read": took_s / 2, "write": took_s / 2})]
+    )
     return allowed
 
 

@@ -25,6 +25,7 @@ from ordering.protocol.journal import Propose
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import SECOND_US
 from tidegate.platform.kafka.admin import Topic
+from tidegate.platform.observe.reports import IngestReport
 
 A, B, NEW, OTHER = (("raw", number) for number in range(4))
 HOUR_US = 3_600 * SECOND_US
@@ -188,14 +189,7 @@ def report(folder: Path, **progress: tuple[int, int]) -> None:
     """Have the stage report next offset and arrival of partitions."""
     names = {"a": A, "b": B}
     StageProgressWriter(folder).accept_reports(
-        {
-            "topic": names[name][0],
-            "partition": names[name][1],
-            "next_offset": next_offset,
-            "arrival_us": us,
-            "c": us - 5 * SECOND_US,
-            "held": 1,
-        }
+        IngestReport(*names[name], next_offset=next_offset, arrival_us=us, complete_us=us - 5 * SECOND_US, held=1)
         for name, (next_offset, us) in progress.items()
     )
 

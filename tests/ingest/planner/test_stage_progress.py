@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ingest.planner.stage_progress import StageProgress, StageProgressWriter, read_stage_progress
 from ordering.ticks import NEVER, TICK_MIN
+from tidegate.platform.observe.reports import IngestReport
 
 
-def report(partition: int, next_offset: int, arrival_us: int) -> dict[str, Any]:
+def report(partition: int, next_offset: int, arrival_us: int) -> IngestReport:
     """A stage's report, as far as it counts here."""
-    return {"topic": "raw", "partition": partition, "next_offset": next_offset, "arrival_us": arrival_us, "c": 5, "held": 2, "totals": {}}
+    return IngestReport("raw", partition, next_offset=next_offset, arrival_us=arrival_us, complete_us=5, held=2)
 
 
 def test_the_last_report_of_each_partition_is_found_by_the_next_driver_too(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -42,11 +41,11 @@ def test_an_estimate_among_records_that_tell_no_arrival_is_applied_all_the_same(
     state.next_offset = 10
     producer = GaplessProducer({"bootstrap.servers": "127.0.0.1:1"})
     try:
-        report = json.loads(RangeWalk(PLAN, model, state, FieldReader("t", "auto", None), producer, lambda: None).run(planned))
+        report = RangeWalk(PLAN, model, state, FieldReader("t", "auto", None), producer, lambda: None).run(planned)
     finally:
         producer.discard()
-    assert (report["next_offset"], report["arrival_us"]) == (14, raised_us)
-    assert report["totals"]["estimates_used"] == 1
+    assert (report.next_offset, report.arrival_us) == (14, raised_us)
+    assert report.totals["estimates_used"] == 1
 
 
 def test_a_partition_that_joins_says_so_before_anything_of_it_is_read() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ingest.stage.watermark_report import watermark_details, watermark_report
+from ingest.stage.watermark_report import find_watermark, look_at_held
 from ordering.model.state import State
 from ordering.model.step import Model
 from ordering.policies import Policies
 from ordering.testing import Record, batch_of, log_of
 from ordering.ticks import NEVER, SECOND_US
+from tidegate.platform.observe.reports import HeldEvents, SubstreamReport, Watermark
 
 POLICIES = Policies(early_us=None, late_us=60 * SECOND_US, reorder_us=10 * SECOND_US)
 
@@ -25,7 +26,7 @@ def walked(model: Model, rows: Sequence[tuple[int, int, bytes]]) -> State:
 
 def cause(state: State, over: bool = False) -> str:
     """What drives the watermark."""
-    return str(watermark_report(state, POLICIES, over)["cause"])
+    return find_watermark(state, POLICIES, over).cause
 
 
 def test_an_event_drives_time_until_arrival_leaves_it_behind() -> None:
@@ -33,13 +34,9 @@ def test_an_event_drives_time_until_arrival_leaves_it_behind() -> None:
     model = Model(POLICIES, False, 1, 0)
     assert cause(model.new_state()) == "nothing"
     state = walked(model, [(100, 100, b"")])
-    assert watermark_report(state, POLICIES, False) == {"watermark_us": 90 * SECOND_US, "largest_us": 100 * SECOND_US, "cause": "event"}
+    assert find_watermark(state, POLICIES, False) == Watermark(90 * SECOND_US, 100 * SECOND_US, "event")
     state = walked(model, [(100, 100, b""), (141, 200, b"")])
-    assert watermark_report(state, POLICIES, False) == {
-        "watermark_us": 140 * SECOND_US,
-        "largest_us": 141 * SECOND_US,
-        "cause": "late floor",
-    }
+    assert find_watermark(state, POLICIES, False) == Watermark(140 * SECOND_US, 141 * SECOND_US, "late floor")
 
 
 def test_an_estimate_an_import_and_the_end_are_told_apart() -> None:
@@ -47,7 +44,7 @@ def test_an_estimate_an_import_and_the_end_are_told_apart() -> None:
     model = Model(POLICIES, False, 1, 0)
     state = walked(model, [(100, 100, b"")])
     model.step(state, model.time_only_batch(1, estimates=((1, 300 * SECOND_US),)))
-    assert watermark_report(state, POLICIES, False)["watermark_us"] == 240 * SECOND_US
+    assert find_watermark(state, POLICIES, False).us == 240 * SECOND_US
     assert cause(state) == "estimate"
     model.step(state, model.time_only_batch(1, imports=((1, 250 * SECOND_US),)))
     assert cause(state) == "import"
@@ -61,26 +58,19 @@ def test_what_is_held_is_told_by_substream_the_fullest_first() -> None:
     rows = [(100, 100, b"a"), (105, 105, b"b"), (99, 106, b"a"), (98, 107, b"a"), (130, 130, b"c")]
     state = walked(model, rows)
     before = state.save()
-    assert watermark_report(state, POLICIES, True)["watermark_us"] == state.floor_us == 70 * SECOND_US
+    assert find_watermark(state, POLICIES, True).us == state.floor_us == 70 * SECOND_US
     assert cause(state, over=True) == "late floor"
-    told = watermark_details(state, POLICIES, True, 2)
-    assert told["held_from_us"] == 98 * SECOND_US
-    first, second = told["top"]
-    assert first == {
-        "key": "a",
-        "watermark_us": 90 * SECOND_US,
-        "cause": "event",
-        "largest_us": 100 * SECOND_US,
-        "held": 3,
-        "held_from_us": 98 * SECOND_US,
-    }
-    assert second["key"] == "c"
-    assert "top" not in watermark_details(state, POLICIES, True, 0)
+    told = look_at_held(state, POLICIES, True, 2)
+    assert told.from_us == 98 * SECOND_US
+    first, second = told.top
+    assert first == SubstreamReport("a", 90 * SECOND_US, "event", 100 * SECOND_US, held=3, held_from_us=98 * SECOND_US)
+    assert second.key == "c"
+    assert look_at_held(state, POLICIES, True, 0).top == ()
     assert state.save().head == replace(before).head, "looking changes nothing"
 
 
 def test_a_partition_that_holds_nothing_says_so() -> None:
     """There is no next release then."""
     model = Model(POLICIES, False, 1, 0)
-    assert watermark_details(model.new_state(), POLICIES, False, 0) == {"held_from_us": None}
-    assert watermark_report(model.new_state(), POLICIES, True)["largest_us"] == NEVER
+    assert look_at_held(model.new_state(), POLICIES, False, 0) == HeldEvents(None)
+    assert find_watermark(model.new_state(), POLICIES, True).largest_us == NEVER

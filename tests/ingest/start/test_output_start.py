@@ -11,6 +11,7 @@ from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import INFINITY, NEVER
 from tidegate.platform.checkpoint.output_start import BEGINNING, Start, parse_start, read_last_stop, refuse_other_start
 from tidegate.platform.observe.progress_store import ProgressPublisher
+from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.settings.tables.redis import RedisSettings
 
 NOW_US = 1_709_251_200_000_000
@@ -67,14 +68,14 @@ def redis_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSe
 def test_where_a_run_has_stopped_is_the_least_that_its_partitions_promised(redis_settings: RedisSettings) -> None:
     """A new topic that starts there leaves nothing out that was not written."""
     with ProgressPublisher(redis_settings, "a.ordered", input="a") as published:
-        published.publish([{"topic": "a", "partition": 0, "c": 900}, {"topic": "a", "partition": 1, "c": 700}])
+        published.publish([IngestReport("a", 0, complete_us=900), IngestReport("a", 1, complete_us=700)])
     assert read_last_stop(redis_settings, "a.ordered") == Start("last-stopped", 700)
 
 
 def publish(redis_settings: RedisSettings, topic: str, reached: tuple[int, ...]) -> None:
     """Publish what a run has promised in each partition."""
     with ProgressPublisher(redis_settings, topic, input="b") as published:
-        published.publish([{"topic": "b", "partition": number, "c": c} for number, c in enumerate(reached)])
+        published.publish([IngestReport("b", number, complete_us=us) for number, us in enumerate(reached)])
 
 
 def test_what_has_not_run_yet_begins_at_the_beginning(redis_settings: RedisSettings) -> None:

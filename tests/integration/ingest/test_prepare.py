@@ -26,6 +26,7 @@ from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer
 from tidegate.platform.observe.progress_store import ProgressPublisher
 from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind
+from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.settings.load import Settings, load
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def test_what_must_be_read_and_is_gone_is_named(stack: Stack, tmp_path: Path) ->
     assert told.code == "TG-RETENTION"
     assert "all that arrived from 2024-03-01T00:00:20Z on" in told.what
     with ProgressPublisher(scene.settings.redis, f"{scene.topic}.anew.ordered", input="events") as published:
-        published.publish([{"topic": scene.topic, "partition": 0, "c": START_US + MINUTE_US}])
+        published.publish([IngestReport(scene.topic, 0, complete_us=START_US + MINUTE_US)])
     plan, _ = job.prepare(other, "events", False, Start("last-stopped"))
     assert plan.start_us == START_US + MINUTE_US
     assert [plan.starts[partition].next_offset for partition in plan.partitions] == [50, 50]

@@ -10,7 +10,6 @@ from support.reference_job import ReferenceJob
 from ordering.ticks import INFINITY, NEVER, parse_tick
 from query.reference.forgetting import (
     FILE,
-    LOOKS_UP_FROM,
     WRITE_S,
     LookupFloor,
     drop_past_versions,
@@ -18,6 +17,7 @@ from query.reference.forgetting import (
     forget_past_versions,
 )
 from query.reference.watch import FOLDER, LIST_FILE, ReferenceVersion, TakenVersions, check_unchanged, take_up_versions
+from tidegate.platform.observe.reports import BucketReport, LooksUpFrom
 
 START = NEVER + 1
 
@@ -55,9 +55,9 @@ def day(number: int, hours: int = 0) -> int:
     return parse_tick(f"2001-01-{number:02}T{hours:02}:00:00Z")
 
 
-def report(bucket: int, us: int, added: int) -> dict[str, object]:
+def report(bucket: int, us: int, added: int) -> BucketReport:
     """What a bucket says with a batch."""
-    return {"bucket": bucket, LOOKS_UP_FROM: [us, added]}
+    return BucketReport(bucket, looks_up_from=LooksUpFrom(us, added))
 
 
 def test_nothing_is_forgotten_before_all_buckets_have_told(job: Job) -> None:

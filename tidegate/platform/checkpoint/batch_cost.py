@@ -6,13 +6,13 @@ much the next batch reads. No result depends on it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ordering.ticks import SECOND_US
 from tidegate.platform.checkpoint.binding import replace_text
+from tidegate.platform.observe.reports import Report
 
 # Assumed size of a record before any was read.
 RECORD_BYTES = 1024
@@ -44,8 +44,8 @@ class BatchCostWriter:
         before = read_batch_cost(folder)
         self._number = 0 if before is None else before.number
 
-    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        costs = [(int(report["read"]), int(report["bytes"]), sum(report["seconds"].values())) for report in reports if report["read"]]
+    def accept_reports(self, reports: Iterable[Report]) -> None:
+        costs = [(report.read, report.bytes, sum(report.seconds.values())) for report in reports if report.read]
         if not costs:
             return
         self._number += 1

@@ -78,7 +78,7 @@ def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
     """
     with ProgressStore(redis) as store:
         progress = store.read(ordered_topic)
-    least_us = min((int(report["c"]) for report in progress.partitions.values()), default=NEVER) if progress is not None else NEVER
+    least_us = min((report.complete_us for report in progress.partitions.values()), default=NEVER) if progress is not None else NEVER
     if least_us == INFINITY:
         what = f"the last run into {ordered_topic} had come to its end"
         fix = f"say from when on: --start {NOW}, --start {EARLIEST}, or a time"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain
 from platform import python_version
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -27,9 +27,12 @@ from tidegate.platform.observe.event_fates import DEAD_LETTER
 from tidegate.platform.observe.health import STATES, Health
 from tidegate.platform.observe.metrics_server import serve
 from tidegate.platform.observe.null_shares import NullShare, sum_null_shares
+from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.platform.observe.watermark_delay import Tolerances, delay_causes, query_delay_causes
 
 Partition = tuple[str, int]
+# What a stage walks: an input partition, or a bucket.
+Walker = TypeVar("Walker")
 
 _LABELS = ("input", "topic", "partition")
 
@@ -76,33 +79,42 @@ _SINK_COUNTERS = (
 )
 
 
+def add_seconds(total: Mapping[tuple[Walker, str], float], walker: Walker, spent: Mapping[str, float]) -> dict[tuple[Walker, str], float]:
+    """Return the *total* seconds by walker and step, with those that *walker* has *spent* by step."""
+    return {**total, **{(walker, step): total.get((walker, step), 0.0) + seconds for step, seconds in spent.items()}}
+
+
 @dataclass(slots=True)
 class _Input:
     name: str
     tolerances: Tolerances
-    reports: dict[Partition, Mapping[str, Any]] = field(default_factory=dict)
+    reports: dict[Partition, IngestReport] = field(default_factory=dict)
     ends: Mapping[Partition, int] = field(default_factory=dict)
     seconds: dict[tuple[Partition, str], float] = field(default_factory=dict)
     has_failed: bool = False
 
-    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_reports(self, reports: Iterable[IngestReport]) -> None:
         for report in reports:
-            partition = str(report["topic"]), int(report["partition"])
             # Prometheus iterates in a thread of its own: mappings are replaced, never changed.
-            self.reports = {**self.reports, partition: report}
-            for step, spent in report.get("seconds", {}).items():
-                self.seconds[partition, step] = self.seconds.get((partition, step), 0.0) + spent
+            self.reports = {**self.reports, report.place: report}
+            self.seconds = add_seconds(self.seconds, report.place, report.seconds)
 
     def lag(self, partition: Partition) -> int:
-        return max(self.ends.get(partition, 0) - int(self.reports[partition]["next_offset"]), 0)
+        return max(self.ends.get(partition, 0) - self.reports[partition].next_offset, 0)
 
 
 @dataclass(slots=True)
 class _Query:
     name: str
-    reports: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    reports: dict[int, BucketReport] = field(default_factory=dict)
     lags: Mapping[Partition, int] = field(default_factory=dict)
+    seconds: dict[tuple[int, str], float] = field(default_factory=dict)
     null_columns: Sequence[NullShare] = ()
+
+    def accept_reports(self, reports: Iterable[BucketReport]) -> None:
+        for report in reports:
+            self.reports = {**self.reports, report.bucket: report}
+            self.seconds = add_seconds(self.seconds, report.bucket, report.seconds)
 
 
 # What a sink may wait for; each is published with 0 too, so that Prometheus sees it begin.
@@ -163,7 +175,7 @@ class Metrics(Collector):
         """Begin to publish an input, with the tolerances of its watermark, microseconds."""
         self._inputs[name] = _Input(visible(name), Tolerances(reorder_us, late_us))
 
-    def accept_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_reports(self, name: str, reports: Iterable[IngestReport]) -> None:
         self._inputs[name].accept_reports(reports)
 
     def fail_input(self, name: str) -> None:
@@ -181,9 +193,8 @@ class Metrics(Collector):
     def set_ends(self, name: str, ends: Mapping[Partition, int]) -> None:
         self._inputs[name].ends = dict(ends)
 
-    def accept_query_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
-        query = self._queries.setdefault(name, _Query(visible(name)))
-        query.reports = {**query.reports, **{int(report["bucket"]): report for report in reports}}
+    def accept_query_reports(self, name: str, reports: Iterable[BucketReport]) -> None:
+        self._queries.setdefault(name, _Query(visible(name))).accept_reports(reports)
 
     def set_null_columns(self, name: str, found: Sequence[NullShare]) -> None:
         """Set the columns of a query that most recent records have no value in."""
@@ -221,20 +232,20 @@ class Metrics(Collector):
             family = CounterMetricFamily(f"tidegate_{name}", text, labels=[*_LABELS, label] if label else _LABELS)
             for labels, report in self._partition_reports():
                 for count, value in counts.items():
-                    family.add_metric([*labels, value] if label else labels, report["totals"].get(count, 0))
+                    family.add_metric([*labels, value] if label else labels, report.totals.get(count, 0))
             yield family
         text = "Records written to the dead-letter topic."
         unreadable = CounterMetricFamily("tidegate_unreadable_events", text, labels=[*_LABELS, "reason"])
         for labels, report in self._partition_reports():
-            totals = report["totals"].items()
+            totals = report.totals.items()
             reason_counts = {count.removeprefix(DEAD_LETTER): value for count, value in totals if count.startswith(DEAD_LETTER)}
             # Reasons with a count of 0 are published too: Prometheus sees no increase in a number that appears for the first time.
-            for reason, value in sorted(({str(reason): 0 for reason in IngestReason} | reason_counts).items()):
-                unreadable.add_metric([*labels, reason], value)
+            for reason, records in sorted(({str(reason): 0 for reason in IngestReason} | reason_counts).items()):
+                unreadable.add_metric([*labels, reason], records)
         yield unreadable
         spent = CounterMetricFamily("tidegate_stage_seconds", "Time the stage spent since the process began.", labels=[*_LABELS, "step"])
         for input_ in list(self._inputs.values()):
-            for ((topic, partition), step), seconds in sorted(input_.seconds.copy().items()):
+            for ((topic, partition), step), seconds in sorted(input_.seconds.items()):
                 spent.add_metric([input_.name, topic, str(partition), step], seconds)
         yield spent
 
@@ -251,14 +262,13 @@ class Metrics(Collector):
             up.add_metric([input_.name], int(not input_.has_failed))
             for (topic, partition), report in sorted(input_.reports.items()):
                 labels, behind = [input_.name, topic, str(partition)], input_.lag((topic, partition))
-                held.add_metric(labels, report["held"])
-                substreams.add_metric(labels, report["substreams"])
+                held.add_metric(labels, report.held)
+                substreams.add_metric(labels, report.substreams)
                 lag.add_metric(labels, behind)
                 for cause, part_us in delay_causes(report, input_.tolerances, behind, now_us).items():
                     delay.add_metric([*labels, cause], part_us / SECOND_US)
-                watermark_us = report.get("watermark_us", report["c"])
-                if NEVER < watermark_us < INFINITY:
-                    watermark.add_metric(labels, watermark_us / SECOND_US)
+                if NEVER < report.watermark_us < INFINITY:
+                    watermark.add_metric(labels, report.watermark_us / SECOND_US)
         yield from (up, held, substreams, lag, delay, watermark)
 
     def _query_metrics(self) -> Iterator[Metric]:
@@ -266,11 +276,13 @@ class Metrics(Collector):
         for name, text, count in _QUERY_COUNTERS:
             family = CounterMetricFamily(f"tidegate_{name}", text, labels=labels)
             for query, bucket, report, _ in self._bucket_reports():
-                family.add_metric([query, bucket], report["totals"].get(count, 0))
+                family.add_metric([query, bucket], report.totals.get(count, 0))
             yield family
         duplicates = CounterMetricFamily("tidegate_query_duplicates", "Records skipped because they had been met before.", labels=labels)
         text = "How far the results' time is behind the clock, by cause; the sum over all causes is the delay."
         delay = GaugeMetricFamily("tidegate_query_watermark_delay_seconds", text, labels=[*labels, "cause"])
+        text = "Time the stage of the query spent since the process began."
+        spent = CounterMetricFamily("tidegate_query_stage_seconds", text, labels=(*labels, "step"))
         text = "Offsets of the ordered topic still to be read."
         lag = GaugeMetricFamily("tidegate_query_consumer_lag", text, labels=("query", *_LABELS[1:]))
         text = "Columns of the query without a value in the first records of an input that the bucket has read."
@@ -281,20 +293,22 @@ class Metrics(Collector):
         mostly_null = GaugeMetricFamily("tidegate_query_null_columns", text, labels=("query",))
         now_us = self._now_us()
         for query, bucket, report, behind in self._bucket_reports():
-            duplicates.add_metric([query, bucket], report.get("duplicates", 0))
-            for input_name, columns in sorted(report.get("absent", {}).items()):
+            duplicates.add_metric([query, bucket], report.duplicates)
+            for input_name, columns in sorted(report.absent.items()):
                 absent.add_metric([query, bucket, input_name], len(columns))
             for cause, part_us in query_delay_causes(report, behind, now_us).items():
                 delay.add_metric([query, bucket, cause], part_us / SECOND_US)
         for query_ in list(self._queries.values()):
             for (topic, partition), behind in sorted(query_.lags.items()):
                 lag.add_metric([query_.name, topic, str(partition)], behind)
+            for (number, step), seconds in sorted(query_.seconds.items()):
+                spent.add_metric([query_.name, str(number), step], seconds)
             mostly_null.add_metric([query_.name], len(query_.null_columns))
             for column in sum_null_shares(query_.reports.values()):
                 labels_of_column = [query_.name, visible(column.input), visible(column.column)]
                 null.add_metric([*labels_of_column, "null"], column.share)
                 null.add_metric([*labels_of_column, "absent"], column.absent / column.records)
-        yield from (duplicates, delay, lag, absent, null, mostly_null)
+        yield from (duplicates, spent, delay, lag, absent, null, mostly_null)
 
     def _sink_metrics(self) -> Iterator[Metric]:
         for name, text, count in _SINK_COUNTERS:
@@ -321,12 +335,12 @@ class Metrics(Collector):
             for store, state in sorted(sink.stores.items()):
                 yield [sink.name, store], state
 
-    def _partition_reports(self) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
+    def _partition_reports(self) -> Iterator[tuple[list[str], IngestReport]]:
         for input_ in list(self._inputs.values()):
             for (topic, partition), report in sorted(input_.reports.items()):
                 yield [input_.name, topic, str(partition)], report
 
-    def _bucket_reports(self) -> Iterator[tuple[str, str, Mapping[str, Any], int]]:
+    def _bucket_reports(self) -> Iterator[tuple[str, str, BucketReport, int]]:
         for query in list(self._queries.values()):
             for bucket, report in sorted(query.reports.items()):
                 yield query.name, str(bucket), report, sum(query.lags.values())

@@ -7,11 +7,12 @@ it. A column that is NULL by nature is found too: the bound is a setting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.platform.observe.event_fates import format_share
+from tidegate.platform.observe.reports import BucketReport
 
 RECORDS_MIN = 100
 
@@ -38,20 +39,20 @@ class NullShare:
         return {"input": self.input, "column": self.column, **numbers, "in_words": words}
 
 
-def sum_null_shares(reports: Iterable[Mapping[str, Any]]) -> Iterator[NullShare]:
-    """Yield the columns with a NULL, over all buckets: each report has ``nulls``, by input ``[records, {column: [nulls, absent]}]``."""
+def sum_null_shares(reports: Iterable[BucketReport]) -> Iterator[NullShare]:
+    """Yield the columns with a NULL, over all buckets."""
     records: dict[str, int] = {}
     counts: dict[tuple[str, str], tuple[int, int]] = {}
     for report in reports:
-        for input_name, (count, columns) in report.get("nulls", {}).items():
-            records[input_name] = records.get(input_name, 0) + count
-            for column, (nulls, absent) in columns.items():
-                before = counts.get((input_name, column), (0, 0))
-                counts[input_name, column] = before[0] + nulls, before[1] + absent
+        for input_name, found in report.nulls.items():
+            records[input_name] = records.get(input_name, 0) + found.records
+            for column, count in found.columns.items():
+                nulls, absent = counts.get((input_name, column), (0, 0))
+                counts[input_name, column] = nulls + count.nulls, absent + count.absent
     for (input_name, column), (nulls, absent) in sorted(counts.items()):
         yield NullShare(input_name, column, records[input_name], nulls, absent)
 
 
-def find_null_columns(reports: Iterable[Mapping[str, Any]], bound: float) -> list[NullShare]:
+def find_null_columns(reports: Iterable[BucketReport], bound: float) -> list[NullShare]:
     """Return the columns of which more than *bound* of the recent records are NULL."""
     return [found for found in sum_null_shares(reports) if found.records >= RECORDS_MIN and found.share > bound]

@@ -31,8 +31,9 @@ from tidegate.basics.secret_masking import scrub_error
 from tidegate.platform.observe.detail_requests import QUESTION_VALID_S, leave_question
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.process_identity import has_ended, own_identity
-from tidegate.platform.observe.published_fields import FieldError, JobFields, ReplayFields, ReportFields, Unreadable, parse_field
+from tidegate.platform.observe.published_fields import FieldError, JobFields, ReplayFields, Unreadable, parse_field, parse_report
 from tidegate.platform.observe.recovery_report import Replay
+from tidegate.platform.observe.reports import IngestReport, Report
 from tidegate.platform.redis_client import ForeignValueError, connect, translate_errors
 from tidegate.platform.settings.tables.redis import RedisSettings
 
@@ -74,13 +75,15 @@ class JobProgress:
         partitions: The last report of each input partition, by (topic, partition); for a query by ("bucket", number).
         replay: How fast this run or an earlier one caught up; None if none read enough records.
         unreadable: The fields that are not as jobs publish them.
+        reported_ms: When each report was published, milliseconds.
     """
 
     ordered_topic: str
     job: Mapping[str, Any]
-    partitions: Mapping[tuple[str, int], Mapping[str, Any]]
+    partitions: Mapping[tuple[str, int], Report]
     replay: Replay | None = None
     unreadable: tuple[Unreadable, ...] = ()
+    reported_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def is_alive(self, now_ms: int) -> bool:
         """Return whether the job seems to run, at the wall clock *now_ms*, milliseconds. A process of this machine is looked for."""
@@ -89,8 +92,8 @@ class JobProgress:
 
     def last_arrival_us(self, topic: str, partition: int, next_offset: int) -> int | None:
         """Return the arrival frontier, microseconds, of an input partition if its report was made exactly at *next_offset*, else None."""
-        report = self.partitions.get((topic, partition), {})
-        return report.get("arrival_us") if report.get("next_offset") == next_offset else None
+        report = self.partitions.get((topic, partition))
+        return report.arrival_us if isinstance(report, IngestReport) and report.next_offset == next_offset else None
 
 
 class ProgressStore:
@@ -165,7 +168,8 @@ def _unreadable_key(ordered_topic: str, error: ForeignValueError) -> JobProgress
 
 def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgress:
     job: Mapping[str, Any] = {}
-    partitions: dict[tuple[str, int], Mapping[str, Any]] = {}
+    partitions: dict[tuple[str, int], Report] = {}
+    reported_ms: dict[tuple[str, int], int] = {}
     replay, unreadable = None, list[Unreadable]()
     for name, text in fields.items():
         topic, slash, partition = name.rpartition("/")
@@ -177,10 +181,11 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
             elif slash and not _PARTITION.fullmatch(partition):
                 raise FieldError("its name is that of no partition")
             elif slash:
-                partitions[topic, int(partition)] = parse_field(ReportFields, text)
+                report, at_ms = parse_report(topic, int(partition), text)
+                partitions[report.place], reported_ms[report.place] = report, at_ms
         except FieldError as error:
             unreadable.append(Unreadable(progress_key(ordered_topic), name, str(error)))
-    return JobProgress(ordered_topic, job, dict(sorted(partitions.items())), replay, tuple(unreadable))
+    return JobProgress(ordered_topic, job, dict(sorted(partitions.items())), replay, tuple(unreadable), reported_ms)
 
 
 @dataclass(slots=True)
@@ -241,13 +246,13 @@ class ProgressPublisher:
             self._changed.notify()
         self._thread.join(_CLOSE_WAIT_S)
 
-    def publish(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Publish the reports of one batch: of an ingest stage (``topic``, ``partition``) or of a query's (``bucket``)."""
+    def publish(self, reports: Iterable[Report]) -> None:
+        """Publish the reports of one batch."""
         at_ms = self._wall_ms()
         with self._changed:
             for report in reports:
-                name = f"bucket/{report['bucket']}" if "bucket" in report else f"{report['topic']}/{report['partition']}"
-                self._pending.reports[name] = {**report, "at_ms": at_ms}
+                topic, number = report.place
+                self._pending.reports[f"{topic}/{number}"] = {**report.as_dict(), "at_ms": at_ms}
             self._changed.notify()
 
     def update_job(self, **about: Any) -> None:

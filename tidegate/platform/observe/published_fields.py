@@ -2,7 +2,7 @@
 What jobs publish of themselves in Redis, and how each field of it is checked when it is read.
 
 Others may write there too, and so may jobs of another version. Law: a field is what it has to be, or it is unreadable and named; it never
-keeps the others from being read. Members that this version does not know are kept as they are.
+keeps the others from being read. Members that this version does not know are kept as they are; those of a report are passed over.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tidegate.basics.visible_text import visible
+from tidegate.platform.observe.reports import BucketReport, IngestReport, Report
 
 # A field with a longer text is not parsed: the longest that a job publishes has some kilobytes.
 FIELD_LENGTH_MAX = 2**20
@@ -86,19 +87,49 @@ class _Substream(_Known):
     held_from_us: _Tick | None = None
 
 
-class ReportFields(_Known):
-    """The field of an input partition or bucket: its last report."""
+class _BrokenPolicies(_Known):
+    events: _Count = 0
+    early: _Count = 0
+    late: _Count = 0
+    out_of_order: _Count = 0
+    median_us: dict[str, _Tick] = {}
 
+
+class _ReportFields(_Known):
     at_ms: _TimeMs
     c: _Tick = 0
-    watermark_us: _Tick = 0
-    arrival_us: _Tick = 0
+    totals: dict[str, _Count] = {}
+    seconds: dict[str, _Seconds] = {}
+    read: _Count = 0
+    bytes: _Count = 0
+
+
+class IngestReportFields(_ReportFields):
+    """The field of an input partition: its last report."""
+
+    number: _Count = 0
     next_offset: _Count = 0
+    arrival_us: _Tick = 0
+    watermark_us: _Tick = 0
+    largest_us: _Tick = 0
+    cause: str = ""
     held: _Count | None = None
     held_from_us: _Tick | None = None
-    cause: str = ""
-    totals: dict[str, _Count] = {}
+    substreams: _Count = 0
+    breaks: _BrokenPolicies = _BrokenPolicies()
+    jump: _Jump | None = None
     top: list[_Substream] = []
+
+
+class BucketReportFields(_ReportFields):
+    """The field of a bucket: its last report."""
+
+    final: bool = False
+    duplicates: _Count = 0
+    waiting: list[tuple[str, _Count, _Count, _Tick, _Tick]] = []
+    nulls: dict[str, tuple[_Count, dict[str, tuple[_Count, _Count]]]] = {}
+    absent: dict[str, list[str]] = {}
+    looks_up_from: tuple[_Tick, _Count] | None = None
 
 
 class ReplayFields(BaseModel):
@@ -130,17 +161,41 @@ class Unreadable:
 
 def parse_field(kind: type[BaseModel], text: str) -> dict[str, Any]:
     """Return the members of a field, checked. Raises FieldError: it is too long, no JSON, or not of its kind."""
+    return _check_members(kind, _load_json(text))
+
+
+def parse_report(name: str, number: int, text: str) -> tuple[Report, int]:
+    """
+    Return the report in the field ``NAME/NUMBER``, checked, and when it was published, milliseconds. A bucket's field is called ``bucket``,
+    as that of a topic may be: a bucket's report has such a member too. Raises FieldError, as :func:`parse_field` does.
+    """
+    value = _load_json(text)
+    if name == "bucket" and isinstance(value, dict) and "bucket" in value:
+        members = _check_members(BucketReportFields, value)
+        return BucketReport.of_dict(members | {"bucket": number}), members["at_ms"]
+    members = _check_members(IngestReportFields, value)
+    if members.get("held", 0) is None:
+        del members["held"]
+    return IngestReport.of_dict(members | {"topic": name, "partition": number}), members["at_ms"]
+
+
+def _load_json(text: str) -> Any:
     if len(text) > FIELD_LENGTH_MAX:
         raise FieldError(f"it has {len(text):,} characters")
     try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise FieldError("it is no JSON") from None
+
+
+def _check_members(kind: type[BaseModel], value: Any) -> dict[str, Any]:
+    try:
         # By default, members that are not there would come back too.
-        return kind.model_validate(json.loads(text, parse_constant=_refuse_constant)).model_dump(exclude_unset=True)
+        return kind.model_validate(value).model_dump(exclude_unset=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise FieldError(visible(f"{place}: {first['msg']}" if place else first["msg"])) from None
-    except (ValueError, RecursionError):
-        raise FieldError("it is no JSON") from None
 
 
 def _refuse_constant(name: str) -> None:

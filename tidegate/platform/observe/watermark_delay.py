@@ -14,11 +14,10 @@ each is as large as its cause allows, but at most the rest of the delay after th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ordering.ticks import INFINITY, NEVER, SECOND_US
+from tidegate.platform.observe.reports import BucketReport, IngestReport, Report
 
 CAUSES = ("sink", "pipeline", "reader_behind", "silence", "reorder", "late", "source")
 _SINK = ("write", "acknowledge")
@@ -32,20 +31,19 @@ class Tolerances:
     late_us: int | None
 
 
-def delay_us(report: Mapping[str, Any], now_us: int) -> int | None:
+def delay_us(report: Report, now_us: int) -> int | None:
     """Return the watermark delay in a stage's report; None before the first record and at the end."""
-    watermark_us = int(report.get("watermark_us", report["c"]))
-    return None if watermark_us in (NEVER, INFINITY) else now_us - watermark_us
+    return None if report.watermark_us in (NEVER, INFINITY) else now_us - report.watermark_us
 
 
-def _time_spent_us(report: Mapping[str, Any]) -> tuple[int, int]:
+def _time_spent_us(report: Report) -> tuple[int, int]:
     """Return how long a stage wrote in its last batch, and how long it did everything else, microseconds."""
-    spent = {name: round(seconds * SECOND_US) for name, seconds in report.get("seconds", {}).items()}
+    spent = {name: round(seconds * SECOND_US) for name, seconds in report.seconds.items()}
     sink = sum(spent.get(name, 0) for name in _SINK)
     return sink, sum(spent.values()) - sink
 
 
-def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, now_us: int) -> dict[str, int]:
+def delay_causes(report: IngestReport, tolerances: Tolerances, lag: int, now_us: int) -> dict[str, int]:
     """
     Return the parts of the watermark delay, microseconds, by cause; empty before the first record and at the end.
 
@@ -57,8 +55,8 @@ def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, no
     if delay is None:
         return {}
     sink, pipeline = _time_spent_us(report)
-    since_arrival = max(now_us - int(report["arrival_us"]), 0)
-    by_event = report.get("cause") == "event"
+    since_arrival = max(now_us - report.arrival_us, 0)
+    by_event = report.watermark.cause == "event"
     wanted = {
         "sink": min(sink, since_arrival),
         "pipeline": min(pipeline, max(since_arrival - sink, 0)),
@@ -79,7 +77,7 @@ def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, no
 QUERY_CAUSES = ("sink", "pipeline", "reader_behind", "input")
 
 
-def query_delay_causes(report: Mapping[str, Any], lag: int, now_us: int) -> dict[str, int]:
+def query_delay_causes(report: BucketReport, lag: int, now_us: int) -> dict[str, int]:
     """
     Return the parts of a query's watermark delay, microseconds, by cause; ``input`` is the delay of the ordered topic itself.
 

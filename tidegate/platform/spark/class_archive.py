@@ -69,7 +69,8 @@ def _record_archive(target: Path) -> None:
         settings = Settings(spark=SparkSettings.model_validate({"conf": conf, "master": "local[2]"}))
         spark = start_session(settings, "class-archive", Path(work))
         stage = Stage("class-archive", work, 1, until_end=True)
-        start_stage(spark, make_source(_OneBatchPlanner, _SCHEMA), _CountingProcessor(), stage, lambda reports: None).awaitTermination()
+        source = make_source(_OneBatchPlanner, _SCHEMA)
+        start_stage(spark, source, _CountingProcessor(), stage, str, lambda reports: None).awaitTermination()
         spark.stop()
         stop_jvm(_SECONDS_MAX)
 

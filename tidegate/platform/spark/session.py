@@ -7,7 +7,6 @@ moves once a batch, is not used, nor are its timers: the source's offset is the 
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -52,8 +51,7 @@ from tidegate.platform.spark.worker_log import WORKER_LOG
 # The environment variable with the folders in which Spark spills, separated by commas; it takes precedence over spark.local.dir.
 LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
 
-Report = dict[str, Any]
-OnReports = Callable[[list[Report]], None]
+Report = TypeVar("Report")
 
 
 def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
@@ -161,9 +159,17 @@ class Stage:
 
 
 def start_stage(
-    spark: SparkSession, source: type[DataSource], processor: StatefulProcessor, stage: Stage, on_reports: OnReports
+    spark: SparkSession,
+    source: type[DataSource],
+    processor: StatefulProcessor,
+    stage: Stage,
+    parse_report: Callable[[str], Report],
+    on_reports: Callable[[list[Report]], None],
 ) -> StreamingQuery:
-    """Start planner -> shuffle by ``label`` -> *processor* -> driver, where *on_reports* gets the reports of each batch."""
+    """
+    Start planner -> shuffle by ``label`` -> *processor* -> driver, where *on_reports* gets the reports of each batch, each read from its
+    JSON by *parse_report*.
+    """
     # A session may run several queries; each keeps the value that it was started with.
     spark.conf.set("spark.sql.shuffle.partitions", str(stage.tasks))
     spark.dataSource.register(source)
@@ -176,7 +182,7 @@ def start_stage(
     writer = hand_over.writer.queryName(stage.name).option("checkpointLocation", f"{stage.checkpoint}/spark")
     # PacedPlanner waits between batches.
     query = (writer.trigger(availableNow=True) if stage.until_end else writer.trigger(processingTime="0 seconds")).start()
-    hand_over.follow(query, lambda texts: on_reports([json.loads(text) for text in texts]))
+    hand_over.follow(query, lambda texts: on_reports([parse_report(text) for text in texts]))
     return query
 
 

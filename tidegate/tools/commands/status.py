@@ -24,6 +24,7 @@ from tidegate.platform.observe.event_fates import count_dead_letters, count_drop
 from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.published_fields import Unreadable
 from tidegate.platform.observe.recovery_report import duration_in_words
+from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.observe.terminal import Column, Styled, TextTable, print_text, standard_output
 from tidegate.platform.settings.load import Settings, load_assigned
 from tidegate.platform.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
@@ -103,16 +104,16 @@ class JobStatus:
             state = "gone"
         elif state in RUNNING and progress.job.get("waits_for"):
             state = "waiting"
-        watermarks_us = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
-        least_us = min(watermarks_us, default=NEVER)
-        held = sum(int(report.get("held", 0)) for report in progress.partitions.values())
+        partitions = [report for report in progress.partitions.values() if isinstance(report, IngestReport)]
+        least_us = min((report.complete_us for report in progress.partitions.values()), default=NEVER)
+        held = sum(report.held for report in partitions)
         totals: Counter[str] = Counter()
         for report in progress.partitions.values():
-            totals.update(report.get("totals", {}))
+            totals.update(report.totals)
         counts = {name: int(totals[name]) for name in _DEAD_LETTERS}
-        causes = {place: report for place, report in progress.partitions.items() if "cause" in report and "c" in report}
-        place = min(causes, key=lambda place: int(causes[place]["c"]), default=None)
-        slowest = ("", "") if place is None else (f"{place[0]}-{place[1]}", str(causes[place]["cause"]))
+        explained = [report for report in partitions if report.watermark.cause]
+        last = min(explained, key=lambda report: report.complete_us, default=None)
+        slowest = ("", "") if last is None else (f"{last.topic}-{last.partition}", last.watermark.cause)
         return cls(
             name,
             topic,

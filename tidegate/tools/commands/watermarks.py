@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ import typer
 from ordering.errors import RefusedError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_duration, format_tick
 from tidegate.platform.observe.console import Format, print_json
+from tidegate.platform.observe.reports import HeldEvents, IngestReport
 from tidegate.platform.observe.terminal import Column, TextTable, standard_output
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> 
     while True:
         reports = _ask(store, topics, substreams)
         live = [job for job in reports if job.is_alive(began_ms)]
-        # A report that answers the question has this field.
-        is_waiting = any("held_from_us" not in report for job in live for report in job.partitions.values())
+        partitions = [report for job in live for report in job.partitions.values() if isinstance(report, IngestReport)]
+        is_waiting = any(report.held_events is None for report in partitions)
         if not is_waiting or time.monotonic() > deadline_s:
             return reports
         time.sleep(_INTERVAL_S / 4)
@@ -171,19 +172,41 @@ def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[Row]:
         state = "silent"
     name = str(progress.job.get("input") or progress.job.get("query") or progress.ordered_topic)
     for (topic, partition), report in progress.partitions.items():
-        partition_report: Mapping[str, Any] = {"watermark_us": report.get("c", NEVER), "cause": "input", **report}
-        at_us = int(report["at_ms"]) * MILLISECOND_US
-        row = _row((name, progress.ordered_topic), f"{topic}-{partition}", False, state, partition_report, now_us, at_us)
-        yield replace(row, stands_still=str(progress.job.get("stands_still", "")) if row.held else "")
-        for substream_report in report.get("top", ()):
-            yield _row((name, progress.ordered_topic), substream_report["key"] or "(no key)", True, state, substream_report, now_us, at_us)
+        # A bucket is as far as its input, and holds nothing.
+        row = Row(
+            job=name,
+            topic=progress.ordered_topic,
+            timeline=f"{topic}-{partition}",
+            is_substream=False,
+            state=state,
+            watermark_us=report.watermark_us,
+            driven_by="input",
+            delay_us=_delay_us(report.watermark_us, now_us),
+            held=None,
+            next_us=None,
+            reported_us=progress.reported_ms[topic, partition] * MILLISECOND_US,
+        )
+        if not isinstance(report, IngestReport):
+            yield row
+            continue
+        stands_still = str(progress.job.get("stands_still", "")) if report.held else ""
+        found = report.held_events or HeldEvents()
+        yield replace(row, driven_by=report.watermark.cause or "input", held=report.held, next_us=found.from_us, stands_still=stands_still)
+        for substream in found.top:
+            yield replace(
+                row,
+                timeline=substream.key or "(no key)",
+                is_substream=True,
+                watermark_us=substream.watermark_us,
+                driven_by=substream.cause,
+                delay_us=_delay_us(substream.watermark_us, now_us),
+                held=substream.held,
+                next_us=substream.held_from_us,
+            )
 
 
-def _row(job: tuple[str, str], timeline: str, is_substream: bool, state: str, report: Mapping[str, Any], now_us: int, at_us: int) -> Row:
-    watermark_us = int(report["watermark_us"])
-    delay_us = now_us - watermark_us if NEVER < watermark_us < INFINITY else None
-    held, next_us = report.get("held"), report.get("held_from_us")
-    return Row(*job, timeline, is_substream, state, watermark_us, str(report["cause"]), delay_us, held, next_us, at_us)
+def _delay_us(watermark_us: int, now_us: int) -> int | None:
+    return now_us - watermark_us if NEVER < watermark_us < INFINITY else None
 
 
 def _table(rows: list[Row], *, is_plain: bool = False) -> TextTable:

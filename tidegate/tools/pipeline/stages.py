@@ -30,6 +30,7 @@ from sinks.parquet_columns import Column
 from tidegate.platform.checkpoint.binding import checkpoint_folder
 from tidegate.platform.checkpoint.claim import check_not_resetting, claim, release
 from tidegate.platform.observe.metrics import Metrics
+from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.platform.observe.stopping import Stop
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.cluster import Cluster
@@ -136,7 +137,7 @@ class IngestStage(Stage):
         around.metrics.accept_reports(self.name, running.read_last_reports())
         self._open.enter_context(running)
 
-        def on_reports(reports: list[dict[str, Any]]) -> None:
+        def on_reports(reports: list[IngestReport]) -> None:
             around.on_batch(self.label, running.accept_reports(reports))
             around.metrics.accept_reports(self.name, reports)
 
@@ -190,7 +191,7 @@ class QueryStage(Stage):
         running = RunningQuery(around.settings, plan, self._start.selected, around.metrics, around.cluster.waiting)
         self._open.enter_context(running)
 
-        def on_reports(reports: list[dict[str, Any]]) -> None:
+        def on_reports(reports: list[BucketReport]) -> None:
             around.on_batch(self.label, running.accept_reports(reports))
 
         driven = DrivenQuery(

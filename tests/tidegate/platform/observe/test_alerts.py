@@ -25,6 +25,7 @@ from support.repository import ROOT
 from ordering.ticks import NEVER, SECOND_US
 from tidegate.platform.observe.metrics import Metrics, StoreState
 from tidegate.platform.observe.null_shares import NullShare
+from tidegate.platform.observe.reports import BucketReport, IngestReport
 
 RULES_FILE = ROOT / "deploy" / "alerts.yml"
 RULES = read_rules(RULES_FILE.read_text("utf-8"))
@@ -94,7 +95,8 @@ def scrapes_of(story: Callable[[World], None], first_trouble: int = TROUBLE) -> 
         if world.has_failed:
             metrics.fail_input("weather")
         totals = {"events": 100 * step, "results": step, "bad_rows": world.bad_rows}
-        metrics.accept_query_reports("counts", [{"bucket": 0, "c": now_us - round(world.query_behind_s * SECOND_US), "totals": totals}])
+        complete_us = now_us - round(world.query_behind_s * SECOND_US)
+        metrics.accept_query_reports("counts", [BucketReport(0, complete_us=complete_us, totals=totals)])
         counts = Counter(rows=world.stored if world.stored >= 0 else 10 * step, refused=world.refused)
         healthy = StoreState(Counter(rows=10 * step), {("counts", 0): 0}, 1)
         metrics.set_sink("counts", {"redis": healthy, "postgres": StoreState(counts, {("counts", 0): world.unstored}, world.oldest_s)})
@@ -103,11 +105,11 @@ def scrapes_of(story: Callable[[World], None], first_trouble: int = TROUBLE) -> 
     return found
 
 
-def report(partition: int, watermark_us: int, read: int, world: World, now_us: int) -> dict[str, Any]:
+def report(partition: int, watermark_us: int, read: int, world: World, now_us: int) -> IngestReport:
     """What the stage of a partition says after a batch."""
     place = {"topic": "flights", "partition": partition, "next_offset": read, "held": world.held, "substreams": 3}
     times = {"arrival_us": now_us - 2 * SECOND_US, "c": watermark_us, "cause": "event"}
-    return {**place, **times, "totals": {"events_in": read, **world.totals}}
+    return IngestReport.of_dict({**place, **times, "totals": {"events_in": read, **world.totals}})
 
 
 def scrape(registry: CollectorRegistry, is_gone: bool) -> Scrape:

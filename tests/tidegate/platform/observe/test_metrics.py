@@ -16,6 +16,7 @@ from ordering.ticks import INFINITY, NEVER, SECOND_US
 from tidegate.basics.visible_text import visible
 from tidegate.platform.observe.metrics import Metrics
 from tidegate.platform.observe.null_shares import NullShare
+from tidegate.platform.observe.reports import BucketReport, ColumnNulls, IngestReport, InputNulls
 from tidegate.platform.observe.watermark_delay import CAUSES, Tolerances, delay_causes
 from tidegate.platform.stack.embedded import free_port
 
@@ -34,7 +35,7 @@ TOTALS = {
 }
 
 
-def report(partition: int = 0, **changed: Any) -> dict[str, Any]:
+def report(partition: int = 0, **changed: Any) -> IngestReport:
     """What a stage tells: 10 s behind its newest arrival, which is 4 s old."""
     made = {
         "topic": "flights",
@@ -49,7 +50,7 @@ def report(partition: int = 0, **changed: Any) -> dict[str, Any]:
         "totals": TOTALS,
         "seconds": {"read": 0.5, "parse": 0.25, "order": 0.25, "write": 0.5, "acknowledge": 1.0},
     }
-    return {**made, **changed}
+    return IngestReport.of_dict({**made, **changed})
 
 
 def seconds(parts: dict[str, int]) -> dict[str, float]:
@@ -96,7 +97,7 @@ def test_the_causes_of_a_delay_are_not_negative_and_add_up_to_it(data: st.DataOb
     parts = delay_causes(made, tolerances, data.draw(st.integers(0, 1)), NOW_US)
     assert tuple(parts) == CAUSES
     assert min(parts.values()) >= 0
-    assert sum(parts.values()) == max(NOW_US - made["watermark_us"], 0)
+    assert sum(parts.values()) == max(NOW_US - made.watermark_us, 0)
 
 
 def fetch(port: int) -> dict[str, dict[tuple[str, ...], float]]:
@@ -166,11 +167,21 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     metrics = Metrics(port, now_us=lambda: NOW_US)
     totals = {"events": 5, "results": 2}
     spent = {"write": 1, "compute": 0.5}
-    absent = {"flights": ["dealy"], "taxis": []}
-    nulls = {"flights": [200, {"delay": [150, 100]}], "taxis": [10, {}]}
+    absent = {"flights": ("dealy",), "taxis": ()}
+    nulls = {"flights": InputNulls(200, {"delay": ColumnNulls(150, 100)}), "taxis": InputNulls(10, {})}
     metrics.accept_query_reports(
         "counts",
-        [{"bucket": 1, "c": NOW_US - 3 * SECOND_US, "totals": totals, "duplicates": 4, "seconds": spent, "absent": absent, "nulls": nulls}],
+        [
+            BucketReport(
+                1,
+                complete_us=NOW_US - 3 * SECOND_US,
+                totals=totals,
+                duplicates=4,
+                seconds=spent,
+                absent=absent,
+                nulls=nulls,
+            )
+        ],
     )
     metrics.set_null_columns("counts", [NullShare("flights", "delay", 200, 150, 100)])
     metrics.set_query_lags("counts", {("flights.ordered", 0): 4, ("flights.ordered", 1): 0})
@@ -192,6 +203,17 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     assert fetch(port)["tidegate_query_watermark_delay_seconds"]["counts", "1", "input"] == 1.5
 
 
+def test_the_seconds_of_a_query_add_up_by_bucket_and_step() -> None:
+    """As those of an input's stage: each report has those of its batch."""
+    port = free_port()
+    metrics = Metrics(port, now_us=lambda: NOW_US)
+    for spent in ({"read": 0.5, "compute": 2.0, "write": 0.25, "acknowledge": 1.0}, {"read": 0.25, "compute": 1.0}):
+        metrics.accept_query_reports("counts", [BucketReport(0, seconds=spent), BucketReport(1, seconds={"compute": 4.0})])
+    by_step = {"read": 0.75, "compute": 3.0, "write": 0.25, "acknowledge": 1.0}
+    expected = {("counts", "0", step): seconds for step, seconds in by_step.items()} | {("counts", "1", "compute"): 8.0}
+    assert fetch(port)["tidegate_query_stage_seconds_total"] == expected
+
+
 def test_hostile_names_stay_one_label_each() -> None:
     """A name ends no line, adds no metric, and a terminal that shows the page obeys none of it."""
     port = free_port()
@@ -200,7 +222,7 @@ def test_hostile_names_stay_one_label_each() -> None:
     metrics.add_input(name, 0, None)
     metrics.accept_reports(name, [report()])
     metrics.set_ends(name, {("flights", 0): 100})
-    metrics.accept_query_reports(name, [{"bucket": 1, "c": NOW_US, "totals": {"events": 5}}])
+    metrics.accept_query_reports(name, [BucketReport(1, complete_us=NOW_US, totals={"events": 5})])
     metrics.set_query_lags(name, {("flights.ordered", 0): 4})
     page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
     assert commands_in(page) == []
@@ -226,7 +248,7 @@ def test_only_metrics_with_values_are_exported() -> None:
     ingest, query = Metrics(free_port()), Metrics(free_port())
     ingest.add_input("flights", 0, 0)
     ingest.accept_reports("flights", [report()])
-    query.accept_query_reports("counts", [{"bucket": 1, "c": NOW_US, "totals": {}}])
+    query.accept_query_reports("counts", [BucketReport(1, complete_us=NOW_US)])
     assert [family.name for family in ingest.collect() if "query" in family.name or not family.samples] == []
     of_query = {family.name for family in query.collect()}
     assert {name for name in of_query if not name.startswith("tidegate_query_")} == {"tidegate_build_info"}

@@ -16,6 +16,7 @@ from ordering.errors import RefusedError, UnreachableError
 from tidegate.platform.observe import process_identity
 from tidegate.platform.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore, sink_key
 from tidegate.platform.observe.recovery_report import Replay
+from tidegate.platform.observe.reports import BucketReport, IngestReport
 
 TOPIC = "flights.ordered"
 
@@ -28,9 +29,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running.kill()
 
 
-def report(partition: int, next_offset: int, **more: Any) -> dict[str, Any]:
+def report(partition: int, next_offset: int) -> IngestReport:
     """What a stage tells of an input partition."""
-    return {"topic": "flights", "partition": partition, "next_offset": next_offset, "arrival_us": next_offset * 10, **more}
+    return IngestReport("flights", partition, next_offset=next_offset, arrival_us=next_offset * 10)
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -49,7 +50,7 @@ def test_what_is_published_is_read_by_others(server: Server) -> None:
         publisher.publish([report(0, 5), report(1, 7)])
         publisher.update_job(state="live", recovery={"offset": 3})
         publisher.publish([report(1, 9)])
-        until(lambda: (found := store.read(TOPIC)) is not None and found.partitions.get(("flights", 1), {}).get("next_offset") == 9)
+        until(lambda: (found := store.read(TOPIC)) is not None and found.partitions.get(("flights", 1)) == report(1, 9))
         found = store.read(TOPIC)
     assert found is not None
     assert list(found.partitions) == [("flights", 0), ("flights", 1)]
@@ -76,16 +77,16 @@ def test_a_job_that_ends_says_so_and_by_what(server: Server) -> None:
     assert found.job["state"] == "stopped"
     assert found.job["failure"]["code"] == "TG-RETENTION"
     assert not found.is_alive(int(found.job["at_ms"]))
-    assert found.partitions["flights", 0]["next_offset"] == 5, "what was pending at the end is written"
+    assert found.partitions["flights", 0] == report(0, 5), "what was pending at the end is written"
 
 
 def test_a_query_publishes_its_buckets(server: Server) -> None:
     """A report with a bucket stands under its number."""
     with ProgressPublisher(server.settings(), "counts", input="flights.ordered") as publisher:
-        publisher.publish([{"bucket": 3, "c": 1}])
+        publisher.publish([BucketReport(3, complete_us=1)])
     found = ProgressStore(server.settings()).read("counts")
     assert found is not None
-    assert list(found.partitions) == [("bucket", 3)]
+    assert found.partitions == {("bucket", 3): BucketReport(3, complete_us=1)}
 
 
 def test_how_fast_a_job_has_caught_up_is_known_to_the_next_one(server: Server) -> None:
@@ -177,7 +178,7 @@ def test_writes_are_bounded_not_what_is_told(server: Server) -> None:
     assert commands(server) - before <= took / 0.2 + 3
     found = ProgressStore(server.settings()).read("busy.ordered")
     assert found is not None
-    assert found.partitions["flights", 0]["next_offset"] == 1_999
+    assert found.partitions["flights", 0] == report(0, 1_999)
 
 
 def commands(server: Server) -> int:
@@ -206,5 +207,5 @@ def test_a_redis_that_is_away_costs_a_job_nothing(tmp_path: Path) -> None:
         until(lambda: (found := ProgressStore(settings).read(TOPIC)) is not None and bool(found.partitions))
     found = ProgressStore(settings).read(TOPIC)
     assert found is not None
-    assert found.partitions["flights", 0]["next_offset"] == 49
+    assert found.partitions["flights", 0] == report(0, 49)
     server.kill()

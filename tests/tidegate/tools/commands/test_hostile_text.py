@@ -20,6 +20,7 @@ from support.valkey_server import Server
 from ordering.errors import RefusedError
 from tidegate.basics.visible_text import visible
 from tidegate.platform.observe.progress_store import ProgressPublisher, ProgressStore
+from tidegate.platform.observe.reports import IngestReport
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 REPORT = {"topic": "raw", "partition": 0, "c": 10**15, "watermark_us": 10**15, "next_offset": 10, "at_ms": 1, "cause": HOSTILE, "held": 3}
@@ -35,10 +36,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with ExitStack() as running:
         failing = ProgressPublisher(made.settings(), "failed.ordered", every_s=0.01, input=HOSTILE)
         with pytest.raises(RefusedError), failing:
-            failing.publish([REPORT])
+            failing.publish([IngestReport.of_dict(REPORT)])
             raise RefusedError(HOSTILE, code="TG-TOPIC-MISSING", where=HOSTILE, fix=HOSTILE)
         lives = running.enter_context(ProgressPublisher(made.settings(), "lives.ordered", every_s=0.01, input=HOSTILE))
-        lives.publish([{**REPORT, "held_from_us": 5, "top": [SUBSTREAM]}])
+        lives.publish([IngestReport.of_dict({**REPORT, "held_from_us": 5, "top": [SUBSTREAM]})])
         lives.update_job(state=HOSTILE, recovery={"in_words": HOSTILE})
         store = ProgressStore(made.settings())
         while not all((found := store.read(topic)) and found.partitions for topic in ("lives.ordered", "failed.ordered")):

@@ -17,9 +17,9 @@ from support.stack.warm_jobs import HOST
 from support.valkey_server import Server
 
 from ordering.errors import RefusedError
-from ordering.ticks import NEVER
 from tidegate.platform.observe.progress_store import JobProgress, ProgressPublisher
 from tidegate.platform.observe.recovery_report import CatchUp, Recovery, RecoveryKind
+from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.tools.commands.status import JobStatus
 
 RECOVERY = CatchUp(Recovery(RecoveryKind.CHECKPOINT, {("a", 0): 10}, {("a", 0): 5_010}, batch=7, repeats_batch=True))
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Redis to which four jobs have told how they are."""
     made = Server(tmp_path_factory.mktemp("valkey"))
     long_ago_ms = time.time_ns() // 1_000_000 - 60_000
-    report = {"topic": "a", "partition": 0, "c": 10**15, "next_offset": 10}
+    report = IngestReport("a", 0, complete_us=10**15, next_offset=10)
     for name in ("stopped", "failed"):
         try:
             with ProgressPublisher(made.settings(), f"{name}.ordered", input=name) as published:
@@ -57,12 +57,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         lives.update_job(
             state="replaying", breaks={"in_words": "of the recent events 98 % are late", "fix": "raise late", "policy": "late"}
         )
-        both.publish([{"bucket": number, "totals": {"results": 9, "results_too_large": 600, "bad_rows": number}} for number in range(2)])
+        both.publish([BucketReport(number, totals={"results": 9, "results_too_large": 600, "bad_rows": number}) for number in range(2)])
         both.update_job(state="live")
         waits.update_job(state="live", waits_for="waiting for Kafka: no broker answers")
         time.sleep(1.5)
         yield made
     made.kill()
+
+
+def ingest_report(partition: int, **members: Any) -> IngestReport:
+    """The report of a partition, by members of its JSON."""
+    return IngestReport.of_dict({"topic": "a", "partition": partition, **members})
 
 
 def status(server: Server, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -148,14 +153,17 @@ def test_a_redis_that_does_not_answer_is_told(tmp_path: Path) -> None:
 
 def test_a_job_that_has_told_no_time_yet_has_no_watermark() -> None:
     """Nothing is made up."""
-    told = JobProgress("t", {"state": "live", "at_ms": 5}, {("a", 0): {"c": NEVER}, ("a", 1): {"c": 10**15}})
+    told = JobProgress("t", {"state": "live", "at_ms": 5}, {("a", 0): ingest_report(0), ("a", 1): ingest_report(1, c=10**15)})
     assert JobStatus.of("ingest a", "t", told, 10).watermark is None
     assert JobStatus.of("ingest a", "t", JobProgress("t", {}, {}), 10).state == "never started"
 
 
 def test_held_events_are_told_with_what_the_watermark_waits_for() -> None:
     """The slowest partition is named, of a job that runs."""
-    reports = {("a", 0): {"c": 10**15, "held": 1_000, "cause": "event"}, ("a", 1): {"c": 10**15 + 1, "held": 331, "cause": "estimate"}}
+    reports = {
+        ("a", 0): ingest_report(0, c=10**15, held=1_000, cause="event"),
+        ("a", 1): ingest_report(1, c=10**15 + 1, held=331, cause="estimate"),
+    }
     job = {"state": "live", "at_ms": 0}
     shown = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, reports), 1)
     assert (
@@ -170,7 +178,7 @@ def test_held_events_are_told_with_what_the_watermark_waits_for() -> None:
 def test_held_events_that_silence_does_not_release_are_told_with_the_reason() -> None:
     """A topic whose timestamps are its producers' stands still with them, while the job is live and behind by nothing."""
     reason = "silence moves no time here, since the topic's timestamps are the producers' (CreateTime)"
-    reports = {("a", 0): {"c": 10**15, "held": 1_331, "cause": "event"}}
+    reports = {("a", 0): ingest_report(0, c=10**15, held=1_331, cause="event")}
     job = {"state": "live", "at_ms": 0, "stands_still": reason}
     shown = JobStatus.of("ingest a", "a.ordered", JobProgress("a.ordered", job, reports), 1)
     assert shown.waiting == f"1,331 events held; {reason}"
@@ -197,6 +205,12 @@ GARBAGE = {
     "job that is no text": ("job", b"\xff\xfe\xfa"),
     "a watermark that is none": ("a/0", b'{"at_ms": 1, "c": "soon"}'),
     "totals that are none": ("a/0", b'{"at_ms": 1, "c": 5, "totals": {"held": "many"}}'),
+    "substreams that are none": ("a/0", b'{"at_ms": 1, "c": 5, "substreams": "many"}'),
+    "seconds that are none": ("a/0", b'{"at_ms": 1, "c": 5, "seconds": {"read": -1}}'),
+    "half a jump": ("a/0", b'{"at_ms": 1, "c": 5, "jump": {"by_us": 3}}'),
+    "a bucket's gap that is none": ("bucket/0", b'{"at_ms": 1, "bucket": 0, "waiting": [["a", 0]]}'),
+    "shares of NULL that are none": ("bucket/0", b'{"at_ms": 1, "bucket": 0, "nulls": {"a": [1, {"b": [1]}]}}'),
+    "a report that is a list": ("bucket/0", b"[]"),
     "a partition that is none": ("a/zero", b"{}"),
     "a replay of nothing": ("replay", b'{"records": -1}'),
     "a field of megabytes": ("a/1", b'"' + b"x" * 2**21 + b'"'),
@@ -221,7 +235,7 @@ def test_garbage_in_one_field_hides_no_job_and_is_named(why: str, strange: Serve
     raw.flushall()
     for name in ("stopped", "lives"):
         with ProgressPublisher(strange.settings(), f"{name}.ordered", input=name) as published:
-            published.publish([{"topic": "a", "partition": 7, "c": 10**15, "next_offset": 10}])
+            published.publish([IngestReport("a", 7, complete_us=10**15, next_offset=10)])
     if field:
         raw.hset(key, field, text)
     else:

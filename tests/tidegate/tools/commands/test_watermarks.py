@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick
 from tidegate.platform.observe.console import report_errors
 from tidegate.platform.observe.detail_requests import Question
 from tidegate.platform.observe.progress_store import ProgressPublisher, ProgressStore
+from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.tools.commands.watermarks import watermarks
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -59,10 +61,10 @@ def wait_for(server: Server, ordered_topic: str) -> None:
     raise AssertionError("nothing was published")
 
 
-def report(partition: int, watermark_us: int, **more: Any) -> dict[str, Any]:
+def report(partition: int, watermark_us: int, **more: Any) -> IngestReport:
     """What an ingest stage tells."""
     made = {"topic": "raw", "partition": partition, "next_offset": 5, "arrival_us": 9, "c": watermark_us, "watermark_us": watermark_us}
-    return {**made, "cause": "event", "held": 3, "held_from_us": None, **more}
+    return IngestReport.of_dict({**made, "cause": "event", "held": 3, "held_from_us": None, **more})
 
 
 def test_each_partition_stands_with_what_drives_it(server: Server) -> None:
@@ -120,9 +122,7 @@ def test_substreams_are_told_by_a_job_that_is_asked(server: Server, tmp_path: Pa
                 wanted = question.substreams()
                 more = {} if wanted is None else {"top": top[:wanted]}
                 made = report(0, 8_000_000, **more)
-                if wanted is None:
-                    del made["held_from_us"]
-                publisher.publish([made])
+                publisher.publish([replace(made, held_events=None) if wanted is None else made])
                 time.sleep(0.02)
 
     done = threading.Event()
@@ -142,7 +142,7 @@ def test_substreams_are_told_by_a_job_that_is_asked(server: Server, tmp_path: Pa
 def test_a_query_is_shown_by_its_output(server: Server) -> None:
     """Its buckets have come as far as its input's CTIs."""
     with ProgressPublisher(server.settings(), "counted", every_s=0.01, query="counts") as publisher:
-        publisher.publish([{"bucket": 0, "c": 5_000_000}])
+        publisher.publish([BucketReport(0, complete_us=5_000_000)])
     (row,) = json.loads(run(server, "counts", "--format", "json"))["rows"]
     assert (row["job"], row["partition"], row["driven_by"]) == ("counts", "bucket-0", "input")
 
