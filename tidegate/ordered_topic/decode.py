@@ -61,6 +61,20 @@ def decode(records: Records, topic: str, partition: int) -> OrderedPiece:
     """
     Return the events and CTIs of *records*, which were read with headers. ProtocolError (TG-PROTOCOL-VERSION) names a record that a newer
     program has written.
+
+    >>> from ordering.protocol.punctuation import Cause, Roster, Spread
+    >>> from ordering.protocol.wire import encode_cti, encode_event_headers
+    >>> from tidegate.platform.kafka.records import Records
+    >>> one = np.array([0])
+    >>> (event,) = encode_event_headers(seq=one, system_us=one + 20, event_time_us=one + 20, arrival_us=one + 25, offset=one + 7,
+    ...     flags=np.zeros(1, dtype=np.uint16), number=3)
+    >>> header, body = encode_cti(Cti(3, 0, 30, 1, 0, 8, 25, 20, Roster(1, 4, Spread.ALL, False), Cause.EVENT))
+    >>> columns = (pa.array(column, pa.binary()) for column in ([b"k", None], [b"{}", body], [event, header]))
+    >>> piece = decode(Records(np.array([40, 41]), np.array([0, 0]), *columns), "flights.ordered", 0)
+    >>> piece.events.number, piece.events.fields["offset"], piece.events.key.to_pylist(), piece.events.value.to_pylist()
+    (array([3]), array([7]), [b'k'], [b'{}'])
+    >>> [(offset, cti.c, cti.n) for offset, cti in piece.ctis], piece.next_offset
+    ([(41, 30, 1)], 42)
     """
     piece, foreign = read_own(records, topic, partition, lambda own: _decode(own, partition))
     if not foreign.count:
@@ -96,7 +110,8 @@ def _decode(records: Records, partition: int) -> OrderedPiece:
 def _split_rows(records: Records) -> tuple[Ints, Ints]:
     """Return the rows of events, known by the length of their headers, and those of all other records."""
     assert records.header is not None, "an ordered topic is read with its headers"
-    is_event = pc.binary_length(records.header).fill_null(0).to_numpy(zero_copy_only=False) == EVENT_HEADER_BYTES
+    header = records.header.fill_null(b"") if records.header.null_count else records.header
+    is_event = pc.binary_length(header).to_numpy() == EVENT_HEADER_BYTES
     return np.flatnonzero(is_event), np.flatnonzero(~is_event)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.arrays import Ints
-from ordering.protocol.wire import decode_event_headers
+from ordering.protocol.wire import EVENT_HEADER, EVENT_HEADER_BYTES
 
 
 @dataclass(slots=True)
@@ -46,8 +46,11 @@ class OrderedEvents:
 
     @property
     def fields(self) -> NDArray[Any]:
-        """The headers as a structured array (``EVENT_HEADER``), not copied."""
-        return decode_event_headers(self.header)
+        """The headers as a structured array (``EVENT_HEADER``), not copied; decoding has checked them."""
+        octets = self.header.buffers()[1]
+        if not len(self) or octets is None:
+            return np.empty(0, dtype=EVENT_HEADER)
+        return np.frombuffer(octets, dtype=EVENT_HEADER, count=len(self), offset=self.header.offset * EVENT_HEADER_BYTES)
 
     def take_rows(self, rows: Ints) -> OrderedEvents:
         """Return the chosen rows, without copying if they are all rows in order."""
