@@ -27,7 +27,12 @@ class Tail(NamedTuple):
 
 
 def tail_lengths(shortest: int, longest: int) -> Iterator[int]:
-    """Yield ever larger numbers of records, from *shortest* to *longest*."""
+    """
+    Yield ever larger numbers of records, from *shortest* to *longest*.
+
+    >>> list(tail_lengths(64, 10_000))
+    [64, 512, 4096, 10000]
+    """
     length = shortest
     while length < longest:
         yield length
@@ -36,7 +41,12 @@ def tail_lengths(shortest: int, longest: int) -> Iterator[int]:
 
 
 def tail_starts(start: int, end: int) -> Iterator[int]:
-    """Yield the first offsets of ever longer tails of the partition [*start*, *end*); the last tail is all of it."""
+    """
+    Yield the first offsets of ever longer tails of the partition [*start*, *end*); the last tail is all of it.
+
+    >>> list(tail_starts(200, 60_000))
+    [55000, 20000, 200]
+    """
     return (end - length for length in tail_lengths(_SHORTEST, end - start))
 
 

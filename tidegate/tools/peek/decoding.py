@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ordering.columns.framed_payloads import Headers, headers_of, payloads_of
-from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cti
-from ordering.protocol.wire import EVENT_HEADER_BYTES, Flag, Kind, decode_cti, decode_event_headers
+from ordering.protocol.wire import Flag
+from tidegate.ordered_topic.decode import decode
+from tidegate.ordered_topic.foreign_records import find_unreadable
 from tidegate.platform.kafka.records import Records
 
 # The headers that every dead letter has.
@@ -77,6 +80,10 @@ def decode_sights(records: Records, topic: str, partition: int, headers_of_null:
     """
     assert records.header is not None, "records are read with Tidegate's headers"
     assert records.is_framed, "records are read with the headers of others"
+    problems = {found.record.offset: found.record.reason for found in find_unreadable(records, topic, partition)}
+    piece = decode(records.select(~np.isin(records.offset, list(problems))), topic, partition)
+    events = dict(zip(piece.events.log_offset.tolist(), piece.events.fields, strict=True))
+    ctis = dict(piece.ctis)
     values, framed = payloads_of(records.value).to_pylist(), records.value.to_pylist()
     columns = records.offset.tolist(), records.timestamp_ms.tolist(), records.key.to_pylist(), records.header.to_pylist()
     for offset, stamp_ms, key, own, value, frame in zip(*columns, values, framed, strict=True):
@@ -86,14 +93,12 @@ def decode_sights(records: Records, topic: str, partition: int, headers_of_null:
             names = {name for name, _ in headers}
             kind = SightKind.DEAD_LETTER if {REASON, ORIGIN} <= names else SightKind.RAW
             yield Sight(*place, kind, headers)
-            continue
-        try:
-            if len(own) == EVENT_HEADER_BYTES:
-                yield Sight(*place, SightKind.EVENT, headers, event=_read_event(own))
-            else:
-                yield Sight(*place, SightKind.CTI, headers, cti=decode_cti(own, value or b"", partition))
-        except ProtocolError as error:
-            yield Sight(*place, SightKind.RAW, headers, problem=error.what)
+        elif offset in problems:
+            yield Sight(*place, SightKind.RAW, headers, problem=problems[offset])
+        elif offset in events:
+            yield Sight(*place, SightKind.EVENT, headers, event=_event_header(events[offset]))
+        else:
+            yield Sight(*place, SightKind.CTI, headers, cti=ctis[offset])
 
 
 def payload_column(sights: list[Sight]) -> pa.Array:
@@ -101,9 +106,7 @@ def payload_column(sights: list[Sight]) -> pa.Array:
     return pa.array([None if sight.kind is SightKind.CTI else sight.value for sight in sights], pa.binary())
 
 
-def _read_event(header: bytes) -> EventHeader:
-    row = decode_event_headers([header])[0]
-    assert row["kind"] == Kind.EVENT, "other kinds are refused"
+def _event_header(row: Any) -> EventHeader:
     number, seq, offset = int(row["number"]), int(row["seq"]), int(row["offset"])
     times = int(row["system_us"]), int(row["event_time_us"]), int(row["arrival_us"])
     return EventHeader(number, seq, *times, offset, Flag(int(row["flags"])))

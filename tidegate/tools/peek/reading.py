@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from ordering.columns.framed_payloads import Headers
 from tidegate.language.expressions.tree import Expr
+from tidegate.ordered_topic.tails import tail_lengths
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.client_properties import CONSUMER, STEADY
 from tidegate.platform.kafka.messages import read_headers
@@ -29,7 +30,7 @@ from tidegate.tools.peek.decoding import Repetitions, Sight, SightKind, decode_s
 
 Partition = tuple[str, int]
 # The newest records are looked for in so many of each partition, then in eight times as many, up to the last of these numbers.
-_FIRST_WINDOW, _GROWTH, SEARCHED_MAX = 64, 8, 100_000
+_SHORTEST, _SHORTEST_OF_CHOSEN, SEARCHED_MAX = 64, 512, 100_000
 _PREFETCH_BYTES, _CHUNK_BYTES, _CHUNK_RECORDS = 1 << 20, 1 << 20, 5_000
 _ANSWER_S = 10.0
 
@@ -94,15 +95,13 @@ class TopicView:
     def newest(self, limit: int) -> list[Sight]:
         """Return the newest *limit* of the wanted records, without counting CTIs; of CTIs that follow one another the last of a channel."""
         starts, ends = self._admin.starts(self._partitions), self._admin.ends(self._partitions)
-        window = _FIRST_WINDOW if self._wanted.is_all else _FIRST_WINDOW * _GROWTH
-        while True:
-            firsts = {place: max(starts[place], ends[place] - window) for place in self._partitions}
+        for length in tail_lengths(_SHORTEST if self._wanted.is_all else _SHORTEST_OF_CHOSEN, SEARCHED_MAX):
+            firsts = {place: max(starts[place], ends[place] - length) for place in self._partitions}
             self._seen = {}
             kept = [keep_newest(self._read(place, firsts[place], ends[place]), limit) for place in self._partitions]
             self.is_cut = firsts != starts and sum(map(_count_events, kept)) < limit
-            if not self.is_cut or window >= SEARCHED_MAX:
+            if not self.is_cut:
                 break
-            window = min(window * _GROWTH, SEARCHED_MAX)
         self.positions = dict(ends)
         return drop_oldest(merge_partitions(kept), limit)
 
