@@ -16,13 +16,13 @@ import pyarrow as pa
 from ordering.arrays import Ints
 from ordering.protocol.frontier import Frontier, Pace, PacedStream, Rises
 from ordering.protocol.punctuation import Roster
-from ordering.protocol.reader import Accepted, PartitionReader
+from ordering.protocol.reader import Accepted, ChannelRise, PartitionReader
 from query.columns.events import end_edges
 
 # (ordered partition, roster number of the input partition).
 Channel = tuple[int, int]
-# (log offset, roster number, c) of rises, in log order.
-Progress = list[tuple[int, int, int]]
+# The rises of channels, in log order.
+Progress = list[ChannelRise]
 
 _NO_OFFSETS = np.empty(0, dtype=np.int64)
 
@@ -55,7 +55,7 @@ class CtiPacing:
         passed: Progress = []
         for number in sorted(rises.keys() | counted.keys()):
             paced = self._paced.setdefault((partition, number), PacedStream(self._pace))
-            passed += [(offset, number, c) for offset, c in paced.thin(rises.get(number, []), counted.get(number, _NO_OFFSETS))]
+            passed += [ChannelRise(offset, number, c) for offset, c in paced.thin(rises.get(number, []), counted.get(number, _NO_OFFSETS))]
             self._frontier.rise((partition, number), paced.last_c)
         return sorted(passed)
 

@@ -1,0 +1,18 @@
+"""The examples in docstrings are executed: each shows a core type at work, and what it prints is true."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+MODULES = ("ordering.protocol.reader", "tidegate.ordered_topic.decode", "tidegate.ordered_topic.tails")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_a_module_are_true(module: str) -> None:
+    """Each module of the list has some."""
+    result = doctest.testmod(import_module(module))
+    assert result.attempted
+    assert not result.failed
