@@ -19,8 +19,6 @@ from support.stack.jobs import Job, workspace
 from support.stack.topics import create, fresh, produce
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
