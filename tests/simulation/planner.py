@@ -214,7 +214,7 @@ class Planner:
                 raised_us = max(raised_us or 0, elsewhere_us)
             if raised_us is None or raised_us <= at.frontier_us:
                 continue
-            if known is None or known.next_offset != at.next_offset or raised_us - late_us > known.c_us:
+            if known is None or known.next_offset != at.next_offset or raised_us - late_us > known.complete_us:
                 rising.append((number, ends[number], raised_us))
         held = any(each.held for each in found.values())
         self._silences.schedule_next(asked_us, is_quiet=not held and len(numbers) == len(here.partitions))
