@@ -66,8 +66,7 @@ class Promise:
     ahead: int
     # The largest System.Timestamp of them, microseconds.
     largest_us: int
-    # By substream, the System.Timestamps of its results ahead; None unless the order between substreams changes when a run resumes
-    # (:mod:`query.start.resumed_results`).
+    # By substream, the System.Timestamps of its results ahead (:mod:`query.start.resumed_results`); None if some of them are deleted.
     by_substream: Mapping[Substream, Sequence[int]] | None = None
 
     def save(self) -> list[Any]:

@@ -49,7 +49,7 @@ class ChannelNumbering:
     resumed_us: int = NEVER
     # How many of the other results are in the channel already and have not been computed by this run yet.
     skipped: int = 0
-    # The same count for each substream, if the order between them may differ in this run.
+    # The same count for each substream, if it is known: the order between them may differ in this run, or its query may be another one.
     keys: dict[Substream, int] = field(default_factory=dict)
 
     @classmethod

@@ -5,7 +5,8 @@ Law: a run with output start S writes the results with s >= S of a run from the 
 over several inputs: of each key). A run that resumes without its checkpoint (``--start last-stopped``) writes what follows the last CTI of
 each result channel, numbered on, as if it had never stopped. With OVER over several inputs, or with a pace that counts events, the order
 between substreams may differ from there on (:mod:`query.start.resumed_results`). If the query was changed meanwhile, the results after that
-CTI are the new query's. A run keeps its start: the same start, no ``--start`` or ``last-stopped`` continues it; any other is refused.
+CTI are the new query's, but for those that stand there already: each takes the place of the next result of its substream. A run keeps its
+start: the same start, no ``--start`` or ``last-stopped`` continues it; any other is refused.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ def read_log_starts(folder: Path) -> dict[int, LogStart]:
 
 def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputSettings, *, by_substream: bool) -> dict[int, Promise]:
     """
-    Return the last promise of each channel of a result topic, by bucket; RefusedError if the topic has ended or grown. *by_substream*: the
-    order of results between substreams depends on where a run begins, so the results of each are counted too.
+    Return the last promise of each channel of a result topic, by bucket, with the results after it: they have numbers, and readers accept
+    them, whatever another query would give in their place. RefusedError if the topic has ended or grown. *by_substream*: the order of
+    results between substreams depends on where a run begins, so it is refused too if results that must be counted were deleted.
     """
     if output.topic is None or (topic := admin.find(output.topic)) is None:
         return {}
@@ -99,14 +101,18 @@ def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputS
         for number, channels in promises_by_number.items()
         for cti in channels.values()
     }
-    if not by_substream:
-        return promises
     with_results = {}
-    for number in (number for (_, number), end in ends.items() if end):
+    for number in [number for (_, number), end in ends.items() if end] if by_substream else promises:
         # A run that was lost before its first CTI may have written results all the same.
         promise, place = promises.get(number, Promise(TICK_MIN, 0, 0, TICK_MIN)), (topic.name, number)
         first = admin.offsets_from([place], promise.c)[place]
-        with_results[number] = read_promise_by_substream(kafka, *place, first, ends[place], promise)
+        try:
+            with_results[number] = read_promise_by_substream(kafka, *place, first, ends[place], promise)
+        except RefusedError:
+            if by_substream:
+                raise
+            # The same query writes the same results again.
+            with_results[number] = promise
     return with_results
 
 

@@ -4,8 +4,11 @@ The results that a lost run has left in a channel after its last CTI, counted by
 The order in which results of several inputs become final depends on how far each input had come (:mod:`query.buckets.log_walk`); if the
 pace counts events, that of several input partitions does too. A run that begins in the middle does not know that of earlier records. So its
 order between substreams differs, and a single count could not show which results are written. Results of one come in the order of time.
-Law: the results that such a run computes for a substream begin with those that the channel holds of it, also after the last CTI; so a count
-for each substream identifies them.
+Nor may a query that was changed write over what stands: readers accept the first result of each number, whichever query it is of. So these
+results keep their numbers.
+
+Law: the results that such a run computes for a substream begin with those that the channel holds of it, also after the last CTI, if the
+query is the same; so a count for each substream identifies them. Of a changed query as many are left out.
 """
 
 from __future__ import annotations
