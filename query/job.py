@@ -31,10 +31,11 @@ from query.sql.bind import bind_outputs
 from query.sql.input_clauses import names_in
 from query.stage.planned_range import RANGE_SCHEMA
 from query.start.apply import apply
-from query.start.binding import bound_result_ids, bound_topic_ids, query_text
+from query.start.binding import bound_result_ids, bound_topic_ids
 from query.start.bucket_layout import check_over
 from query.start.decide import WAYS_OUT, decide, plan_layout
 from query.start.read_positions import finished_positions
+from query.start.run_history import describe_run
 from query.start.survey import survey_run, survey_topics
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import Script
@@ -42,7 +43,7 @@ from tidegate.platform.checkpoint.binding import read_binding, with_bound_tasks
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.known_topics import KnownTopics
 from tidegate.platform.checkpoint.output_start import Start
-from tidegate.platform.checkpoint.query_history import QueryRun, record_run
+from tidegate.platform.checkpoint.query_history import record_run
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.null_shares import NullShare
@@ -84,11 +85,7 @@ def record_query(settings: Settings, plan: QueryPlan, script: Path, into: str | 
     topic_id = bound_result_ids(read_binding(folder) or {}).get(topic or "")
     if topic is None or topic_id is None:
         return
-    promises = [promise for by_bucket in plan.promises for promise in by_bucket.values()]
-    # With OVER earlier runs have also written results from their last CTI on, of substreams that were ahead of it.
-    from_us = max((max(each.c, each.largest_us + 1) if each.ahead else each.c for each in promises), default=None)
-    text = query_text(plan.plans, (feed.topic for feed in plan.feeds))
-    run = QueryRun(read_script_text(script), into, text, plan.start_us, from_us, min((each.c for each in promises), default=None))
+    run = describe_run(plan, read_script_text(script), into)
     record_run(settings.redis, folder, topic, topic_id, run)
 
 

@@ -7,12 +7,12 @@ the job; without one, how the results are spread over partitions must be what th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cti
-from ordering.ticks import INFINITY, NEVER
+from ordering.ticks import INFINITY, NEVER, format_tick
 from query.config import Partition, QueryPlan
 from query.plan.nodes import Plan
 from query.reference.lookup import KnownReferences
@@ -20,15 +20,43 @@ from query.reference.watch import TakenVersions
 from query.start.binding import RESULT_TOPIC_IDS, make_binding
 from query.start.bound_zones import settle_zones
 from query.start.decide import plan_layout
-from query.start.output_start import bound_start, read_log_starts, read_promises, read_split
+from query.start.output_start import Promises, bound_start, read_log_starts, read_promises, read_split
 from query.start.read_positions import planned_positions, read_positions, settle_logs
 from query.start.result_limits import result_limits
+from query.start.run_history import log_starts_of, output_key, promises_of, with_pace
 from query.start.survey import TopicSurvey, survey_topics
 from tidegate.ordered_topic.promises import read_end
 from tidegate.platform.checkpoint.binding import differences, read_binding, with_bound_tasks
 from tidegate.platform.checkpoint.output_start import BEGINNING, Start
+from tidegate.platform.checkpoint.query_history import QueryRun
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.tables.outputs import OutputSettings
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """
+    A run as the history of its topic knows it: with it a recount begins as the run did.
+
+    Args:
+        run: How it began.
+        goes_on: Whether the results before it are those of runs that the history knows too; else all results are taken to be this run's.
+        is_present: Whether it is the job's present run, whose checkpoint may be here.
+    """
+
+    run: QueryRun
+    goes_on: bool
+    is_present: bool
+
+    @property
+    def start(self) -> Start:
+        start_us = self.run.start_us
+        return BEGINNING if start_us is None else Start(format_tick(start_us), start_us)
+
+    def promises(self, outputs: Sequence[OutputSettings]) -> Promises:
+        """Return what earlier runs had promised in the channels of each output."""
+        return tuple(promises_of(self.run, output_key(output)) if self.goes_on else {} for output in outputs)
 
 
 @dataclass(frozen=True)
@@ -70,18 +98,22 @@ def plan_recount(
     requested: Start | None = None,
     since_us: int | None = None,
     *,
-    is_earlier: bool = False,
+    known: KnownRun | None = None,
 ) -> Recount:
     """
     Return the recount of a job from its start on, or from *since_us* on, microseconds, if that is later. *requested* is the start of a job
-    whose checkpoint is not here. *is_earlier*: an earlier query than the checkpoint's has written the results. RefusedError: the settings
-    are not the job's (TG-VERIFY-SETTINGS), or records that it needs are gone (TG-RETENTION).
+    whose checkpoint is not here; *known*, if the history has it, the run that is to be computed again. RefusedError: the settings are not
+    the job's (TG-VERIFY-SETTINGS), or records that it needs are gone (TG-RETENTION).
     """
     topics = survey_topics(settings, plans, admin)
+    is_earlier = known is not None and not known.is_present
+    if is_earlier and known is not None:
+        topics = replace(topics, outputs=with_pace(topics.outputs, known.run))
     binding = None if is_earlier else read_binding(topics.folder)
     settings = with_bound_tasks(settings, binding)
     layout = plan_layout(settings, plans, topics)
-    start = requested or BEGINNING if binding is None else bound_start(binding)
+    begun = requested or BEGINNING if known is None else known.start
+    start = begun if binding is None else bound_start(binding)
     plan = replace(layout, start_us=start.start_us, result_bytes_max=result_limits(layout.outputs, topics, binding))
     if binding is None:
         _check_split(plan, topics, admin)
@@ -92,12 +124,14 @@ def plan_recount(
         partition for output in plan.outputs if (topic := topics.results.get(output.topic or "")) for partition in topic.all_partitions
     )
     present_ends = admin.ends(plan.partitions)
-    closed = _find_close(plan, admin, present_ends, result_ends)
+    closed = None if is_earlier else _find_close(plan, admin, present_ends, result_ends)
     is_later = since_us is not None and since_us > (NEVER if start.start_us is None else start.start_us)
     from_us = since_us if is_later and not (plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result)) else None
     # Without the checkpoint, whose positions are those at which the job stands now.
     folder, located = topics.folder, replace(plan, start_us=plan.start_us if from_us is None else from_us, checkpoint="")
     log_starts = read_log_starts(folder) if from_us is None and not is_earlier else {}
+    if known is not None and known.goes_on and from_us is None:
+        located, log_starts = replace(located, promises=known.promises(located.outputs)), log_starts_of(known.run)
     located = replace(located, log_starts=log_starts or settle_logs(admin, located))
     versions = TakenVersions.read(folder) if plan.references else None
     return Recount(

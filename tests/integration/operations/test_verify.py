@@ -610,39 +610,3 @@ def test_jobs_that_go_on_were_ended_or_resumed_verify(stack: Stack, tmp_path: Pa
         space.start("query", "later.sql", "--into", "later", "--until", "2024-03-01T00:01:00Z").finish()
         bounded = stage(published.verify_output("later"), "later")
         assert 0 < bounded["published"][0]["rows"] < resumed["published"][0]["rows"]
-
-
-@pytest.mark.parametrize("name", ["spread", "counts"])
-def test_each_span_of_results_is_verified_by_the_query_that_wrote_it(name: str, stack: Stack, tmp_path: Path) -> None:
-    """A query is changed twice as docs/operate/starting.md says, without OVER and with it; then a result of the first query is changed."""
-    topic = create(stack.bootstrap, fresh("changing"), PARTITIONS)
-    raws = draw(12, 3_000, PARTITIONS, keys=KEYS)
-    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-        published, folder = Published(space, topic, ""), space.folder / ".tidegate/checkpoints" / f"query-{topic}.{name}"
-        for change in range(3):
-            produce(stack.bootstrap, topic, raws[change * 1_000 : (change + 1) * 1_000])
-            ingest = space.start("ingest", "events", *(["--until-end"] if change == 2 else [])).once_started()
-            if change < 2:
-                ingest.until(lambda: ingest.last.get("events_in") == 1_000 * (change + 1), "all events")  # noqa: B023
-                ingest.stop()
-            else:
-                ingest.finish()
-            shutil.rmtree(folder, ignore_errors=True)
-            space.script(f"{name}.sql", SCRIPTS[name].replace("SUM(v)", f"SUM(v) + {change}"))
-            query = space.start("query", f"{name}.sql", "--into", name, *(["--start", "last-stopped"] if change else []))
-            if change < 2:
-                query.until(lambda: query.batches > 0 and query.last["results"] > 0, "results")  # noqa: B023
-                query.stop()
-            else:
-                query.finish()
-        told = published.verify_output(name)
-        assert told["equal"]
-        spans = [each for each in told["stages"] if each["kind"] == "results"]
-        # With OVER substreams are ahead of CTIs by the late tolerance: such results are of either query.
-        assert len(spans) == 3 if name == "spread" else len(spans) > 1
-        assert min(spans[0]["published"][0]["rows"], spans[-1]["published"][0]["rows"]) > 0
-        assert any("of two queries" in note for note in spans[-1]["notes"]) is (name == "counts")
-
-        # Whatever is lost of the two places, the other one has it.
-        (folder / "queries.json").unlink()
-        assert len([each for each in published.verify_output(name)["stages"] if each["kind"] == "results"]) == len(spans)

@@ -1,16 +1,17 @@
 """
 Which query has written which results of a topic: one entry for each run that began there, or went on without its checkpoint.
 
-Law: no result depends on it; a verification does, as each span of results follows from the query that wrote it. The entries stand in Redis,
-under the topic's id, and in the checkpoint's folder. Whichever of the two is lost, the next start writes it again from the other.
+Law: no result depends on it; a verification does, as each result follows from the query that wrote it, and from where that run began. The
+entries stand in Redis, under the topic's id, and in the checkpoint's folder. Whichever of the two is lost, the next start writes it again
+from the other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,38 +29,58 @@ _log = get_logger("query")
 @dataclass(frozen=True, slots=True)
 class QueryRun:
     """
-    A run of a query into a topic. Times are microseconds.
+    A run of a query into a topic, as it began. Times are microseconds; outputs go by their topic, one without by its name.
 
     Args:
         script: The text of its script; empty if an installed package provides it.
         into: The output given beside the script.
         plan: What the script's plans print, and the ordered topics that they read: another configuration may make others of it.
         start_us: Its output start; None: the beginning.
-        from_us: Results from here on are this run's alone; None: all, it was the first.
-        before_us: Results before this instant are those of earlier runs alone.
+        promises: By output and bucket, what earlier runs had promised (:class:`query.config.Promise`); None: not known.
+        log_starts: Where it began to read its logs (:class:`query.config.LogStart`).
+        pace: The pace of its CTIs.
+        places: By output, how its files and its plain topic were written.
+        published: By output and bucket, the first span that its plain topic lacked. A run that is started again finds others there.
     """
 
     script: str
     into: str | None
     plan: str
     start_us: int | None
-    from_us: int | None = None
-    before_us: int | None = None
+    promises: Mapping[str, Mapping[str, Sequence[Any]]] | None = None
+    log_starts: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    pace: Sequence[int | None] = ()
+    places: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    published: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
 
 
 def record_run(redis: RedisSettings, folder: Path, topic: str, topic_id: str, run: QueryRun) -> None:
     """Add *run* to the history of a topic, unless it is the last one there; a Redis that does not answer is only told."""
     kept = _parse(read_json(folder / _FILE) or [])
-    with suppress(TidegateError):
+    failure: TidegateError | None = None
+    try:
         stored = read_runs(redis, topic, topic_id)
         kept = stored if len(stored) > len(kept) else kept
+    except TidegateError as error:
+        # What Redis has may be more than the folder has: the next start adds this run to it.
+        failure = error
     runs = kept if kept and kept[-1] == run else [*kept, run]
     replace_text(folder / _FILE, json.dumps([asdict(each) for each in runs]))
-    try:
-        with translate_errors(redis.address):
-            connect(redis).hset(_key(topic, topic_id), mapping={str(number): json.dumps(asdict(each)) for number, each in enumerate(runs)})
-    except TidegateError as error:
-        _log.warning("which query writes from when on is kept in the checkpoint's folder only", error=error)
+    if failure is None:
+        try:
+            _store(redis, _key(topic, topic_id), runs)
+        except TidegateError as error:
+            failure = error
+    if failure is not None:
+        _log.warning("which query writes from when on is kept in the checkpoint's folder only", error=failure)
+
+
+def _store(redis: RedisSettings, key: str, runs: Sequence[QueryRun]) -> None:
+    with translate_errors(redis.address), connect(redis).pipeline(transaction=True) as whole:
+        # Nothing else stays there: an entry that cannot be read would make all of them unknown.
+        whole.delete(key)
+        whole.hset(key, mapping={str(number): json.dumps(asdict(each)) for number, each in enumerate(runs)})
+        whole.execute()
 
 
 def known_runs(redis: RedisSettings, folder: Path, topic: str, topic_id: str) -> list[QueryRun]:

@@ -16,7 +16,7 @@ import orjson
 
 from ingest.explain import ExplainingWalk
 from ordering.ticks import NEVER, TICK_MIN, format_tick
-from query.config import Feed
+from query.config import Feed, QueryPlan
 from query.plan.nodes import UNBOUNDED, Plan
 from query.plan.origins import origins
 from tidegate.language.expressions.tree import Cast, Expr, Field, Slot
@@ -93,20 +93,27 @@ def _explain_rows(stage: QueryStage, admin: Admin, ordered: Mapping[str, Ordered
         row = difference.should or difference.stands
         if row is None or difference.partition < 0:
             continue
-        plan = _plan_of(stage, difference)
-        for feed in stage.recount.plan.feeds:
+        query, plan = _query_of(stage, difference)
+        for feed in query.feeds:
             if feed.input in plan.inputs:
-                yield _describe_events(stage, plan, feed, row, difference.partition, admin, ordered)
+                yield _describe_events(query, plan, feed, row, difference.partition, admin, ordered)
 
 
-def _plan_of(stage: QueryStage, difference: RowDifference) -> Plan:
-    """Return the plan of the output in which a difference was found: a script may have several outputs."""
-    plans, outputs = stage.recount.plan.plans, stage.recount.plan.outputs
-    for number, (plan, output) in enumerate(zip(plans, outputs, strict=True)):
-        checks = [*([stage.files[number]] if number in stage.files else []), *stage.tables.get(number, ())]
-        if difference.where == output.topic or any(difference is known for check in checks for known in check.differences):
-            return plan
-    return plans[0]
+def _query_of(stage: QueryStage, difference: RowDifference) -> tuple[QueryPlan, Plan]:
+    """Return the query of the run that has written a row that differs, and the plan of its output: a script may have several."""
+    for part in stage.parts[::-1]:
+        for plan, number in zip(part.recount.plan.plans, part.outputs, strict=True):
+            if number is None:
+                continue
+            channels = stage.topics.get(number, ())
+            if any(difference is known for known in (stage.files[number].differences if number in stage.files else ())):
+                return part.recount.plan, plan
+            is_of_output = any(difference is channel.difference for channel in channels) or any(
+                difference is known for table in stage.tables.get(number, ()) for known in table.differences
+            )
+            if is_of_output and part is stage.part_of(number, difference):
+                return part.recount.plan, plan
+    return stage.recount.plan, stage.recount.plan.plans[0]
 
 
 def _changed_members(difference: RowDifference) -> Iterator[str]:
@@ -135,10 +142,9 @@ def _members(row: Row | None) -> dict[str, Any] | None:
 
 
 def _describe_events(
-    stage: QueryStage, plan: Plan, feed: Feed, row: Row, bucket: int, admin: Admin, ordered: Mapping[str, OrderedStage]
+    query: QueryPlan, plan: Plan, feed: Feed, row: Row, bucket: int, admin: Admin, ordered: Mapping[str, OrderedStage]
 ) -> str:
     """Return a line that lists the events of one input from which a result was made."""
-    query = stage.recount.plan
     conditions = _conditions(plan, feed, row) if feed.payloads.name == "json" else []
     since_us = None if plan.lookback_us == UNBOUNDED else max(row.system_us - plan.lookback_us, TICK_MIN)
     logs = [log for log in query.logs_of(bucket) if query.feeds[query.logs[log][0]] == feed]

@@ -70,7 +70,8 @@ class FilesCheck:
     ) -> None:
         assert output.files is not None, "the output has files"
         self.folder, self._span_us = output.files, output.file_span_us
-        self._sink = FileSink(output.files, output.file_format, output.file_span_us, columns, by_date=output.file_folders == "date")
+        self._output = output
+        self.use_columns(columns)
         self._is_parquet = output.file_format != "ndjson"
         self._from_us = NEVER if since_us is None else since_us
         self._until_us = INFINITY if until_us is None else until_us
@@ -81,6 +82,16 @@ class FilesCheck:
         self.ahead = 0
         # Parquet files with the computed rows and other bytes: another version of pyarrow wrote them.
         self.rewritten = 0
+
+    def use_columns(self, columns: Sequence[Column]) -> None:
+        """Go on to the sheets of a query with these columns."""
+        output = self._output
+        self._sink = FileSink(self.folder, output.file_format, output.file_span_us, columns, by_date=output.file_folders == "date")
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether only a part of the results is computed, so that a file without a sheet is no difference."""
+        return self._from_us > NEVER or self._until_us < INFINITY
 
     @property
     def rows(self) -> int:
@@ -108,14 +119,8 @@ class FilesCheck:
                 partition.digest.add(name, standing)
                 partition.rows += len(sheet.rows)
 
-    def finish(self, promised_us: dict[int, int], *, is_partial: bool) -> None:
-        """
-        Find missing and extra files.
-
-        Args:
-            promised_us: By partition, the instant before which every sheet is published, microseconds.
-            is_partial: Whether only a part of the results was computed, so that a file without a sheet is no difference.
-        """
+    def finish(self, promised_us: dict[int, int]) -> None:
+        """Find missing and extra files. *promised_us*: by partition, the instant before which every sheet is published, microseconds."""
         for number, partition in sorted(self.partitions.items()):
             for start_us, name, row in partition.absent:
                 if start_us < partition.last_us or start_us + self._span_us <= promised_us.get(number, NEVER):
@@ -123,7 +128,7 @@ class FilesCheck:
                     self.differences.append(RowDifference(where, number, partition.rows, "missing", None, row, "the file is missing"))
                 else:
                     self.ahead += 1
-        for where in map(self._sink.place.where, sorted(self._unmatched) if not is_partial else ()):
+        for where in map(self._sink.place.where, sorted(self._unmatched) if not self.is_partial else ()):
             self.differences.append(RowDifference(where, -1, 0, "extra", None, None, "no results belong into this file"))
         self.differences.sort(key=lambda difference: difference.where)
 

@@ -125,6 +125,7 @@ def _query_dict(stage: QueryStage) -> dict[str, Any]:
         "start": stage.recount.start.text,
         "since": None if stage.since_us is None else format_tick(stage.since_us),
         "vouched_from": _instant(stage.vouched_from_us),
+        "runs": [_run_dict(stage, index) for index in range(len(stage.parts))],
         "settings": query_settings(stage),
         "published": [
             *(_topic_dict(stage, *item) for item in stage.topics.items()),
@@ -136,6 +137,17 @@ def _query_dict(stage: QueryStage) -> dict[str, Any]:
         "differences": [_row_difference_dict(difference) for difference in row_differences(stage)],
         "broken": [promise.as_dict(topic) for topic, promise in broken_promises(stage)],
     }
+
+
+def _run_dict(stage: QueryStage, index: int) -> dict[str, Any]:
+    """Return from when on results are of one of the runs that wrote them, and how many of its rows are equal, by topic."""
+    rows: dict[str, int] = {}
+    for channels in stage.topics.values():
+        for channel in channels:
+            ends = [*channel.begun[1:], channel.digest.count]
+            rows[channel.side.topic] = rows.get(channel.side.topic, 0) + ends[index] - channel.begun[index]
+    part = stage.parts[index]
+    return {"from": _instant(part.own_from_us), "reads": [feed.topic for feed in part.recount.plan.feeds], "rows": rows}
 
 
 def query_settings(stage: QueryStage) -> dict[str, str]:

@@ -16,36 +16,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 
 from ingest.journal.redis_journal import RedisJournal
 from ingest.replay.plan import Replay, plan_replay
-from ordering.errors import RefusedError, SettingError
-from ordering.ticks import DAY_US, INFINITY, NEVER, SECOND_US, format_tick
+from ordering.errors import SettingError
+from ordering.ticks import INFINITY, NEVER, format_tick
 from query.config import Partition
-from query.job import bind_plans
 from query.plan.nodes import UNBOUNDED, Plan
-from query.start.binding import query_text
-from query.start.recount import Recount, plan_recount
-from query.start.survey import survey_topics
+from query.start.recount import Recount
 from sinks.file_places import absolute_place
-from tidegate.language.expressions.syntax.parse import parse_script
-from tidegate.platform.checkpoint.output_start import BEGINNING, Start
-from tidegate.platform.checkpoint.query_history import QueryRun, known_runs
-from tidegate.platform.kafka.admin import Admin, Topic
+from tidegate.platform.checkpoint.output_start import Start
+from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.records import ALL_HEADERS
 from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.tools.compare.digest import ChannelDigest
 from tidegate.tools.compare.sides import Side, complete_from_us, make_side
 from tidegate.tools.verify.destinations import Destinations
 from tidegate.tools.verify.file_rows import FilesCheck, list_files
 from tidegate.tools.verify.ordered import ChannelId, OnRecords, OrderedCheck, OrderedVerifier, StandingTopic
+from tidegate.tools.verify.plain_rows import PlainTopicCheck
 from tidegate.tools.verify.recompute import OnRead, Recomputation
+from tidegate.tools.verify.rows import RowDifference
+from tidegate.tools.verify.runs import RunPart, plan_runs
 from tidegate.tools.verify.table_rows import TableCheck
 from tidegate.tools.verify.topic_rows import TopicPartition
-
-# The last step, doubled from a second on, by which a later instant is tried if results cannot be computed from an instant on.
-_STEP_MAX_US = 40 * DAY_US
 
 
 @dataclass
@@ -73,10 +68,10 @@ class OrderedStage:
 
 @dataclass
 class QueryStage:
-    """The verification of the outputs of one query."""
+    """The verification of the outputs of one query, whose results are those of one run after the other."""
 
     name: str
-    recount: Recount
+    parts: Sequence[RunPart]
     since_us: int | None
     until_us: int | None
     # By the number of the output.
@@ -87,6 +82,17 @@ class QueryStage:
     left_out: int = 0
     # The instant from which on the rows follow from the raw topics, microseconds; None: not known, NEVER: all do.
     vouched_from_us: int | None = NEVER
+
+    @property
+    def recount(self) -> Recount:
+        """That of the last run."""
+        return self.parts[-1].recount
+
+    def part_of(self, output: int, difference: RowDifference) -> RunPart:
+        """Return the run that has written a row of a topic or table, or should have; *output* is its number."""
+        seq = max(row.seq for row in (difference.stands, difference.should) if row is not None)
+        limits = [part.limit(output, difference.partition) for part in self.parts]
+        return next((part for part, limit in zip(self.parts, limits, strict=True) if limit is None or seq < limit), self.parts[-1])
 
     @property
     def is_equal(self) -> bool:
@@ -178,7 +184,9 @@ def _run(stages: Sequence[Stage], on_records: OnRecords) -> None:
     comparisons = []
     for stage in stages:
         if isinstance(stage, QueryStage):
-            topics = {feed.topic for feed in stage.recount.plan.feeds if framed.get(feed.topic) == feed.payloads.headers} & unread.keys()
+            # Of several runs none reads all of a topic.
+            feeds = stage.recount.plan.feeds if len(stage.parts) == 1 else ()
+            topics = {feed.topic for feed in feeds if framed.get(feed.topic) == feed.payloads.headers} & unread.keys()
             comparisons.append(partial(_compare, stage, on_read, {topic: unread.pop(topic).add_records for topic in topics}))
     with ThreadPoolExecutor(max_workers=1) as pool:
         replays += [pool.submit(verifier.digest_replays, on_read) for _, verifier in ordered]
@@ -284,80 +292,44 @@ def _plan_output(request: Request, name: str, part: Part, planned: _Planned) -> 
     since_us, until_us = part.since_us, part.until_us
     is_target = request.target in {plan.output for plan in plans}
     destinations = Destinations.read(request.settings, request.admin, plans) if is_target and part == Part(None, None) else Destinations()
-    runs = _runs_of(request, plans)
-    own_from_us = runs[-1].from_us if len(runs) > 1 else None
-    if own_from_us is not None and (until_us is None or until_us > own_from_us):
-        since_us = max(own_from_us, NEVER if since_us is None else since_us)
-    recount = _plan_recount(request, plans, since_us)
-    is_split = own_from_us is not None and recount.from_us is not None
-    if own_from_us is not None and not is_split:
-        what = "an earlier query wrote the results before it, and the order between keys depends on where a run begins: only the present"
-        destinations.notes.append(f"{what} query is computed")
-    earlier_notes = list(_plan_earlier(request, name, runs, part, planned)) if is_split else []
-    since_us = recount.from_us if since_us is None else max(since_us, NEVER if recount.from_us is None else recount.from_us)
-    needed = _needed_part(recount, until_us)
-    input_stages = [_plan(request, feed.input, not feed.is_result, needed, planned) for feed in recount.plan.feeds]
+    runs = plan_runs(request.settings, request.admin, plans, request.start, since_us, until_us)
+    parts, since_us = runs.parts, runs.since_us
+    input_stages = [
+        _plan(request, feed.input, not feed.is_result, _needed_part(each.recount, each.until_us), planned)
+        for each in parts
+        for feed in each.recount.plan.feeds
+    ]
+    outputs = [_with_absolute_place(request.settings.output(plan.output)) for plan in plans]
     files = {
-        number: FilesCheck(output, plan.columns, listed[number], since_us, until_us)
-        for number, (output, plan) in enumerate(zip(recount.plan.outputs, plans, strict=True))
+        number: FilesCheck(output, plan.columns, listed[number], _latest(since_us, runs.changed_places.get(number)), until_us)
+        for number, (output, plan) in enumerate(zip(outputs, plans, strict=True))
         if output.files
     }
-    if recount.from_us is not None:
+    if since_us is not None:
         destinations.leave_out()
-    topics = _topic_partitions(request.admin, recount, since_us, until_us)
-    stage = QueryStage(name, recount, since_us, until_us, topics, files, destinations.checks, destinations.notes)
-    stage.vouched_from_us = _vouched_us(input_stages, recount.plan.lookback_us)
-    stage.notes += [*_query_notes(stage), *earlier_notes]
+    for number in runs.changed_places:
+        destinations.leave_out_plain(number)
+    topics = _topic_partitions(request.admin, parts, outputs, since_us, until_us)
+    stage = QueryStage(name, parts, since_us, until_us, topics, files, destinations.checks, [*destinations.notes, *runs.notes])
+    stage.vouched_from_us = _vouched_us(input_stages, max(each.recount.plan.lookback_us for each in parts))
+    stage.notes += _query_notes(stage)
     return stage
 
 
-def _runs_of(request: Request, plans: tuple[Plan, ...]) -> list[QueryRun]:
-    """Return the runs into a query's first topic, the present one last; successive runs of one query count as one."""
-    topics = survey_topics(request.settings, plans, request.admin)
-    topic = topics.results.get(topics.outputs[0].topic or "")
-    runs: list[QueryRun] = []
-    if topic is not None:
-        for run in known_runs(request.settings.redis, topics.folder, topic.name, topic.topic_id):
-            if not runs or run.plan != runs[-1].plan:
-                runs.append(run)
-    # What else is said of the present query than that it is this one is no help.
-    return runs if runs and runs[-1].plan == query_text(plans, (read.name for read in topics.ordered.values())) else []
+def _with_absolute_place(output: OutputSettings) -> OutputSettings:
+    return output.model_copy(update={"files": absolute_place(output.files)}) if output.files else output
 
 
-def _plan_earlier(request: Request, name: str, runs: Sequence[QueryRun], part: Part, planned: _Planned) -> Iterator[str]:
-    """Plan a stage for each earlier query that wrote results of *part*; yield notes on what is not checked."""
-    for run, following in pairwise(runs):
-        until_us = following.before_us
-        if until_us is None or (part.since_us is not None and part.since_us >= until_us):
-            continue
-        if following.from_us != until_us:
-            span = f"{format_tick(until_us)} to {format_tick(following.from_us or until_us)}"
-            yield f"results from {span} are of two queries, and are not checked"
-        plans = bind_plans(request.settings, parse_script(run.script, name), run.into, name) if run.script else ()
-        reads = [read.name for read in survey_topics(request.settings, plans, request.admin).ordered.values()] if plans else []
-        if query_text(plans, reads) != run.plan:
-            what = f"the script that wrote the results before {format_tick(until_us)} means another query, or reads other topics, by now"
-            yield f"{what}: they are not checked"
-            continue
-        since_us = run.from_us if part.since_us is None else max(part.since_us, NEVER if run.from_us is None else run.from_us)
-        if since_us is not None and since_us >= until_us:
-            continue
-        start = BEGINNING if run.start_us is None else Start(format_tick(run.start_us), run.start_us)
-        recount = plan_recount(request.settings, plans, request.admin, start, since_us, is_earlier=True)
-        needed = _needed_part(recount, until_us)
-        stages = [_plan(request, feed.input, not feed.is_result, needed, planned) for feed in recount.plan.feeds]
-        topics = _topic_partitions(request.admin, recount, since_us, until_us)
-        span = f"{name} before {format_tick(until_us)}"
-        stage = QueryStage(span, recount, since_us, until_us, topics, {})
-        stage.vouched_from_us = _vouched_us(stages, recount.plan.lookback_us)
-        stage.notes.append("written by an earlier query, and computed by that")
-        planned[span, False] = stage, Part(since_us, until_us)
+def _latest(*instants_us: int | None) -> int | None:
+    return max((us for us in instants_us if us is not None), default=None)
 
 
 def _needed_part(recount: Recount, until_us: int | None) -> Part:
     """Return the part of a recount's input that decides its results before an instant."""
     lookback_us, program = recount.plan.lookback_us, recount.plan.program()
     since_us = None if recount.from_us is None or lookback_us == UNBOUNDED else max(recount.from_us - lookback_us, 0)
+    if any(recount.plan.promises) and recount.plan.read_from_us is not None:
+        since_us = max(recount.plan.read_from_us, 0)
     # Some operators give results an earlier time than that of their events: for results before an instant later events are needed.
     earlier_us = -min(0, *(program.ahead_us(output) for output in range(len(recount.plan.outputs))))
     return Part(since_us, None if until_us is None else until_us + earlier_us)
@@ -374,98 +346,73 @@ def _vouched_us(input_stages: Sequence[Stage], lookback_us: int) -> int | None:
     return None if lookback_us == UNBOUNDED else latest_us + lookback_us
 
 
-def _plan_recount(request: Request, plans: tuple[Plan, ...], since_us: int | None) -> Recount:
-    """Return the recount. If records of the topics that it reads or wrote are gone, it begins at a later instant."""
-    refusal: RefusedError | None = None
-    try:
-        recount = plan_recount(request.settings, plans, request.admin, request.start, since_us)
-        if all(complete_from_us(request.admin, recount.plan.kafka, topic) == NEVER for topic in _result_topics(recount)):
-            return recount
-    except RefusedError as error:
-        if error.code != "TG-RETENTION":
-            raise
-        refusal = error
-    return _plan_recount_of_rest(request, plans, since_us, refusal)
-
-
-def _plan_recount_of_rest(request: Request, plans: tuple[Plan, ...], since_us: int | None, refusal: RefusedError | None) -> Recount:
-    """
-    Return the recount from the first instant on that can be computed and compared; *refusal* is the error of the recount from *since_us*
-    on. Raises RefusedError (TG-RETENTION): there is no such instant.
-    """
-    admin, properties = request.admin, request.settings.kafka.client_properties()
-    topics = survey_topics(request.settings, plans, admin)
-    lookback_us = max(plan.lookback_us for plan in plans)
-    input_from_us = max(complete_from_us(admin, properties, topic) for topic in topics.ordered.values())
-    output_from_us = max((complete_from_us(admin, properties, topic) for topic in topics.results.values()), default=NEVER)
-    if INFINITY in (input_from_us, output_from_us) or (refusal is not None and lookback_us == UNBOUNDED):
-        raise refusal or RefusedError("retention has deleted what was to be verified", code="TG-RETENTION", where=plans[0].output)
-    computable_from_us = input_from_us + lookback_us if input_from_us > NEVER else NEVER
-    from_us = max(computable_from_us, output_from_us, NEVER if since_us is None else since_us)
-    step_us = SECOND_US
-    while True:
-        try:
-            return plan_recount(request.settings, plans, admin, request.start, from_us)
-        except RefusedError as error:
-            # Events ahead of the first CTI that is left (s >= c) may have been deleted: a later instant needs fewer of them.
-            if error.code != "TG-RETENTION" or step_us > _STEP_MAX_US:
-                raise
-        from_us, step_us = from_us + step_us, 2 * step_us
-
-
-def _result_topics(recount: Recount) -> list[Topic]:
-    return [topic for output in recount.plan.outputs if (topic := recount.topics.results.get(output.topic or "")) is not None]
-
-
-def _topic_partitions(admin: Admin, recount: Recount, since_us: int | None, until_us: int | None) -> dict[int, list[TopicPartition]]:
+def _topic_partitions(
+    admin: Admin, parts: Sequence[RunPart], outputs: Sequence[OutputSettings], since_us: int | None, until_us: int | None
+) -> dict[int, list[TopicPartition]]:
     """Return the partitions of each output's topic that is there, by the number of the output."""
-    parts: dict[int, list[TopicPartition]] = {}
-    for number, output in enumerate(recount.plan.outputs):
+    recount = parts[-1].recount
+    ends: Mapping[Partition, int] = recount.result_ends
+    # With OVER over several inputs, or over results, one run is computed from its beginning in any case.
+    side_from_us = recount.from_us if len(parts) == 1 else since_us
+    partitions: dict[int, list[TopicPartition]] = {}
+    for number, output in enumerate(outputs):
         topic = recount.topics.results.get(output.topic or "")
         if topic is None or topic.name != output.topic:
             continue
-        side = make_side("A", admin, recount.plan.kafka, topic, recount.from_us)
-        ends: Mapping[Partition, int] = recount.result_ends
-        side = replace(
-            side,
-            ends=tuple(ends[topic.name, partition] for partition in range(topic.partitions)),
-            has_own_numbers=recount.from_us is not None,
-        )
-        parts[number] = [TopicPartition(side, partition, since_us, until_us) for partition in range(topic.partitions)]
-    return parts
+        side = make_side("A", admin, recount.plan.kafka, topic, side_from_us)
+        side = replace(side, ends=tuple(ends[topic.name, partition] for partition in range(topic.partitions)))
+        partitions[number] = [TopicPartition(side, partition, since_us, until_us) for partition in range(topic.partitions)]
+    return partitions
 
 
 def _compare(stage: QueryStage, on_records: OnRecords, readers: Mapping[str, OnRead]) -> None:
     """Compute the results of a query and compare them; *readers* get the records of its topics as they are read."""
-    recomputation, records_reported = Recomputation(stage.recount, readers), 0
-    for computed in recomputation.run(stage.until_us):
-        if computed.results is not None and computed.output in stage.topics:
-            stage.topics[computed.output][computed.bucket].accept_rows(computed.results)
-        for table in stage.tables.get(computed.output, ()):
-            table.accept(computed)
-        if computed.sheets and computed.output in stage.files:
-            stage.files[computed.output].accept_sheets(computed.bucket, computed.sheets)
-        on_records(recomputation.records_read - records_reported)
-        records_reported = recomputation.records_read
+    for part in stage.parts:
+        for number, channels in stage.topics.items():
+            for channel in channels:
+                channel.begin_run(part.limit(number, channel.partition), has_own_numbers=part.recount.from_us is not None)
+        for number, files in stage.files.items():
+            files.use_columns(part.columns(number) or ())
+        _compare_part(stage, part, on_records, readers)
     for channels in stage.topics.values():
         for channel in channels:
             channel.finish()
     for number, files in stage.files.items():
-        promised_us = {channel.partition: channel.c for channel in stage.topics.get(number, ())}
-        files.finish(promised_us, is_partial=stage.since_us is not None or stage.until_us is not None)
+        files.finish({channel.partition: channel.c for channel in stage.topics.get(number, ())})
     for table in (table for tables in stage.tables.values() for table in tables):
         table.finish()
         stage.notes += table.notes
-    stage.left_out = recomputation.left_out
     if stage.left_out:
         stage.notes.append(f"{stage.left_out:,} rows became dead letters")
+
+
+def _compare_part(stage: QueryStage, part: RunPart, on_records: OnRecords, readers: Mapping[str, OnRead]) -> None:
+    """Compute the results of one run and compare them."""
+    recomputation, records_reported = Recomputation(part.recount, readers), 0
+    for computed in recomputation.run(part.until_us):
+        own = part.own(computed)
+        if own is not None:
+            if own.results is not None and own.output in stage.topics:
+                stage.topics[own.output][own.bucket].accept_rows(own.results)
+            for table in stage.tables.get(own.output, ()):
+                taken = part.published(computed, table.span_us) if isinstance(table, PlainTopicCheck) else own
+                if taken is not None:
+                    table.accept(taken)
+            if own.sheets and own.output in stage.files:
+                stage.files[own.output].accept_sheets(own.bucket, own.sheets)
+        on_records(recomputation.records_read - records_reported)
+        records_reported = recomputation.records_read
+    stage.left_out += recomputation.left_out
 
 
 def _query_notes(stage: QueryStage) -> Iterator[str]:
     recount = stage.recount
     if not recount.has_checkpoint:
         yield "the job's checkpoint is not here: query and settings are taken as given"
-    if recount.from_us is not None and stage.since_us is not None:
+    if len(stage.parts) > 1:
+        begins = ", ".join(format_tick(own_us) for part in stage.parts[1:] if (own_us := part.own_from_us) > NEVER) or "nothing"
+        yield f"{len(stage.parts)} runs wrote the results, each is computed by its own query; the later ones went on at {begins}"
+    if stage.since_us is not None and (recount.from_us is not None or len(stage.parts) > 1):
         yield f"results before {format_tick(stage.since_us)} are not checked"
     if recount.was_resumed:
         yield "the job has gone on without its checkpoint once (--start last-stopped)"

@@ -3,13 +3,16 @@ Compares a result topic with the computed results.
 
 Law: the topic is read by the reader's rule, so repeated and torn writes do not count. Its rows must be the computed ones in the same order,
 with the same key, value, Kafka timestamp and System.Timestamp, and with the same number unless the computation began in the middle. The
-promises of its CTIs must hold for standing and computed rows.
+promises of its CTIs must hold for standing and computed rows. If several runs wrote the rows, those below the number at which the next run
+went on must be the first ones that a run computes, and no row of it may be missing there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from ordering.model.step import Released
 from ordering.ticks import INFINITY, NEVER
@@ -38,13 +41,26 @@ class TopicPartition:
     summary: PartitionSummary = field(default_factory=PartitionSummary)
     _first_ahead: OrderedEvents | None = None
     _least_ahead_us: int | None = None
+    # How many equal rows there were when each run's rows began.
+    begun: list[int] = field(default_factory=list)
     # Standing rows that were read and not compared yet.
     _waiting: OrderedEvents | None = None
+    # The number of the first row that a later run wrote; None: none did.
+    _limit: int | None = None
 
     def __post_init__(self) -> None:
         self._copies = Copies()
         self._walk = PartitionWalk(self.side, self.partition, on_copies=self._copies.add)
         self._pieces = self._read_rows()
+
+    def begin_run(self, limit: int | None, *, has_own_numbers: bool) -> None:
+        """
+        Go on to the rows of the next run, which are those below the number *limit*; *has_own_numbers* as in :class:`Side`, for its computed
+        rows.
+        """
+        self._end_run()
+        self.side, self._limit = replace(self.side, has_own_numbers=has_own_numbers), limit
+        self.begun.append(self.digest.count)
 
     def accept_rows(self, released: Released) -> None:
         """Compare the next computed rows."""
@@ -54,16 +70,19 @@ class TopicPartition:
         while len(computed) and self.difference is None:
             standing = self._next_rows()
             if standing is None:
-                self._note_ahead(computed)
+                # Without numbers nothing tells further rows of an earlier run from those that the next run has written in their place.
+                if self._limit is None or not self.side.has_own_numbers:
+                    self._note_ahead(computed)
                 return
             count = min(len(standing), len(computed))
             self._compare(standing, computed, count)
-            self._waiting, computed = standing.slice(count, len(standing)), computed.slice(count, len(computed))
+            assert self._waiting is not None, "it has the standing rows"
+            self._waiting, computed = self._waiting.slice(count, len(self._waiting)), computed.slice(count, len(computed))
 
     def finish(self) -> None:
         """Read the rest of the topic: find rows that should not stand there, and check the CTIs."""
-        if self.difference is None and (standing := self._next_rows()) is not None:
-            self._differ(self.digest.count, standing, 0, None, 0)
+        self._end_run()
+        self._limit = None
         while self._next_rows() is not None:
             self._waiting = None
         summarize_skipped(self.summary, self._walk, self._copies, self.side, self.partition)
@@ -86,10 +105,19 @@ class TopicPartition:
             if len(rows):
                 yield rows
 
+    def _end_run(self) -> None:
+        """Find rows of the present run that should not stand there."""
+        if self.difference is None and self.begun and (standing := self._next_rows()) is not None:
+            self._differ(self.digest.count, standing, 0, None, 0)
+
     def _next_rows(self) -> OrderedEvents | None:
+        """Return standing rows of the present run that were not compared yet, None if there are no more."""
         if self._waiting is None or not len(self._waiting):
             self._waiting = next(self._pieces, None)
-        return self._waiting
+        if self._waiting is None or self._limit is None:
+            return self._waiting
+        count = int(np.searchsorted(self._waiting.seq, self._limit))
+        return self._waiting.slice(0, count) if count else None
 
     def _compare(self, standing: OrderedEvents, computed: OrderedEvents, count: int) -> None:
         same = standing.slice(0, count)
