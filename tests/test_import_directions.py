@@ -24,7 +24,7 @@ ordering.arrays  ordering.ticks
 ordering.columns  ordering.policies
 ordering.protocol
 ordering.model
-ordering.proof
+ordering.proof  ordering.tuning
 ordering.testing
 ordering
 ordering.conformance
@@ -69,7 +69,7 @@ ingest.config
 ingest.journal  ingest.time_warnings
 ingest.planner
 ingest.running_input  ingest.stage  ingest.start
-ingest.replay  ingest.content_search  ingest.unusable_place
+ingest.replay  ingest.content_search  ingest.unusable_place  ingest.tuning
 ingest.job  ingest.explain
 ingest.run
 ingest.commands  ingest.__main__

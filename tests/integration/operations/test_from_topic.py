@@ -139,3 +139,24 @@ def test_topics_of_the_brokers_are_completed(stack: SharedStack, tmp_path: Path)
     command = [sys.executable, "-P", "-m", "tidegate", "peek", "completed-"]
     shown = subprocess.run(command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=True, timeout=60).stdout
     assert topic in shown.split()
+
+
+def test_tune_forecasts_from_a_topic(stack: SharedStack, tmp_path: Path) -> None:
+    """The policies of an input are tried on what its topic holds: counts are those of the records, and the difference is printed."""
+    topic = create(stack.bootstrap, fresh("shop.orders"), 2)
+    produce(stack.bootstrap, topic, [*map(order, range(1_000)), Sent(0, b"c0", b"no JSON", START_MS + 1_000_000)])
+    policies = 'over = "customer"\nlate = "30s"\nreorder = "0s"\n'
+    table = f'[inputs.orders]\ntopic = "{topic}"\ntimestamp_by = "[placed at]"\ntimestamp_format = "ms"\n{policies}'
+    (tmp_path / "tidegate.toml").write_text(table)
+    told = tidegate(stack, tmp_path, "tune", "orders", "--touch", "2", "--format", "json")
+    assert told.returncode == 0, told.stderr
+    answer = json.loads(told.stdout)
+    assert (answer["records"], answer["unreadable"], answer["partitions"], answer["substreams"]) == (1_001, 1, 2, 2)
+    # Four records are two minutes late, and lifted they are still behind; so is every fiftieth by eight seconds.
+    assert answer["now"]["by_policy"]["late"]["moved"] == 4
+    assert answer["now"]["by_policy"]["out_of_order"]["moved"] == 24
+    assert answer["proposed"]["touched_share"] <= 0.02
+    printed = tidegate(stack, tmp_path, "tune", "orders", "--touch", "2")
+    assert f'+ reorder = "{answer["changes"]["reorder"]["new"]}"' in printed.stdout.splitlines()
+    none = tidegate(stack, tmp_path, "tune", "orders", "--until", "2001-01-01T00:00:00Z")
+    assert (none.returncode, "TG-TUNE-EMPTY" in none.stderr) == (3, True)

@@ -1,0 +1,107 @@
+"""
+The recording of an input: the newest records of its raw topics, or those of a span of time.
+
+Law: which records are events, their times and keys are those that ingest reads under the same settings. Records count as arrived at their
+Kafka timestamps. Nothing is written, no consumer group is joined and no journal is needed: estimates made in silence are no part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.planner.joining_partitions import match_topics, own_topics
+from ingest.stage.exploding import explode
+from ordering.arrays import Ints, Mask
+from ordering.errors import RefusedError
+from ordering.policies import Shape
+from ordering.ticks import MILLISECOND_US, NEVER
+from ordering.tuning.recording import Recording
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader
+from tidegate.platform.kafka.records import Records
+from tidegate.platform.settings.load import Settings
+from tidegate.platform.settings.tables.inputs import InputSettings
+from tidegate.records.fields import FieldReader
+from tidegate.records.payloads.formats import PayloadFormat
+
+# The newest records that are read unless a span is named.
+RECORDS_MAX = 3_000_000
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which records are read: the newest *limit* in all, or only those that arrived in [since_us, until_us); None: no bound."""
+
+    since_us: int | None = None
+    until_us: int | None = None
+    limit: int = RECORDS_MAX
+
+
+def read_topic(settings: Settings, name: str, admin: Admin, span: Span, on_records: Callable[[int], None] = lambda _: None) -> Recording:
+    """
+    Return the recording of the input *name*; *on_records* is called with the number of records of each piece. RefusedError: its topics have
+    no records in the span, its events are edges, or it has no event time.
+    """
+    table = settings.input(name)
+    if table.event_shape is Shape.EDGE or table.timestamp_by is None:
+        what = f"{name} has no timestamp_by: its events are in order as they arrive" if table.timestamp_by is None else f"{name} has edges"
+        fix = "nothing is early, late or out of order" if table.timestamp_by is None else "tune points and intervals"
+        raise RefusedError(what, code="TG-TUNE-INPUT", where=f"inputs.{name}", fix=fix)
+    topics = [admin.require(topic) for topic in match_topics(table, admin.partition_counts(), own_topics(settings))]
+    places = [place for topic in topics for place in topic.all_partitions]
+    kafka = settings.kafka.client_properties()
+    reader = FieldReader.of(table, PayloadFormat.of(table, settings.schema_registry))
+    numbers: dict[bytes, int] = {}
+    pieces: list[tuple[Ints, Ints, Ints, Mask, Ints | None]] = []
+    total_bytes = 0
+    for number, (place, (start, end)) in enumerate(_ranges(admin, places, span).items()):
+        with RangeReader(kafka, *place, table.source_ctis, framed=table.headers) as raw:
+            for records in raw.read(start, end, CHUNK_EVENTS):
+                total_bytes += records.value.nbytes
+                pieces += [(np.full(len(part[0]), number, dtype=np.int64), *part) for part in _read_piece(records, table, reader, numbers)]
+                on_records(len(records))
+    if not pieces:
+        fix = "produce some first, or name another span with --from and --until"
+        raise RefusedError("there are no records to look at", code="TG-TUNE-EMPTY", where=f"inputs.{name}", fix=fix)
+    partition, arrival_us, event_us, readable = (np.concatenate([piece[column] for piece in pieces]) for column in range(4))
+    substream = np.concatenate([piece[4] for piece in pieces if piece[4] is not None]) if table.over is not None else None
+    return Recording.of(partition, arrival_us, event_us, readable, substream, total_bytes / max(len(arrival_us), 1))
+
+
+def _ranges(admin: Admin, places: list[Place], span: Span) -> Mapping[Place, tuple[int, int]]:
+    starts, ends = admin.starts(places), admin.ends(places)
+    if span.since_us is not None:
+        first = admin.offsets_from(places, span.since_us)
+        starts = {place: max(starts[place], first[place]) for place in places}
+    if span.until_us is not None:
+        last = admin.offsets_from(places, span.until_us)
+        ends = {place: min(ends[place], last[place]) for place in places}
+    share = max(span.limit // max(len(places), 1), 1)
+    return {place: (max(starts[place], ends[place] - share), max(ends[place], starts[place])) for place in places}
+
+
+def _read_piece(
+    records: Records, table: InputSettings, reader: FieldReader, numbers: dict[bytes, int]
+) -> list[tuple[Ints, Ints, Mask, Ints | None]]:
+    """Return the columns of a piece: arrivals, event times, which are events, and the number of each key."""
+    records = records.without_frames().select(records.timestamp_ms > 0)
+    arrival_us = records.timestamp_ms.astype(np.int64) * MILLISECOND_US
+    if table.explode is None:
+        return [(arrival_us, *_read_fields(records.value, reader, numbers))]
+    parts = explode(records, np.ones(len(records), dtype=np.bool_))
+    return [(arrival_us[part.row], *_read_fields(part.records.value, reader, numbers)) for part in parts]
+
+
+def _read_fields(payloads: pa.Array, reader: FieldReader, numbers: dict[bytes, int]) -> tuple[Ints, Mask, Ints | None]:
+    fields = reader.read(payloads)
+    event_us = np.where(fields.readable, fields.event_time_us, NEVER)
+    if fields.substream is None:
+        return event_us, fields.readable, None
+    names = [numbers.setdefault(key or b"", len(numbers)) for key in fields.substream.dictionary.to_pylist()]
+    return event_us, fields.readable, np.array(names, dtype=np.int64)[fields.substream.indices.to_numpy(zero_copy_only=False)]
