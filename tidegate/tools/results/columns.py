@@ -57,13 +57,18 @@ def find_columns(
         return ResultColumns(tuple(given.items()))
     if output is None:
         return ResultColumns()
-    plan = _plan_of_settings(settings, output, folder)
     if output.columns:
+        plan = _plan_of_settings(settings, output, folder)
         return ResultColumns(tuple(output.columns.items()), None if plan is None else _time_column(plan))
-    plan = plan or _plan_of_last_run(settings, output, find_topic())
+    plan = find_plan(settings, output, folder, find_topic)
     if plan is None:
         return ResultColumns()
     return ResultColumns(tuple(plan.columns) if are_known(plan.columns) else (), _time_column(plan))
+
+
+def find_plan(settings: Settings, output: OutputSettings, folder: Path, find_topic: Callable[[], Topic | None]) -> Plan | None:
+    """Return the plan of an output's query: that of its settings, else of the query that last wrote its topic; None: unknown."""
+    return _plan_of_settings(settings, output, folder) or _plan_of_last_run(settings, output, find_topic())
 
 
 def _plan_of_settings(settings: Settings, output: OutputSettings, folder: Path) -> Plan | None:
