@@ -42,6 +42,8 @@ class PlannedPosition:
     base_us: int = 0
     # How many facts the journal held for records that had been judged without them.
     conflicts: int = 0
+    # How often the journal was found to have lost facts of this partition.
+    losses: int = 0
     # How many planning times were raised because a clock had gone back.
     clamped: int = 0
 

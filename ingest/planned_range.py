@@ -34,6 +34,7 @@ class IngestRange:
     base_us: int = 0
     conflicts: int = 0
     clamped: int = 0
+    losses: int = 0
     # Offsets that are not read: (first, first read again).
     skips: Pairs = ()
     # Because of a skip at *compare_from*, events up to this offset are compared with those of earlier attempts; 0: none are.

@@ -44,9 +44,14 @@ class CatchUp:
         self._plan, self._known, self._bounds, self._log = plan, known, bounds, log
         self._compared: set[Partition] = set()
         self._conflicts: dict[Partition, int] = {}
+        self._losses: dict[Partition, int] = {}
 
     def pop_conflicts(self, partition: Partition) -> int:
         return self._conflicts.pop(partition, 0)
+
+    def pop_losses(self, partition: Partition) -> int:
+        """Return how often the journal has turned out to have lost facts of a partition since the last call."""
+        return self._losses.pop(partition, 0)
 
     def forget_comparisons(self) -> None:
         """Compare every partition again, after the connection was lost."""
@@ -68,7 +73,9 @@ class CatchUp:
         # Conflicts are looked for before facts are given back: afterwards this job's facts and those of others would look alike.
         for partition in behind:
             self._find_conflicts(journal, partition, journaled[partition].closed)
-        self._report_loss(behind, journaled)
+        lost = self._report_loss(behind, journaled)
+        for partition in new if has_forgotten else lost:
+            self._losses[partition] = self._losses.get(partition, 0) + 1
         self._give_back(journal, [p for p in new if has_forgotten or p in behind or journaled[p].lacks(known.positions[p])])
         for partition in new:
             memory = known.memory(partition)
@@ -146,7 +153,8 @@ class CatchUp:
             facts=conflicts,
         )
 
-    def _report_loss(self, behind: Sequence[Partition], journaled: Mapping[Partition, JournaledFacts]) -> None:
+    def _report_loss(self, behind: Sequence[Partition], journaled: Mapping[Partition, JournaledFacts]) -> list[Partition]:
+        """Log it if the journal has lost facts; return the partitions of which it has."""
         known = self._known
         # Up to here the journal must have closed positions, by its own answers or by Spark's offset.
         by_offset = {p: 0 if known.positions[p].is_unclosed else known.positions[p].next_offset for p in behind}
@@ -155,6 +163,7 @@ class CatchUp:
             is_complete = not any(known.memory(partition).is_incomplete for partition in lost)
             returned = "all that this job knows" if is_complete else "the newest facts; tidegate journal rebuild brings back the others"
             self._log.warning("the journal had lost facts and was given back " + returned, partitions=len(lost))
+        return lost
 
     def _give_back(self, journal: RedisJournal, partitions: Collection[Partition]) -> None:
         known = self._known

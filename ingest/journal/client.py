@@ -113,6 +113,9 @@ class JournalClient:
     def pop_conflicts(self, partition: Partition) -> int:
         return self._catch_up.pop_conflicts(partition)
 
+    def pop_losses(self, partition: Partition) -> int:
+        return self._catch_up.pop_losses(partition)
+
     def journal_estimates(self, proposals: Sequence[Proposal]) -> dict[Partition, int]:
         """Journal estimates; return the estimates in force: none for a closed position, and none at all without an answer."""
         return self._propose(FactKind.ESTIMATE, self._known.key, proposals)

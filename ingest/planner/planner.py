@@ -137,6 +137,7 @@ class Planner(RangePlanner):
                 base_us=last.base_us,
                 conflicts=last.conflicts,
                 clamped=last.clamped,
+                losses=last.losses,
                 skips=spans_within(self._plan.skipped_spans(partition), first.next_offset, last.next_offset),
                 **self._comparison(partition, first.next_offset, last.next_offset),
             )
@@ -220,6 +221,11 @@ class Planner(RangePlanner):
         self._estimates.observe_planned({partition: until[partition] for partition in closed}, boottime_us())
         now_ms = time.time_ns() // 1_000_000
         return {
-            partition: replace(end, planned_ms=now_ms, conflicts=self._journal.pop_conflicts(partition))
+            partition: replace(
+                end,
+                planned_ms=now_ms,
+                conflicts=self._journal.pop_conflicts(partition),
+                losses=self._journal.pop_losses(partition),
+            )
             for partition, end in closed.items()
         }

@@ -206,6 +206,7 @@ class RangeWalk:
             self._model, self._state, range_facts(planned, settings.planning_kind, is_first=self._state.last_promise is None)
         )
         self._add("journal_conflicts", planned.conflicts)
+        self._add("journal_losses", planned.losses)
         self._add("planning_times_clamped", planned.clamped)
         self._note_skips(planned)
         if end > planned.start:

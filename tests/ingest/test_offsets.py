@@ -99,10 +99,10 @@ def test_estimates_and_imports_are_kept_apart() -> None:
 
 def test_what_the_journal_had_to_do_with_a_range_stands_in_the_offset() -> None:
     """When its records were first planned, and whether the journal knows: for whoever drives the job next."""
-    planned = PlannedPosition(9, spans=((3, 50), (7, 60)), is_unclosed=True, base_us=40, conflicts=2, clamped=1)
+    planned = PlannedPosition(9, spans=((3, 50), (7, 60)), is_unclosed=True, base_us=40, conflicts=2, clamped=1, losses=3)
     stored = planned.to_json()
     spans = [[3, 50], [7, 60]]
-    assert stored == {"next_offset": 9, "spans": spans, "is_unclosed": 1, "base_us": 40, "conflicts": 2, "clamped": 1}
+    assert stored == {"next_offset": 9, "spans": spans, "is_unclosed": 1, "base_us": 40, "conflicts": 2, "clamped": 1, "losses": 3}
     assert PlannedPosition.from_json(stored) == planned
     assert planned.raise_time(7) == PlannedPosition(9, 7)
 

@@ -277,6 +277,8 @@ def test_a_new_driver_gives_back_what_stands_in_its_offset(own_server: Server) -
     with what_clients_log() as logs:
         heir.begin()
     assert [log["event"] for log in logs] == ["the journal had lost facts and was given back all that this job knows"]
+    # Counted once, for the metric.
+    assert (heir.journal_client.pop_losses(RAW), heir.journal_client.pop_losses(RAW)) == (1, 0)
     assert kinds(heir.journal(), FactKind.ESTIMATE, FactKind.CLOSED) == [(20, 7_000), (20, 0)]
 
 

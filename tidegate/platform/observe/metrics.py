@@ -58,6 +58,7 @@ _COUNTERS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
     ("estimates_used", "Idle estimates that moved the arrival frontier.", "", {"estimates_used": ""}),
     ("source_ctis", "CTIs that the source wrote among its records.", "", {"source_ctis": ""}),
     ("journal_conflicts", "Facts of the journal that came too late to count.", "", {"journal_conflicts": ""}),
+    ("journal_losses", "How often the journal had lost facts, which the job gave back.", "", {"journal_losses": ""}),
     ("skipped_offsets", "Offsets that were not read: skipped by a user, or lost by Kafka before they were read.", "", {"skipped": ""}),
     ("planning_times_clamped", "Arrival stamps lifted because the clock had gone back.", "", {"planning_times_clamped": ""}),
 )

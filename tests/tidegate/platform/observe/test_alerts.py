@@ -44,6 +44,8 @@ class World:
     step: int
     watermark_behind_s: float = 5
     query_behind_s: float = 10
+    query_unread: int = 0
+    results: int = -1
     waits: bool = False
     has_failed: bool = False
     held_executors: int = 2
@@ -94,7 +96,9 @@ def scrapes_of(story: Callable[[World], None], first_trouble: int = TROUBLE) -> 
         metrics.set_ends("flights", {("flights", 0): 100 * step, ("flights", 1): ends + world.unread})
         if world.has_failed:
             metrics.fail_input("weather")
-        totals = {"events": 100 * step, "results": step, "bad_rows": world.bad_rows}
+        results = world.results if world.results >= 0 else step
+        totals = {"events": 100 * step, "results": results, "bad_rows": world.bad_rows}
+        metrics.set_query_lags("counts", {("flights.ordered", 0): world.query_unread})
         complete_us = now_us - round(world.query_behind_s * SECOND_US)
         metrics.accept_query_reports("counts", [BucketReport(0, complete_us=complete_us, totals=totals)])
         counts = Counter(rows=world.stored if world.stored >= 0 else 10 * step, refused=world.refused)
@@ -142,6 +146,11 @@ def falls_behind(world: World) -> None:
     world.unread = 90_000 + 1_000 * (world.step - TROUBLE)
 
 
+def query_falls_behind(world: World) -> None:
+    """The lag of the query grows."""
+    world.query_unread = 90_000 + 1_000 * (world.step - TROUBLE)
+
+
 def restarts(world: World) -> None:
     """The process does not answer for a minute and a half."""
     world.is_gone = world.step < TROUBLE + 3
@@ -152,7 +161,7 @@ STORIES: dict[str, tuple[Callable[[World], None], int, dict[str, float]]] = {
     "all is well": (setting(), TROUBLE, {}),
     "a restart": (restarts, TROUBLE, {}),
     "a partition is silent": (setting(is_silent=True), TROUBLE, {"SilenceHoldsTime": 9.5, "WatermarkBehind": 5.5}),
-    "a partition was never written": (setting(is_silent=True), 0, {"SilenceHoldsTime": 5.5}),
+    "a partition was never written": (setting(is_silent=True), 0, {"SilenceHoldsTime": 5.5, "NeverSpoke": 10.5}),
     "a silent partition has estimates": (setting(is_silent=True, has_estimates=True), TROUBLE, {}),
     "a stage is stuck": (setting(is_stuck=True), TROUBLE, {"TimeStandsStill": 9.5, "WatermarkBehind": 5.5}),
     "a stage is stuck from the beginning": (setting(is_stuck=True), 0, {"TimeStandsStill": 5.5}),
@@ -163,6 +172,10 @@ STORIES: dict[str, tuple[Callable[[World], None], int, dict[str, float]]] = {
     "events are old": (setting(watermark_behind_s=90), TROUBLE, {"WatermarkBehind": 5}),
     "a query is behind": (setting(query_behind_s=150), TROUBLE, {"QueryBehind": 5}),
     "more comes than is read": (falls_behind, TROUBLE, {"ReaderFallsBehind": 20.5}),
+    "more comes than a query reads": (query_falls_behind, TROUBLE, {"QueryFallsBehind": 20.5}),
+    "a query has no results": (setting(results=TROUBLE), TROUBLE, {"NoOutput": 15}),
+    "the journal had lost facts": (rising("journal_losses"), TROUBLE, {"JournalLost": 0}),
+    "a second job journals": (rising("journal_conflicts"), TROUBLE, {"JournalConflicts": 0}),
     "events are too late": (rising("late_dropped"), TROUBLE, {"EventsDropped": 0}),
     "events are too early": (rising("early"), TROUBLE, {"EventsDropped": 0}),
     "events that are late are adjusted": (rising("late_adjusted"), TROUBLE, {}),
