@@ -160,6 +160,19 @@ def test_ordered_events_are_shown_with_seq_and_what_policies_did(chain: Chain) -
     assert [one["kind"] for one in chain.peek(ordered, "-n", "3", "--no-ctis")] == ["event"] * 3
 
 
+def test_watermarks_are_drawn_from_the_ordered_topic(chain: Chain) -> None:
+    """A dot for each of the 300 events, and lines for both partitions; of the results too."""
+    done = chain.tidegate("watermarks", "--plot", "taxis.svg")
+    assert done.returncode == 0, done.stderr
+    svg = (chain.folder / "taxis.svg").read_text()
+    assert svg.count("<circle") == 300
+    assert (svg.count("partition 0<"), svg.count("partition 1<")) == (1, 1)
+    assert chain.tidegate("watermarks", "rides", "--plot", "rides.png").returncode == 0
+    assert (chain.folder / "rides.png").read_bytes().startswith(b"\x89PNG")
+    wrong = chain.tidegate("watermarks", "--plot", "taxis.gif")
+    assert (wrong.returncode, "TG-SETTING-VALUE" in wrong.stderr) == (2, True)
+
+
 def test_dead_letters_are_shown_with_reason_and_origin(chain: Chain) -> None:
     """That of a record without a payload too, though it has no payload either."""
     found = {one["value"]: one for one in chain.peek(f"{chain.topic}.ordered.dead")}

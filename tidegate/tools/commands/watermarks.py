@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ordering.errors import RefusedError
+from ordering.errors import RefusedError, SettingError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_duration, format_tick
 from tidegate.platform.observe.console import Format, print_json
 from tidegate.platform.observe.reports import HeldEvents, IngestReport
@@ -35,6 +35,9 @@ def watermarks(
     input: Annotated[str | None, typer.Argument(help="Only this input (or output); default: every job that has published.")] = None,
     substreams: Annotated[bool, typer.Option("--substreams", help=f"Also the {SUBSTREAMS} fullest substreams of each partition.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print the table once instead of showing it live; so into a file or pipe.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the newest watermarks and events of the input's ordered topic: FILE.svg or FILE.png.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Into a file or pipe too: print again every second.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
@@ -46,6 +49,9 @@ def watermarks(
     from tidegate.platform.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
+    if plot is not None:
+        _plot(settings, input, plot)
+        return
     store = ProgressStore(settings.redis)
     topics = _find_topics(settings, store, input)
     substream_count = SUBSTREAMS if substreams else 0
@@ -76,6 +82,26 @@ def watermarks(
             while not stop.is_asked:
                 show_live(_table(_rows(_ask(store, topics, substream_count))))
                 time.sleep(_INTERVAL_S)
+
+
+def _plot(settings: Settings, name: str | None, plot: Path) -> None:
+    """Draw the newest stretch of an input's ordered topic, or of a result topic. SettingError: no input is named, and there is not one."""
+    from tidegate.platform.kafka.admin import Admin
+    from tidegate.platform.observe.drawing import check_plot, write_picture
+    from tidegate.tools.staircase.picture import draw_staircase
+    from tidegate.tools.staircase.read import read_staircase
+
+    check_plot(plot)
+    if name is None and len(settings.inputs) != 1:
+        what, fix = "a picture shows one input or output", f"name one of: {', '.join(sorted({*settings.inputs, *settings.outputs}))}"
+        raise SettingError(what, code="TG-SETTING-FLAG", where="--plot", fix=fix)
+    chosen = name or next(iter(settings.inputs))
+    is_output = chosen in settings.outputs and chosen not in settings.inputs
+    topic = settings.output(chosen).topic or chosen if is_output else settings.input(chosen).ordered_topic
+    admin = Admin.connect(settings.kafka)
+    found = admin.require(topic, "start the stage that writes it")
+    stairs = read_staircase(admin, settings.kafka.client_properties(), found)
+    write_picture(draw_staircase(stairs, {}), plot)
 
 
 def _as_dict(rows: list[Row]) -> dict[str, Any]:

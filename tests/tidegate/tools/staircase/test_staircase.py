@@ -1,0 +1,45 @@
+"""The picture of watermarks: its steps are the promises of the topic, each event a dot, whatever names there are."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.ticks import INFINITY, SECOND_US
+from tidegate.platform.observe.drawing import render
+from tidegate.tools.staircase.picture import draw_staircase
+from tidegate.tools.staircase.read import Staircase, find_steps
+
+ROSTER = Roster(1, 2, Spread.ALL, True)
+
+
+def cti(number: int, partition: int, arrival_s: int, c_s: int) -> Cti:
+    """Return a promise of a channel."""
+    c = INFINITY if c_s < 0 else c_s * SECOND_US
+    return Cti(number, partition, c, 1, 0, 1, arrival_s * SECOND_US, 0, ROSTER, Cause.EVENT)
+
+
+def test_a_partition_is_as_far_as_its_slowest_channel() -> None:
+    """With OVER each output partition has a channel: the least promise counts, once all are known; the end is no step."""
+    ctis = [cti(0, 0, 10, 5), cti(0, 1, 10, 4), cti(0, 0, 12, 9), cti(0, 1, 13, 8), cti(1, 0, 11, 3), cti(0, 0, 14, -1)]
+    assert find_steps(ctis) == {
+        0: [(10 * SECOND_US, 4 * SECOND_US), (13 * SECOND_US, 8 * SECOND_US)],
+        1: [(11 * SECOND_US, 3 * SECOND_US)],
+    }
+
+
+def test_the_picture_has_a_dot_for_each_event_and_a_line_for_each_partition() -> None:
+    """Moved events have another colour; a topic's name is no markup."""
+    times = np.arange(1, 11) * SECOND_US
+    flags = np.array([0] * 7 + [2] * 3)
+    steps = {0: [(2 * SECOND_US, SECOND_US), (9 * SECOND_US, 7 * SECOND_US)]}
+    stairs = Staircase('a<b>&"c', times + SECOND_US, times, times, flags, 10, steps)
+    svg = render(draw_staircase(stairs, {0: "cars-0"}), ".svg").decode()
+    assert svg.count("<circle") == 10
+    assert len(re.findall(r'<circle [^>]*fill="#bc4c00"', svg)) == 3
+    assert "cars-0" in svg
+    assert "<b>" not in svg
+    assert render(draw_staircase(stairs, {}), ".png").startswith(b"\x89PNG")
+    assert render(draw_staircase(Staircase("empty", *[np.empty(0, np.int64)] * 4, 0), {}), ".svg")
