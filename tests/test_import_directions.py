@@ -95,7 +95,7 @@ tidegate.ordering  tidegate.query  tidegate.sinks
 tidegate.tools
 tidegate.tools.compare
 tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek  tidegate.tools.results  tidegate.tools.staircase
-tidegate.tools.pipeline  tidegate.tools.why
+tidegate.tools.pipeline  tidegate.tools.why  tidegate.tools.trace
 tidegate.tools.commands
 tidegate.__main__
 """

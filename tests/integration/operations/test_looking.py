@@ -173,6 +173,37 @@ def test_watermarks_are_drawn_from_the_ordered_topic(chain: Chain) -> None:
     assert (wrong.returncode, "TG-SETTING-VALUE" in wrong.stderr) == (2, True)
 
 
+def test_a_result_is_explained_by_its_events_and_an_event_by_its_results(chain: Chain) -> None:
+    """The minute of a car leads to its twenty positions, the late one with its policy; each of them leads to that minute again. Level 3."""
+    found = [one for one in chain.peek(f"{chain.topic}.rides", "--limit", "100", "--no-ctis") if one["key"] == "b"]
+    minutes = [one for one in found if one["value"]["minute_end"] == "2026-01-05T08:03:00Z"]
+    minute = minutes[0]
+    place = f"{chain.topic}.rides-{minute['partition']}@{minute['offset']}"
+    done = chain.tidegate("explain", place, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    trace = json.loads(done.stdout)
+    [made] = trace["inputs"]
+    # The car's positions come from two input partitions, and each has a result: events of both are named.
+    assert (trace["value"], made["count"]) == (minute["value"], sum(one["value"]["fixes"] for one in minutes))
+    late = [event for event in made["events"] if event["policies"]]
+    assert {event["value"]["place"]["name"] for event in late} == {"n157"}
+    assert late[0]["origin"] == f"{chain.topic}-1@78"
+    by_key = chain.tidegate("explain", "rides", "--key", "b", "--at", "2026-01-05T08:03:00Z")
+    assert f"made from among {made['count']} of taxis" in by_key.stdout
+    assert f"which event had set the watermark: tidegate explain taxis {chain.topic}-1@78" in by_key.stdout
+    # Forward again: the place and seq of the event, and its window.
+    forward = chain.tidegate("explain", "taxis", late[0]["origin"], "--forward", "--format", "json")
+    assert forward.returncode == 0, forward.stderr
+    judged, went = map(json.loads, forward.stdout.splitlines())
+    assert judged["verdict"] == "adjusted"
+    assert (went["forward"]["place"], went["forward"]["seq"]) == (late[0]["place"], late[0]["seq"])
+    assert went["forward"]["outputs"] == [{"output": "rides", "window_ends": ["2026-01-05T08:03:00Z"]}]
+    none = chain.tidegate("explain", "rides", "--key", "b", "--at", "2026-01-05T09:00:00Z")
+    assert (none.returncode, none.stdout) == (1, "no result of rides is like that\n")
+    gone = chain.tidegate("explain", f"{chain.topic}.rides-0@99999")
+    assert "TG-EXPLAIN-RESULT" in gone.stderr
+
+
 def test_dead_letters_are_shown_with_reason_and_origin(chain: Chain) -> None:
     """That of a record without a payload too, though it has no payload either."""
     found = {one["value"]: one for one in chain.peek(f"{chain.topic}.ordered.dead")}

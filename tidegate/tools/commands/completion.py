@@ -85,9 +85,9 @@ _PLACES = {
 _NEEDED = {"zsh": "autoload -Uz compinit && compinit\n"}
 # What the arguments and options of commands name; others are files, choices, or nothing that can be known.
 NAMES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("ingest.names", "explain.name", "journal.name", "skip.name", "tune.name"), ("inputs",)),
+    **dict.fromkeys(("ingest.names", "journal.name", "skip.name", "tune.name"), ("inputs",)),
     **dict.fromkeys(("sink.name", "why.name", "query.into", "plan.into", "lint.into", "local.into"), ("outputs",)),
-    **dict.fromkeys(("reset.name", "status.names", "verify.target", "watermarks.input"), ("inputs", "outputs")),
+    **dict.fromkeys(("reset.name", "explain.name", "status.names", "verify.target", "watermarks.input"), ("inputs", "outputs")),
     **dict.fromkeys(("compare.a", "compare.b"), ("inputs", "topics")),
     **dict.fromkeys(("peek.topic", "topic.name", "produce.places", "new.from_topic"), ("topics",)),
     **dict.fromkeys(("query.script", "plan.script"), ("queries",)),

@@ -100,7 +100,9 @@ def _plot(settings: Settings, name: str | None, plot: Path) -> None:
     topic = settings.output(chosen).topic or chosen if is_output else settings.input(chosen).ordered_topic
     admin = Admin.connect(settings.kafka)
     found = admin.require(topic, "start the stage that writes it")
-    stairs = read_staircase(admin, settings.kafka.client_properties(), found)
+    table = None if is_output else settings.input(chosen)
+    policies, over = (None, False) if table is None else (table.policies(), table.over is not None)
+    stairs = read_staircase(admin, settings.kafka.client_properties(), found, policies, over)
     write_picture(draw_staircase(stairs, {}), plot)
 
 

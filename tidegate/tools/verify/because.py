@@ -71,7 +71,7 @@ def _explain_events(stage: OrderedStage, admin: Admin) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Condition:
+class Condition:
     """The value that a field of an event must have: that of the result's column which takes it over."""
 
     path: tuple[str, ...]
@@ -145,7 +145,7 @@ def _describe_events(
     query: QueryPlan, plan: Plan, feed: Feed, row: Row, bucket: int, admin: Admin, ordered: Mapping[str, OrderedStage]
 ) -> str:
     """Return a line that lists the events of one input from which a result was made."""
-    conditions = _conditions(plan, feed, row) if feed.payloads.name == "json" else []
+    conditions = conditions_of(plan, feed.input, row) if feed.payloads.name == "json" else []
     since_us = None if plan.lookback_us == UNBOUNDED else max(row.system_us - plan.lookback_us, TICK_MIN)
     logs = [log for log in query.logs_of(bucket) if query.feeds[query.logs[log][0]] == feed]
     found: list[tuple[int, str]] = []
@@ -166,7 +166,7 @@ def _matching(
     events: OrderedEvents,
     since_us: int | None,
     row: Row,
-    conditions: Sequence[_Condition],
+    conditions: Sequence[Condition],
     feed: Feed,
     partition: int,
     ordered: Mapping[str, OrderedStage],
@@ -178,7 +178,7 @@ def _matching(
     for index in in_time.nonzero()[0].tolist():
         if by_key and (events.key[index].as_py() or b"") != (row.key or b"") and row.key is not None:
             continue
-        if conditions and not all(condition.holds(_payload(events.value[index].as_py())) for condition in conditions):
+        if conditions and not all(condition.holds(payload_of(events.value[index].as_py())) for condition in conditions):
             continue
         number, seq = int(events.number[index]), int(events.seq[index])
         stage = ordered.get(feed.input)
@@ -190,25 +190,26 @@ def _matching(
         yield int(events.system_us[index]), place
 
 
-def _payload(value: bytes | None) -> Any:
+def payload_of(value: bytes | None) -> Any:
+    """Return a payload of JSON as a value; None if it is none."""
     try:
         return orjson.loads(value or b"")
     except orjson.JSONDecodeError:
         return None
 
 
-def _conditions(plan: Plan, feed: Feed, row: Row) -> list[_Condition]:
+def conditions_of(plan: Plan, input: str, row: Row) -> list[Condition]:
     """Return a condition for each column of a result that is a field of an event, taken over unchanged."""
     members = _members(row) or {}
     conditions = []
     for index, column in enumerate(plan.root.columns):
         known = origins(plan.root, Slot(index, column.name, None))
-        paths = {_path(origin.expr) for origin in known if origin is not None and origin.input == feed.input}
+        paths = {_path(origin.expr) for origin in known if origin is not None and origin.input == input}
         value = members.get(column.name)
         # An event may write the same time in another form.
         is_time = dict(plan.columns).get(column.name) == "datetime"
         if len(paths) == 1 and (path := paths.pop()) is not None and isinstance(value, str | int | float) and not is_time:
-            conditions.append(_Condition(path, value))
+            conditions.append(Condition(path, value))
     return conditions
 
 

@@ -6,11 +6,12 @@ import re
 
 import numpy as np
 
+from ordering.policies import Policies
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, SECOND_US
 from tidegate.platform.observe.drawing import render
 from tidegate.tools.staircase.picture import draw_staircase
-from tidegate.tools.staircase.read import Staircase, find_steps
+from tidegate.tools.staircase.read import Staircase, compute_steps, find_steps
 
 ROSTER = Roster(1, 2, Spread.ALL, True)
 
@@ -28,6 +29,15 @@ def test_a_partition_is_as_far_as_its_slowest_channel() -> None:
         0: [(10 * SECOND_US, 4 * SECOND_US), (13 * SECOND_US, 8 * SECOND_US)],
         1: [(11 * SECOND_US, 3 * SECOND_US)],
     }
+
+
+def test_without_promises_the_steps_are_those_of_the_policies() -> None:
+    """The newest event less reorder, or the newest arrival less late; with substreams the floor alone."""
+    arrival, system = np.array([10, 11, 30]) * SECOND_US, np.array([9, 8, 12]) * SECOND_US
+    policies = Policies(late_us=10 * SECOND_US, reorder_us=2 * SECOND_US)
+    by_event = [(arrival[0], 7 * SECOND_US), (arrival[2], 20 * SECOND_US)]
+    assert compute_steps(arrival, system, policies, over=False) == by_event
+    assert [step for _, step in compute_steps(arrival, system, policies, over=True)] == [0, SECOND_US, 20 * SECOND_US]
 
 
 def test_the_picture_has_a_dot_for_each_event_and_a_line_for_each_partition() -> None:

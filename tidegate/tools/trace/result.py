@@ -1,0 +1,233 @@
+"""
+A result, and the events from which it was made.
+
+Law: it only reads. The events of a result are those within the query's look-back before it whose fields equal the columns that the result
+takes over from them (:mod:`query.plan.origins`), of its key if the query has OVER. They may be too many: conditions of the query are not
+applied, and a key that comes from several input partitions has a result for each. Each result of another query among them is traced in
+turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ordering.errors import RefusedError, SettingError
+from ordering.protocol.wire import Flag
+from ordering.ticks import NEVER, TICK_MIN, format_tick
+from query.plan.nodes import UNBOUNDED, Plan
+from tidegate.ordered_topic.decode import decode
+from tidegate.ordered_topic.events import OrderedEvents
+from tidegate.ordered_topic.walk import PartitionWalk
+from tidegate.platform.kafka.admin import Admin
+from tidegate.platform.kafka.ranges import RangeReader
+from tidegate.platform.settings.load import Settings
+from tidegate.tools.compare.sides import make_side
+from tidegate.tools.results.columns import find_plan
+from tidegate.tools.verify.because import Condition, conditions_of, payload_of
+from tidegate.tools.verify.rows import Row
+
+# How many of the events of one input a trace holds, and how many results are traced in turn at each step.
+EVENTS_MAX, TRACED_MAX = 100, 3
+_POLICIES = (Flag.EARLY, Flag.LATE, Flag.OUT_OF_ORDER, Flag.CTI_VIOLATION)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedEvent:
+    """
+    An event, or result of another query, that a result was made of.
+
+    Attributes:
+        place: Where it stands in the ordered topic; ``origin`` where in the raw topic, empty for a result of another query.
+        policies: What moved its time.
+    """
+
+    place: str
+    origin: str
+    seq: int
+    system_us: int
+    event_time_us: int
+    policies: tuple[str, ...]
+    key: str | None
+    value: Any
+    made_from: ResultTrace | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        made_from = {} if self.made_from is None else {"made_from": self.made_from.to_json()}
+        times = {"system_timestamp": format_tick(self.system_us), "event_time": format_tick(self.event_time_us)}
+        places = {"place": self.place, "origin": self.origin or None, "seq": self.seq}
+        return {**places, **times, "policies": list(self.policies), "key": self.key, "value": self.value, **made_from}
+
+
+@dataclass(frozen=True, slots=True)
+class InputTrace:
+    """The events of one input that a result was made of: the first ones, and how many there are in all."""
+
+    input: str
+    since_us: int | None
+    conditions: tuple[str, ...]
+    events: tuple[TracedEvent, ...]
+    count: int
+
+    def to_json(self) -> dict[str, Any]:
+        since = None if self.since_us is None else format_tick(self.since_us)
+        events = [event.to_json() for event in self.events]
+        return {"input": self.input, "since": since, "where": list(self.conditions), "count": self.count, "events": events}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTrace:
+    """A result of an output, and what it was made of."""
+
+    output: str
+    place: str
+    seq: int
+    system_us: int
+    key: str | None
+    value: Any
+    inputs: tuple[InputTrace, ...] = field(default_factory=tuple)
+
+    def to_json(self) -> dict[str, Any]:
+        members = {"output": self.output, "place": self.place, "seq": self.seq, "system_timestamp": format_tick(self.system_us)}
+        return {**members, "key": self.key, "value": self.value, "inputs": [each.to_json() for each in self.inputs]}
+
+
+class Tracer:
+    """Traces results; *folder* is where the paths of the configuration begin."""
+
+    def __init__(self, settings: Settings, admin: Admin, folder: Path) -> None:
+        self._settings, self._admin, self._folder = settings, admin, folder
+        self._kafka = settings.kafka.client_properties()
+        self._rosters: dict[str, tuple[tuple[str, int], ...]] = {}
+
+    def at_place(self, output: str, partition: int, offset: int) -> ResultTrace:
+        """Return the trace of the result at an offset. RefusedError: there is none."""
+        topic = self._topic_of(output)
+        starts, ends = self._admin.starts([(topic, partition)]), self._admin.ends([(topic, partition)])
+        if starts[topic, partition] <= offset < ends[topic, partition]:
+            with RangeReader(self._kafka, topic, partition, headers=True) as reader:
+                for records in reader.read(offset, offset + 1):
+                    for row in _rows(decode(records, topic, partition).events, topic, partition):
+                        return self._trace(output, row, ())
+        fix = f"tidegate peek {topic} shows the results that are there"
+        raise RefusedError("there is no result at that place", code="TG-EXPLAIN-RESULT", where=f"{topic}-{partition}@{offset}", fix=fix)
+
+    def of_key(self, output: str, key: str | None, at_us: int) -> list[ResultTrace]:
+        """Return the traces of the results of a time, and of a key (None: of all), in the order of partition and seq."""
+        topic = self._admin.require(self._topic_of(output), "start the query that writes it")
+        side, found = make_side("A", self._admin, self._kafka, topic, at_us), list[Row]()
+        for partition in range(topic.partitions):
+            for piece in PartitionWalk(side, partition).run(at_us + 1):
+                rows = _rows(piece.events, topic.name, partition)
+                found += [row for row in rows if row.system_us == at_us and (key is None or row.key == key.encode())]
+        return [self._trace(output, row, ()) for row in found[:TRACED_MAX]]
+
+    def _topic_of(self, output: str) -> str:
+        table = self._settings.output(output)
+        return table.topic or output
+
+    def _plan_of(self, output: str) -> Plan:
+        table = self._settings.output(output)
+        plan = find_plan(self._settings, table, self._folder, lambda: self._admin.find(self._topic_of(output)))
+        if plan is None:
+            what, fix = f"nothing says which query writes {output}", "set the output's query, or list it in [queries]"
+            raise RefusedError(what, code="TG-WHY-QUERY", where=f"outputs.{output}", fix=fix, example=f'query = "{output}.sql"')
+        return plan
+
+    def _trace(self, output: str, row: Row, above: tuple[str, ...]) -> ResultTrace:
+        plan = self._plan_of(output)
+        inputs = tuple(self._input_trace(plan, name, row, (*above, output)) for name in plan.inputs)
+        return ResultTrace(output, row.place, row.seq, row.system_us, _text(row.key), _shown(row.value), inputs)
+
+    def _input_trace(self, plan: Plan, name: str, row: Row, above: tuple[str, ...]) -> InputTrace:
+        is_result = name not in self._settings.inputs
+        topic = self._admin.require(self._topic_of(name) if is_result else self._settings.input(name).ordered_topic)
+        is_json = is_result or self._settings.input(name).format == "json"
+        conditions = conditions_of(plan, name, row) if is_json else []
+        since_us = None if plan.lookback_us == UNBOUNDED else max(row.system_us - plan.lookback_us, TICK_MIN)
+        side = make_side("A", self._admin, self._kafka, topic, since_us)
+        found: list[tuple[Row, Any]] = []
+        count = 0
+        by_key = row.key if plan.over is not None else None
+        for partition in range(topic.partitions):
+            for piece in PartitionWalk(side, partition).run(row.system_us + 1):
+                for each, header in _chosen(piece.events, topic.name, partition, since_us, row.system_us, by_key, conditions):
+                    count += 1
+                    if len(found) < EVENTS_MAX:
+                        found.append((each, header))
+        found.sort(key=lambda pair: (pair[0].system_us, pair[0].place))
+        events = tuple(self._event(name, each, header, is_result, place, above) for place, (each, header) in enumerate(found))
+        return InputTrace(name, since_us, tuple(map(str, conditions)), events, count)
+
+    def _event(self, name: str, row: Row, header: Any, is_result: bool, place: int, above: tuple[str, ...]) -> TracedEvent:
+        flags = Flag(int(header["flags"]))
+        policies = tuple(str(flag.name).lower() for flag in _POLICIES if flag in flags)
+        origin = "" if is_result else self._origin(name, int(header["number"]), int(header["offset"]))
+        made_from = self._trace(name, row, above) if is_result and place < TRACED_MAX and name not in above else None
+        times = row.system_us, int(header["event_time_us"])
+        return TracedEvent(row.place, origin, row.seq, *times, policies, _text(row.key), _shown(row.value), made_from)
+
+    def _origin(self, name: str, number: int, offset: int) -> str:
+        """Return the place of an event's raw record, by the roster of its input."""
+        if name not in self._rosters:
+            from ingest.commands.journal import plan_for_journal
+
+            self._rosters[name] = plan_for_journal(self._settings, name, self._admin).partitions
+        partitions = self._rosters[name]
+        if number >= len(partitions):
+            return f"input partition {number}@{offset}"
+        topic, partition = partitions[number]
+        return f"{topic}-{partition}@{self._settings.input(name).places.text(offset)}"
+
+
+def find_output(settings: Settings, topic: str) -> str | None:
+    """Return the output whose topic this is."""
+    return next((name for name, table in settings.outputs.items() if (table.topic or name) == topic), None)
+
+
+def require_output(settings: Settings, name: str) -> str:
+    """Return an output's name. SettingError: there is no such output."""
+    if name in settings.outputs:
+        return name
+    fix = f"name one of: {', '.join(sorted(settings.outputs)) or '(none is configured)'}"
+    raise SettingError(f"there is no output {name}", code="TG-SETTING-NAME", where="OUTPUT", fix=fix)
+
+
+def _rows(events: OrderedEvents, topic: str, partition: int) -> Iterator[Row]:
+    for index in range(len(events)):
+        yield _row(events, index, topic, partition)
+
+
+def _row(events: OrderedEvents, index: int, topic: str, partition: int) -> Row:
+    times = int(events.seq[index]), int(events.system_us[index])
+    return Row(*times, events.key[index].as_py(), events.value[index].as_py(), f"{topic}-{partition}@{int(events.log_offset[index])}")
+
+
+def _chosen(
+    events: OrderedEvents,
+    topic: str,
+    partition: int,
+    since_us: int | None,
+    until_us: int,
+    key: bytes | None,
+    conditions: list[Condition],
+) -> Iterator[tuple[Row, Any]]:
+    fields = events.fields
+    in_time = (events.system_us <= until_us) & (events.system_us >= (NEVER if since_us is None else since_us))
+    for index in in_time.nonzero()[0].tolist():
+        if key is not None and (events.key[index].as_py() or b"") != key:
+            continue
+        row = _row(events, index, topic, partition)
+        if all(condition.holds(payload_of(row.value)) for condition in conditions):
+            yield row, fields[index]
+
+
+def _text(octets: bytes | None) -> str | None:
+    return None if octets is None else octets.decode(errors="backslashreplace")
+
+
+def _shown(value: bytes | None) -> Any:
+    payload = payload_of(value)
+    return payload if payload is not None else _text(value)
