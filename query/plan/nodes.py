@@ -239,7 +239,8 @@ class Join(Node):
 
     def describe(self) -> str:
         on = [str(self.bounds), *(f"{left} = {right}" for left, right in self.keys), *([str(self.residual)] if self.residual else [])]
-        return f"{'LeftJoin' if self.outer else 'Join'} on {' AND '.join(on)}"
+        # A checkpoint is bound to this text. The instant of unmatched rows was another one before, so the text says which it is.
+        return f"{'LeftJoin, unmatched at the last instant,' if self.outer else 'Join'} on {' AND '.join(on)}"
 
 
 @dataclass(frozen=True, slots=True)

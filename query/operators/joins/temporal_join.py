@@ -1,8 +1,8 @@
 """
 Temporal joins: pairs of rows that lie near each other in time and have equal keys.
 
-A pair comes at the later of its two times. With LEFT JOIN a left row without any match comes once, with NULL on the right, at the first
-instant from which no match of it can come (and not before its own time): the upper end of its range of time.
+A pair comes at the later of its two times. With LEFT JOIN a left row without any match comes once, with NULL on the right, at the last
+instant at which a match of it could have come (and not before its own time): the last tick of its range of time.
 
 A key gives at most ``pairs_max`` pairs at one instant: the first ones in the order of rows, counted before the other conditions of ON are
 evaluated. The rest is left out and makes one failed row. A left row matched only by pairs that are left out does have a match.
@@ -220,13 +220,13 @@ class TemporalJoin(Operator):
             # Rows without a time hold the least int64, from which the bounds would overflow: 0 takes its place, and their result is set
             # below.
             _, until = bounds.right_range(np.maximum(time_us, 0))
-            last = np.maximum(system_us, until if self.node.outer else until - 1)
+            last = np.maximum(system_us, until - 1)
             last[time_us == _NO_TIME] = system_us[time_us == _NO_TIME]
             return last
         _, until = bounds.left_range(time_us)
         latest = until - 1
         last = np.maximum(system_us, latest + self.node.left_spread_us)
-        return np.maximum(last, bounds.right_range(latest)[1]) if self.node.outer else last
+        return np.maximum(last, bounds.right_range(latest)[1] - 1) if self.node.outer else last
 
     # Retained rows
 
@@ -363,11 +363,11 @@ class TemporalJoin(Operator):
     # Left rows without a match
 
     def _unmatched_rows(self, left: _Side, right: _Side | None) -> _TimedPairs:
-        """Return the left rows without a match whose last chance to match has passed in the slice."""
+        """Return the left rows without a match whose last chance to match lies in the slice."""
         time_us = left.keyed.time_us
         # As in _last: rows without a time would overflow.
         _, until = self.node.bounds.right_range(np.maximum(time_us, 0))
-        certain_us = np.where(left.has_time, np.maximum(left.system_us, until), left.system_us)
+        certain_us = np.where(left.has_time, np.maximum(left.system_us, until - 1), left.system_us)
         due = (certain_us >= left.from_us) & (certain_us < left.to_us)
         if right is not None and due.any():
             asking = left.rows(due)

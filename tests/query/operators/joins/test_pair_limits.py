@@ -59,7 +59,7 @@ def oracle(left: Sequence[Event], right: Sequence[Event], pairs_max: int, outer:
                 if count[group] <= pairs_max and fits[j]:
                     rows.append(((instant_us, 0, i, j), line(x=i, y=j)))
         if outer and not any(is_near and is_fit for is_near, is_fit in zip(near[i], fits, strict=True)):
-            rows.append(((x.system_us + 2_000, 1, i, 0), line(x=i, y=None)))
+            rows.append(((x.system_us + 1_999, 1, i, 0), line(x=i, y=None)))
     reasons = [QueryReason.JOIN_TOO_LARGE.text(pairs_max, n - pairs_max) for n in count.values() if n > pairs_max]
     return [(order[0], value) for order, value in sorted(rows)], sorted(reasons)
 

@@ -47,7 +47,7 @@ def test_a_left_row_without_a_key_stays_alone() -> None:
     """NULL equals nothing, NULL included; what can match nothing is not left out of a LEFT JOIN."""
     sql = "SELECT x.v AS x, y.v AS y INTO out FROM a x LEFT JOIN b y ON DATEDIFF(second, x, y) = 0 AND x.k = y.k"
     events = {"a": [at(1, k=None, v=1), at(1, k="p", v=2)], "b": [at(1, k=None, v=10), at(1, k="p", v=11)]}
-    assert timed_values(answers_of(sql, events)) == [(1, '{"x":2,"y":11}'), (2, '{"x":1,"y":null}')]
+    assert timed_values(answers_of(sql, events)) == [(1, '{"x":2,"y":11}'), (1.999999, '{"x":1,"y":null}')]
 
 
 def test_datediff_counts_crossed_boundaries() -> None:
@@ -80,7 +80,7 @@ def test_a_bound_beyond_all_time_is_met_always_or_never(bound: str, is_met: bool
 
 
 def test_an_impression_without_a_click_comes_once_when_its_hour_is_over() -> None:
-    """BETWEEN 0 AND 60 minutes ends with the 60th minute after that of the impression: 61 minutes after its beginning."""
+    """BETWEEN 0 AND 60 minutes ends with the last tick of the 60th minute after that of the impression."""
     sql = """SELECT i.ad AS ad, c.ad AS clicked INTO out FROM impressions i LEFT JOIN clicks c
              ON i.ad = c.ad AND DATEDIFF(minute, i, c) BETWEEN 0 AND 60"""
     impressions = [at(30, ad="w"), at(30, ad="x"), at(59, ad="y"), at(60, ad="z")]
@@ -89,7 +89,7 @@ def test_an_impression_without_a_click_comes_once_when_its_hour_is_over() -> Non
         # Its click is known until the hour of any impression of the same minute is over.
         (45, '{"ad":"w","clicked":"w"}'),
         (61 * 60 - 0.5, '{"ad":"x","clicked":"x"}'),
-        (61 * 60, '{"ad":"y","clicked":null}'),
+        (3659.999999, '{"ad":"y","clicked":null}'),
         (61 * 60 + 1, '{"ad":"z","clicked":"z"}'),
         (61 * 60 + 2, '{"ad":"z","clicked":"z"}'),
     ]
@@ -101,9 +101,18 @@ def test_an_impression_without_a_click_comes_once_when_its_hour_is_over() -> Non
 
 def test_a_row_that_looks_back_only_stays_alone_at_its_own_time() -> None:
     """No match can come after the row itself, so nothing has to be waited for; with 0 the rest of the minute has."""
-    for bounds, certain_us in (("BETWEEN -10 AND -1", 90 * SECOND), ("BETWEEN -10 AND 0", 120 * SECOND), ("BETWEEN 3 AND 4", 6 * MINUTE)):
+    for bounds, certain_us in (("BETWEEN -10 AND -1", 90 * SECOND), ("BETWEEN -10 AND 0", 120 * SECOND - 1), ("BETWEEN 3 AND 4", 6 * MINUTE - 1)):
         sql = f"SELECT x.v AS v INTO out FROM a x LEFT JOIN b y ON DATEDIFF(minute, x, y) {bounds}"
         assert answers_of(sql, {"a": [at(90, v=1)], "b": []}).times() == [certain_us]
+
+
+def test_a_row_stays_alone_at_the_last_instant_of_a_match() -> None:
+    """Level 3: an unmatched row comes exactly at its bound, in the order of a match that comes at that very instant."""
+    sql = "SELECT x.v AS x, y.v AS y INTO out FROM a x LEFT JOIN b y ON DATEDIFF(mcs, x, y) BETWEEN 0 AND 10000000 AND x.k = y.k"
+    events = {"a": [at(1, k=1, v=1), at(1, k=2, v=2)], "b": [at(11, k=2, v=3)]}
+    expected = [(11, '{"x":2,"y":3}'), (11, '{"x":1,"y":null}')]
+    for cuts in ([], [11 * SECOND], [11 * SECOND + 1], [11 * SECOND, 11 * SECOND + 1]):
+        assert timed_values(answers_of(sql, events, cuts)) == expected
 
 
 def test_conditions_of_on_make_matches_and_those_of_where_choose_among_results() -> None:
@@ -121,12 +130,12 @@ def test_conditions_of_on_make_matches_and_those_of_where_choose_among_results()
 
 
 def test_rows_of_one_instant_stand_in_a_fixed_order() -> None:
-    """Pairs by left row, then right row; after them what stayed alone, by left row."""
+    """Pairs by left row, then right row; what stayed alone comes at the last tick at which a match could have come, here before them."""
     sql = "SELECT x.v AS x, y.v AS y INTO out FROM a x LEFT JOIN b y ON DATEDIFF(second, x, y) = 0 AND x.k = y.k"
     a = [at(1, k=0, v="early"), at(2, k=1, v=1), at(2, k=2, v=2), at(2, k=1, v=3)]
     b = [at(2, k=2, v=10), at(2, k=1, v=11), at(2, k=1, v=12)]
     pairs = [(1, 11), (1, 12), (2, 10), (3, 11), (3, 12)]
-    values = [json.dumps({"x": x, "y": y}, separators=(",", ":")) for x, y in [*pairs, ("early", None)]]
+    values = [json.dumps({"x": x, "y": y}, separators=(",", ":")) for x, y in [("early", None), *pairs]]
     assert answers_of(sql, {"a": a, "b": b}).values() == values
 
 
@@ -154,8 +163,8 @@ def test_three_inputs_are_joined_one_after_the_other() -> None:
     assert timed_values(answers_of(near_b, events)) == [(4, '{"a":"a","b":"b","c":"near b"}')]
     near_a = near_b.replace("second, b, c", "second, a, c")
     assert timed_values(answers_of(near_a, events)) == [(3, '{"a":"a","b":"b","c":"near a"}')]
-    assert timed_values(answers_of(near_a, {**events, "b": []})) == [(4, '{"a":"a","b":null,"c":"near a"}')]
-    assert timed_values(answers_of(near_b, {**events, "b": []})) == [(4, '{"a":"a","b":null,"c":null}')]
+    assert timed_values(answers_of(near_a, {**events, "b": []})) == [(3.999999, '{"a":"a","b":null,"c":"near a"}')]
+    assert timed_values(answers_of(near_b, {**events, "b": []})) == [(3.999999, '{"a":"a","b":null,"c":null}')]
 
 
 def test_windows_can_be_joined_with_events() -> None:
@@ -260,7 +269,7 @@ def nested_loops(
                 order = (max(x.system_us, y.system_us), 0, i, j)
                 found.setdefault(x.sub, []).append((order, line(x=x.payload["v"], y=y.payload["v"])))
         if outer and not had_match:
-            certain_us = max(x.system_us, (x.system_us // unit_us + high + 1) * unit_us)
+            certain_us = max(x.system_us, (x.system_us // unit_us + high + 1) * unit_us - 1)
             found.setdefault(x.sub, []).append(((certain_us, 1, i, 0), line(x=x.payload["v"], y=None)))
     return {sub: [(order[0], value) for order, value in sorted(rows)] for sub, rows in found.items()}
 
@@ -372,7 +381,7 @@ def test_three_inputs_are_what_three_loops_give(
         matches = [(j, y) for j, y in enumerate(b) if _near(x, y, -1, 3)]
         pairs += [((max(x.system_us, y.system_us), 0, i, j), x, y) for j, y in matches]
         if first_outer and not matches:
-            pairs.append(((max(x.system_us, (x.system_us // MILLISECOND + 4) * MILLISECOND), 1, i, 0), x, None))
+            pairs.append(((max(x.system_us, (x.system_us // MILLISECOND + 4) * MILLISECOND - 1), 1, i, 0), x, None))
     pairs.sort(key=lambda pair: pair[0])
     rows: list[tuple[tuple[int, ...], str]] = []
     for i, (order, x, y) in enumerate(pairs):
@@ -381,7 +390,7 @@ def test_three_inputs_are_what_three_loops_give(
         values = {"a": x.payload["v"], "b": None if y is None else y.payload["v"]}
         rows += [((max(order[0], z.system_us), 0, i, j), line(**values, c=z.payload["v"])) for j, z in found]
         if second_outer and not found:
-            until_us = 0 if side is None else (side.system_us // MILLISECOND + 2) * MILLISECOND
+            until_us = 0 if side is None else (side.system_us // MILLISECOND + 2) * MILLISECOND - 1
             rows.append(((max(order[0], until_us), 1, i, 0), line(**values, c=None)))
     expected = {0: [(order[0], value) for order, value in sorted(rows)]} if rows else {}
     _holds(sql, {"a": a, "b": b, "c": c}, expected, cuts, 7_000)

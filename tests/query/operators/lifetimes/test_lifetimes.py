@@ -183,7 +183,7 @@ def test_overlaps_are_found_however_time_is_cut(lefts: list[Any], rights: list[A
     """
     Against all pairs, one by one; starts are at most 9 s apart.
 
-    DATEDIFF allows 9 s, so a left row stays alone 10 s after its second began.
+    DATEDIFF allows 9 s, so a left row stays alone a tick before 10 s after its second began: within the 9th second, in whole ones.
     """
     expected: dict[int, list[Any]] = {}
     for sub in (0, 1):
@@ -196,7 +196,7 @@ def test_overlaps_are_found_however_time_is_cut(lefts: list[Any], rights: list[A
                     found.append((max(at_a, at_b), False, a, b))
                     matched = True
             if outer and not matched and sub_a == sub:
-                found.append((at_a + 10, True, a, None))
+                found.append((at_a + 9, True, a, None))
         if found:
             expected[sub] = [(at, a, b) for at, _, a, b in sorted(found)]
     sql = f"""SELECT a.n AS a, b.n AS b FROM lefts AS a {"LEFT JOIN" if outer else "JOIN"} rights AS b
