@@ -63,7 +63,10 @@ def test_conditions_find_their_places() -> None:
     assert "Filter z = 1\n          Scan b" in inner
     assert "Filter w = 2\n          Scan a" in inner
     outer = bound(f"SELECT a.v AS v FROM a LEFT JOIN b ON {on}").explain()
-    assert "LeftJoin, unmatched at the last instant, on DATEDIFF(minute, left, right) = 0 AND LOWER(a.k) = b.k AND (a.x < b.y) AND (a.w = 2)\n" in outer
+    assert (
+        "LeftJoin, unmatched at the last instant, on DATEDIFF(minute, left, right) = 0 AND LOWER(a.k) = b.k AND (a.x < b.y) AND (a.w = 2)\n"
+        in outer
+    )
     assert "Filter z = 1\n          Scan b" in outer
     assert "Filter w" not in outer
 

@@ -101,7 +101,11 @@ def test_an_impression_without_a_click_comes_once_when_its_hour_is_over() -> Non
 
 def test_a_row_that_looks_back_only_stays_alone_at_its_own_time() -> None:
     """No match can come after the row itself, so nothing has to be waited for; with 0 the rest of the minute has."""
-    for bounds, certain_us in (("BETWEEN -10 AND -1", 90 * SECOND), ("BETWEEN -10 AND 0", 120 * SECOND - 1), ("BETWEEN 3 AND 4", 6 * MINUTE - 1)):
+    for bounds, certain_us in (
+        ("BETWEEN -10 AND -1", 90 * SECOND),
+        ("BETWEEN -10 AND 0", 120 * SECOND - 1),
+        ("BETWEEN 3 AND 4", 6 * MINUTE - 1),
+    ):
         sql = f"SELECT x.v AS v INTO out FROM a x LEFT JOIN b y ON DATEDIFF(minute, x, y) {bounds}"
         assert answers_of(sql, {"a": [at(90, v=1)], "b": []}).times() == [certain_us]
 
