@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from tidegate.basics.early_stop import end_on_signal
+
+# Before the other imports, which take most of a start.
+if __name__ == "__main__":
+    end_on_signal()
+
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

@@ -6,13 +6,16 @@ from tidegate.basics.safe_path import leave_working_folder
 if __name__ == "__main__":
     leave_working_folder()
 
-from tidegate.basics.early_stop import end_on_signal
+import sys
+
+from tidegate.basics.early_stop import JOBS, end_on_signal
 
 
 def main() -> None:
     """Run the program with the arguments of this process."""
-    # Before the imports that take most of a start.
-    end_on_signal()
+    # Before the other imports, which take most of a start.
+    if sys.argv[1:2] and sys.argv[1] in JOBS:
+        end_on_signal()
     from tidegate.tools.commands.main import main as run_program
 
     run_program()

@@ -18,6 +18,8 @@ from support.stack.drawn_logs import draw
 from support.stack.jobs import Job, workspace
 from support.stack.topics import create, fresh, produce
 
+from tidegate.basics.early_stop import STOPPED
+
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
@@ -104,23 +106,44 @@ def test_a_signal_before_the_jvm_is_there_is_a_stop_too(kind: str, stack: Stack,
                 assert "Traceback" not in job.errors
 
 
-@pytest.mark.parametrize("kind", ["ingest", "query", "sink", "run"])
+PROGRAMS = {
+    **{kind: ["tidegate", kind, *(["x"] if kind != "run" else [])] for kind in ("ingest", "query", "sink", "run")},
+    **{f"python -m {kind}": [kind, "x"] for kind in ("ingest", "query")},
+}
+
+
+@pytest.mark.parametrize("kind", list(PROGRAMS))
 def test_a_signal_while_modules_are_imported_is_a_stop_too(kind: str, tmp_path: Path) -> None:
     """
     From the moment on at which a line of ours runs: before, a signal ends Python itself. A command that is quicker than the signal ends
     without a configuration.
     """
+    stops = 0
     for number in (signal.SIGTERM, signal.SIGINT):
-        for after_s in (0.0, 0.05, 0.15, 0.3, 0.6):
-            command = [sys.executable, "-m", "tidegate", kind, *(["x"] if kind != "run" else [])]
-            job = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        for after_s in (0.0, 0.05, 0.15, 0.3, 0.6, 1.0):
+            job = subprocess.Popen([sys.executable, "-m", *PROGRAMS[kind]], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
             while job.poll() is None and not _catches(job.pid, signal.SIGTERM):
                 time.sleep(0.002)
             time.sleep(after_s)
             job.send_signal(number)
             errors = job.communicate(timeout=60)[1]
-            assert job.returncode == 0 or "TG-" in errors, (after_s, job.returncode, errors)
+            is_stop = (job.returncode, errors) == (0, STOPPED)
+            assert is_stop or "TG-" in errors, (number, after_s, job.returncode, errors)
             assert "Traceback" not in errors
+            stops += is_stop
+    assert stops >= 4, "these are no early moments"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("kind", [*PROGRAMS, "the installed program"])
+def test_a_signal_at_the_first_import_of_a_library_is_a_stop_too(kind: str, number: int, tmp_path: Path) -> None:
+    """Without luck: a library in the place of typer, which is the first to be imported, sends the signal."""
+    (tmp_path / "typer.py").write_text(f"import os\nos.kill(os.getpid(), {number:d})\nraise ImportError('too late')\n")
+    installed = [str(Path(sys.executable).with_name("tidegate")), "ingest", "x"]
+    command = [sys.executable, "-m", *PROGRAMS[kind]] if kind in PROGRAMS else installed
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.stderr, ended.returncode) == (STOPPED, 0)
 
 
 def _catches(pid: int, number: int) -> bool:

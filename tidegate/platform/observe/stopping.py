@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from tidegate.basics.early_stop import handler_before_start
+
 
 class Stop:
     """Set if the process is asked to end (SIGTERM, SIGINT), or by :meth:`ask`."""
@@ -105,6 +107,7 @@ def stop_on_signal() -> Iterator[Stop]:
     _seen_signals.clear()
     before: dict[int, Any] = {number: signal.signal(number, on_signal) for number in _SIGNALS}
     # After the run, which is no start any more, a signal does what it did before the start.
+    _outer_handlers.update({number: handler_before_start(number, handler) for number, handler in _outer_handlers.items()})
     before.update(_outer_handlers)
     try:
         yield stop

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +73,33 @@ def test_another_start_of_the_process_knows_nothing_of_a_signal_before() -> None
         os.kill(os.getpid(), signal.SIGTERM)
     with stop_while_starting(), stop_on_signal() as stop:
         assert not stop.is_asked
+
+
+ENDED_RUN = """
+import os, signal, sys
+from tidegate.basics.early_stop import end_on_signal
+end_on_signal()
+from tidegate.platform.observe.console import run_stoppable
+from tidegate.platform.observe.stopping import stop_on_signal
+
+def program():
+    with stop_on_signal():
+        pass
+    os.kill(os.getpid(), int(sys.argv[2]))
+    raise SystemExit(3)
+
+run_stoppable(program, is_job=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_the_run_is_not_one_of_the_start(number: int) -> None:
+    """While Spark is closed, say: a run that has failed would otherwise end with exit code 0, and be told as never begun."""
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDED_RUN, "ingest", str(int(number))], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == -number, ended.stderr
+    assert "while it was starting" not in ended.stderr
 
 
 def _start_in_a_jvm_that_ends(number: int) -> Callable[[], Query]:
