@@ -93,7 +93,7 @@ def topic(
     if (name is None) != (action is Action.LIST):
         what = f"{action} needs a topic" if name is None else "list takes no topic"
         raise SettingError(what, code="TG-SETTING-FLAG", where="NAME", example=f"tidegate topic {action}{' taxis' if name is None else ''}")
-    admin = Admin.connect(settings.kafka)
+    admin = Admin.connect(settings.kafka, deletes=action is Action.DELETE)
     if name is None:
         list_topics(settings, admin, format)
         return

@@ -25,6 +25,7 @@ from tidegate.basics.secret_masking import scrub
 from tidegate.basics.unnamed_servers import warn_of_unnamed
 from tidegate.platform.kafka.client_properties import PRODUCER, STEADY
 from tidegate.platform.kafka.failures import LastError, error_text, is_hopeless, kafka_denial, kafka_failure, speaks_tls
+from tidegate.platform.kafka.own_cluster import check_own_cluster
 from tidegate.platform.settings.kinds import NotAllowed, parse_topic
 from tidegate.platform.settings.tables.kafka import KafkaSettings
 
@@ -109,12 +110,20 @@ class Admin:
             raise _client_error(error) from None
 
     @classmethod
-    def connect(cls, kafka: KafkaSettings) -> Admin:
-        """Return a client of brokers that answer; raises as :meth:`check_reachable`."""
+    def connect(cls, kafka: KafkaSettings, *, deletes: bool = False) -> Admin:
+        """
+        Return a client of brokers that answer; *deletes*: to delete what is there. Raises as :meth:`check_reachable`; RefusedError: it
+        deletes, and the brokers are not those of this folder's stack (TG-STACK-OTHER).
+        """
         admin = cls(kafka.client_properties(), kafka.connect_timeout_us / SECOND_US)
         admin.check_reachable()
         warn_of_unnamed(kafka, "bootstrap", "Kafka", kafka.bootstrap)
+        check_own_cluster(kafka.bootstrap, admin.cluster_id, deletes=deletes)
         return admin
+
+    def cluster_id(self) -> str:
+        """Return the id of the cluster that answers; empty if its brokers tell none."""
+        return str(self._await_answer(self._client.describe_cluster(), "Describe", "").cluster_id or "")
 
     def check_reachable(self) -> None:
         """

@@ -48,12 +48,10 @@ from tidegate.platform.settings.tables.references import ReferenceSettings
 from tidegate.platform.settings.tables.schema_registry import SchemaRegistrySettings
 from tidegate.platform.settings.tables.spark import SparkSettings
 from tidegate.platform.settings.validation import explain_problems
+from tidegate.platform.stack.this_folder import find_stack
 
 DEFAULT_FILE = "tidegate.toml"
 DEFAULT_ORIGIN = "default"
-STACK_DIR = ".tidegate/stack"
-STACK_VARIABLE = "TIDEGATE_STACK_DIR"
-
 STACK_ORIGIN = "embedded stack"
 
 
@@ -331,17 +329,10 @@ def _file_layer(path: Path | None, env: Mapping[str, str]) -> Layer:
 
 def _stack_layer(layers: list[Layer], env: Mapping[str, str]) -> Layer:
     """Return the addresses of a running embedded stack for the settings that give none, and the password for an address without one."""
-    layer = Layer()
-    folder = Path(env.get(STACK_VARIABLE, STACK_DIR))
-    if not folder.is_dir():
-        return layer
-    # Imported here: only users of a stack need its modules.
-    from tidegate.platform.stack.embedded import EmbeddedStack
-
-    given = {key: entry.value for one in layers for key, entry in one.entries.items()}
-    stack = EmbeddedStack.find(folder)
+    layer, stack = Layer(), find_stack(env)
     if stack is None:
         return layer
+    given = {key: entry.value for one in layers for key, entry in one.entries.items()}
     if ("kafka", "bootstrap") not in given:
         layer.entries["kafka", "bootstrap"] = Entry(stack.bootstrap, STACK_ORIGIN)
     if ("redis", "url") not in given:

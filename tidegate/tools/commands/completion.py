@@ -25,6 +25,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from typer.models import ArgumentInfo, OptionInfo
 
 from ordering.errors import SettingError
+from tidegate.platform.stack.this_folder import find_stack
 
 VARIABLE = "_TIDEGATE_COMPLETE"
 FLAGS = ("--install-completion", "--show-completion")
@@ -271,12 +272,8 @@ def _bootstrap(kafka: Mapping[str, Any], before: Sequence[str]) -> str:
     """Return the address of the brokers: by words, environment or configuration, else that of this folder's stack, else the usual one."""
     given = [word.partition("=")[2] for word in before if word.startswith("kafka.bootstrap=")]
     known: str | None = given[-1] if given else os.environ.get("TIDEGATE_KAFKA__BOOTSTRAP") or kafka.get("bootstrap")
-    folder = Path(os.environ.get("TIDEGATE_STACK_DIR", ".tidegate/stack"))
-    if known is None and folder.is_dir():
-        from tidegate.platform.stack.embedded import EmbeddedStack
-
-        stack = EmbeddedStack.find(folder)
-        known = None if stack is None else stack.bootstrap
+    if known is None and (stack := find_stack()) is not None:
+        known = stack.bootstrap
     return known or "localhost:9092"
 
 

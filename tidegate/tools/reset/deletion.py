@@ -51,7 +51,7 @@ class Reset:
 
     def __init__(self, settings: Settings, job: JobBelongings, *, rows: bool) -> None:
         self._settings, self._job, self._rows = settings, job, rows or job.owes_rows
-        self._admin = Admin.connect(settings.kafka)
+        self._admin = Admin.connect(settings.kafka, deletes=True)
         self._redis = connect(settings.redis)
         if self._rows:
             self._check_clearable()
