@@ -65,7 +65,7 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     needed records are gone; RunEnded: the run that this start asks for is over.
     """
     admin = Admin.connect(settings.kafka)
-    journal = RedisJournal.open(settings.redis)
+    journal = RedisJournal.open(settings.redis, input_name=name)
     survey = survey_start(settings, name, admin, journal)
     try:
         decision = decide(settings, name, survey, start, until_end=until_end)

@@ -59,7 +59,7 @@ def explain(
     parse_places(places or [])
     settings = load_assigned(config, assign)
     condition = _bind_where(settings, name, where)
-    admin, journal = open_services(settings)
+    admin, journal = open_services(settings, name)
     plan = plan_for_journal(settings, name, admin)
     skips = SkipBook.of(plan, journal).read().in_force
     plan = replace(plan, payloads=PayloadFormat.of(settings.input(name), settings.schema_registry), skips=skips)

@@ -66,7 +66,7 @@ def journal(
 
     settings = load_assigned(config, assign)
     settings.input(name)
-    admin, redis_journal = open_services(settings)
+    admin, redis_journal = open_services(settings, name)
     plan = plan_for_journal(settings, name, admin)
     if action is Action.SHOW:
         print_facts(plan, redis_journal, format)
@@ -75,19 +75,23 @@ def journal(
         plan, redis_journal, FactBounds(plan, partial(admin.ends, committed=False)), time.time_ns() // 1000, dry_run=dry_run
     )
     print_removed(removed, dry_run, format)
+    if dry_run and any(removed.values()):
+        # The journal cannot be compared with the ordered topic while it cannot be read.
+        print_unknown(format)
+        return
     facts = read_topic_facts(plan, admin)
     plan = plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, facts))
     print_rebuilt(restore_facts(plan, redis_journal, facts, dry_run), dry_run, format)
 
 
-def open_services(settings: Settings) -> tuple[Admin, RedisJournal]:
-    """Return the brokers and the journal, after checking that both answer; from now on logs are as the settings say."""
+def open_services(settings: Settings, name: str) -> tuple[Admin, RedisJournal]:
+    """Return the brokers and the journal of the input *name*, after checking that both answer; from now on logs are as the settings say."""
     from ingest.journal.redis_journal import RedisJournal
     from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.observe import logs
 
     logs.configure(settings.logging.format, settings.logging.level)
-    return Admin.connect(settings.kafka), RedisJournal.open(settings.redis)
+    return Admin.connect(settings.kafka), RedisJournal.open(settings.redis, input_name=name)
 
 
 def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
@@ -182,6 +186,12 @@ def print_removed(removed: Mapping[Partition, int], dry_run: bool, format: Forma
             print_json({"topic": topic, "partition": partition, "dry_run": dry_run, "removed": count})
         elif count:
             print_lines([f"{topic}-{partition}: {'would remove' if dry_run else 'removed'} {count:,} entries that cannot be"])
+
+
+def print_unknown(format: Format) -> None:
+    """Print that a dry run cannot tell what would be given back."""
+    if format is Format.TEXT:
+        print_lines(["what the ordered topic would give back is known once these are removed"])
 
 
 def print_rebuilt(rebuilt: RebuildReport, dry_run: bool, format: Format) -> None:

@@ -52,7 +52,7 @@ def skip(
     _refuse_queries(settings, name, place or "")
     settings.input(name)
     parse_places([place] if place else [])
-    admin, journal = open_services(settings)
+    admin, journal = open_services(settings, name)
     plan = plan_for_journal(settings, name, admin)
     book = SkipBook.of(plan, journal)
     if place is None:

@@ -57,7 +57,7 @@ class JournalClient:
         self._catch_up = CatchUp(plan, self._known, self._bounds, log)
         self._closing = RangeClosing(plan, self._known, self._bounds)
         consequence = "nothing is planned" if self._known.stamps_arrivals else "no idle estimates"
-        self._connection = JournalConnection(plan.redis, self._catch_up, consequence, log)
+        self._connection = JournalConnection(plan.redis, plan.settings.name, self._catch_up, consequence, log)
         self._trim_due_us = 0
 
     def begin_pass(self, positions: Positions, read_starts: ReadStarts) -> None:

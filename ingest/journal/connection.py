@@ -23,8 +23,9 @@ _RETRY_S = 1.0
 class JournalConnection:
     """A connection opened on first use; *consequence* says in the log how the job goes on without it."""
 
-    def __init__(self, settings: RedisSettings, catch_up: CatchUp, consequence: str, log: FilteringBoundLogger) -> None:
+    def __init__(self, settings: RedisSettings, input_name: str, catch_up: CatchUp, consequence: str, log: FilteringBoundLogger) -> None:
         self._settings, self._catch_up, self._consequence, self._log = settings, catch_up, consequence, log
+        self._input_name = input_name
         self._journal: RedisJournal | None = None
         self._is_lost = False
         self._retry_s = 0.0
@@ -37,7 +38,7 @@ class JournalConnection:
         if self._journal is None and time.monotonic() < self._retry_s:
             return None
         try:
-            journal = self._journal or RedisJournal.open(self._settings, self._seen_writes)
+            journal = self._journal or RedisJournal.open(self._settings, self._seen_writes, self._input_name)
             self._catch_up.compare_new(journal)
         except ImpossibleFactError as error:
             self._journal = journal

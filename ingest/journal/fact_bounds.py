@@ -114,7 +114,7 @@ class FactBounds:
         return impossible_error(f"{partition[0]}-{partition[1]}", reason, self._name)
 
 
-def impossible_error(place: str, reason: str, input_name: str = "INPUT") -> ImpossibleFactError:
+def impossible_error(place: str, reason: str, input_name: str) -> ImpossibleFactError:
     """Return the error for a fact of the journal that cannot be."""
     fix = "a running job repairs entries that it knows; else rebuild the journal. Let nobody else write to tidegate:* in Redis"
     what = f"the journal of {place} says what cannot be: {reason}"

@@ -118,14 +118,17 @@ class RedisJournal(Journal):
         disk_timeout_us: How long the server may take to confirm that a call is on its disk; 0: do not ask.
         seen_writes: The eras and counts that earlier connections of this process have seen, so that a loss in between is noticed; kept up
             to date.
+        input_name: The input whose journal it is, for the commands that errors give.
     """
 
-    def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int, seen_writes: SeenWrites | None = None) -> None:
-        self._client, self._address, self._disk_timeout_us = client, address, disk_timeout_us
+    def __init__(
+        self, client: redis.Redis, address: str, disk_timeout_us: int, seen_writes: SeenWrites | None = None, input_name: str = "INPUT"
+    ) -> None:
+        self._client, self._address, self._disk_timeout_us, self._input_name = client, address, disk_timeout_us, input_name
         self._seen_writes: SeenWrites = {} if seen_writes is None else seen_writes
 
     @classmethod
-    def open(cls, settings: RedisSettings, seen_writes: SeenWrites | None = None) -> RedisJournal:
+    def open(cls, settings: RedisSettings, seen_writes: SeenWrites | None = None, input_name: str = "INPUT") -> RedisJournal:
         """
         Connect; UnreachableError without an answer within ``redis.connect_timeout``, RefusedError if the server could drop or lose facts
         and ``redis.journal_durability`` does not allow that.
@@ -135,7 +138,7 @@ class RedisJournal(Journal):
             _refuse_eviction(client, settings.address)
             # The disk's confirmation must come before the client gives up on the call.
             disk_timeout_us = answer_timeout_us(settings) * 4 // 5 if _must_confirm_disk(client, settings) else 0
-            return cls(client, settings.address, disk_timeout_us, seen_writes)
+            return cls(client, settings.address, disk_timeout_us, seen_writes, input_name)
 
     def execute(self, calls: Sequence[Call]) -> list[Any]:
         """See :meth:`ordering.protocol.journal.Journal.execute`. A long ``Forget`` runs several scripts."""
@@ -179,7 +182,7 @@ class RedisJournal(Journal):
         name = _fingerprint_key(topic, topic_id)
         known_settings, is_first = self._run_script(_FINGERPRINT_SCRIPT, [name], [settings, "anew" if begins_anew else ""])
         if not is_fingerprint(str(known_settings)):
-            raise impossible_error(name, "the settings of the ordered topic cannot be read")
+            raise impossible_error(name, "the settings of the ordered topic cannot be read", self._input_name)
         return str(known_settings), bool(is_first)
 
     def read_fingerprint(self, topic: str, topic_id: str) -> str | None:
@@ -194,7 +197,7 @@ class RedisJournal(Journal):
                 known = ""
         if known is None or is_fingerprint(str(known)):
             return None if known is None else str(known)
-        raise impossible_error(name, "the settings of the ordered topic cannot be read")
+        raise impossible_error(name, "the settings of the ordered topic cannot be read", self._input_name)
 
     def has_readable_fingerprint(self, topic: str, topic_id: str) -> bool:
         """Return whether a topic's fingerprint can be read, or there is none."""
@@ -252,7 +255,8 @@ class RedisJournal(Journal):
         try:
             return call.read(answer)
         except ValueError as error:
-            raise impossible_error(f"{_redis_key(call.key)} ({call.name} {' '.join(call.arguments[:1])})", str(error)) from None
+            place = f"{_redis_key(call.key)} ({call.name} {' '.join(call.arguments[:1])})"
+            raise impossible_error(place, str(error), self._input_name) from None
 
     def find_entries(self, key: JournalKey, *, deletes: bool = True) -> Entries:
         """Return all entries of a partition as they stand, whatever they say; with *deletes*, keys that hold another type are deleted."""
@@ -318,7 +322,7 @@ class RedisJournal(Journal):
             except (redis.ResponseError, UnicodeDecodeError) as error:
                 if isinstance(error, redis.ResponseError) and not any(text in str(error) for text in _OF_ANOTHER_TYPE):
                     raise
-                raise impossible_error(names[0], f"an entry is no number or has another type ({error})") from None
+                raise impossible_error(names[0], f"an entry is no number or has another type ({error})", self._input_name) from None
         if disk and int(disk[0][0]) < 1:
             raise UnreachableError(
                 f"Redis at {self._address} did not confirm within {format_duration(self._disk_timeout_us)} that the journal is on its disk",

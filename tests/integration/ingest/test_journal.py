@@ -12,7 +12,7 @@ import pytest
 import redis
 from pydantic import SecretStr
 from support.stack.drawn_logs import Raw, expected
-from support.stack.jobs import Job, Workspace, workspace
+from support.stack.jobs import Job, Workspace, error_code, workspace
 from support.stack.topics import ANY_TIME, Ordered, check_promises, create, exists, fresh, produce, read_ordered, records
 
 from ingest.journal.redis_journal import RedisJournal
@@ -221,3 +221,75 @@ def test_an_outage_and_a_loss_of_everything_but_the_topic_change_nothing(stack: 
     assert {channel: events[: len(written[channel])] for channel, events in found.events.items()} == written
     dead = list(records(stack.bootstrap, f"{scene.topic}.ordered.dead"))
     assert {dict(message.headers() or [])["reason"] for message in dead} == {b"arrival_ahead"}
+
+
+def refusal(job: Job) -> dict[str, Any]:
+    """The one error by which a start was refused, as it was printed."""
+    assert error_code(job) == "TG-JOURNAL-IMPOSSIBLE", job.errors
+    return next(json.loads(line)["error"] for line in job.errors.splitlines() if line.startswith('{"error": '))
+
+
+def follow(space: Workspace, example: str) -> list[dict[str, Any]]:
+    """Run the command that an error gives as its example; return what it printed."""
+    program, *arguments = example.split()
+    assert program == "tidegate"
+    return printed(space.start(*arguments))
+
+
+def overwrite(scene: Scene, client: redis.Redis) -> None:
+    """A stranger closes records that have not come yet, writes what is no number, and what is no fingerprint."""
+    for key, closed in zip(scene.keys, (b"8999999999999999999", b"9999999999999999999"), strict=True):
+        name = f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
+        assert client.exists(name)
+        client.hset(name, "closed", closed)
+    names = list(client.scan_iter(f"tidegate:{{{scene.topic}.ordered}}:fingerprint:*"))
+    assert len(names) == 1
+    client.hset(names[0], "settings", "garbage")
+
+
+@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+def test_the_fix_for_a_hostile_journal_leads_from_the_refused_start_to_a_running_job(
+    checkpoint: str, stack: OwnRedis, tmp_path: Path
+) -> None:
+    """
+    Law, level 1, on a journal that says what cannot be. The start is refused; the command that it prints removes what cannot be and gives
+    back the rest; the next start goes on, also through a rebuild beside it, dead-letters nothing, and writes what another job writes.
+    """
+    scene, client = Scene(stack, "broker"), redis.Redis.from_url(stack.redis_url)
+    scene.say(0, 0.1, 3.0, 0.2)
+    scene.say(1, 0.3)
+    with workspace(tmp_path, stack, TABLES.format(topic=scene.topic, arrival="broker")) as space:
+        first = space.start("ingest", "events")
+        first.until(lambda: scene.all_ordered() and bool(scene.of_kind(0, FactKind.ESTIMATE)), "estimates after the first events")
+        first.stop()
+        before, written = scene.facts(), scene.look().events
+        for folder in space.folder.rglob("ingest-*.ordered") if checkpoint == "lost" else ():
+            folder.rename(folder.with_suffix(".gone"))
+        overwrite(scene, client)
+        error = refusal(space.start("ingest", "events"))
+        would = follow(space, f"{error['example']} --dry-run")
+        assert refusal(space.start("ingest", "events"))["example"] == error["example"], "a dry run changes nothing"
+        did = follow(space, error["example"])
+        assert [line["removed"] for line in did if "removed" in line] == [line["removed"] for line in would if "removed" in line] == [1, 1]
+        heir = space.start("ingest", "events").once_started()
+        scene.say(0, 0.1, 2.0)
+        scene.say(1, 0.2)
+        heir.until(scene.all_ordered, "the events after the repair")
+        assert "TG-JOURNAL-" not in heir.errors
+        overwrite(scene, client)
+        follow(space, error["example"])
+        scene.say(0, 0.1)
+        scene.say(1, 0.2, 0.1)
+        heir.until(scene.all_ordered, "the events after a rebuild beside the job")
+        counts = [sum(raw.partition == partition for raw in scene.said) for partition in range(PARTITIONS)]
+        heir.until(lambda: [scene.of_kind(partition, FactKind.CLOSED) for partition in (0, 1)] == [[(n, 0)] for n in counts], "the journal")
+        heir.stop()
+        space.start("ingest", "again", "--until-end").finish()
+    found, after = scene.look(), scene.facts()
+    check_promises(found)
+    assert {channel: events[: len(written[channel])] for channel, events in found.events.items()} == written
+    assert found.events == scene.look("again").events
+    assert not list(records(stack.bootstrap, f"{scene.topic}.ordered.dead"))
+    for partition, facts in enumerate(judged(before)):
+        kept = [fact for fact in facts if fact.kind != FactKind.CLOSED]
+        assert [fact for fact in after[partition] if fact in kept] == kept
