@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidegate.records.files import blocks
 from tidegate.records.files.blocks import Block, Format
 from tidegate.records.files.files import open_records
-from tidegate.records.files.json_arrays import ArrayElements, JsonForm, detect_form
+from tidegate.records.files.json_arrays import ArrayElements, JsonForm, MixedElements, ObjectElements, detect_form
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(['"', "\\", "]", "[{,", '\\"'] * 2),
@@ -45,12 +45,13 @@ def test_an_array_is_read_as_a_json_reader_reads_it(records: list[Any], indent: 
     assert not any(b"\n" in text for text in found.text)
 
 
-@given(st.binary(max_size=60).map(lambda rest: b"[{" + rest), st.integers(1, 9))
-def test_no_cut_changes_what_is_found_in_bytes_of_any_kind(content: bytes, piece: int) -> None:
+@pytest.mark.parametrize("elements_of", [ObjectElements, MixedElements])
+@given(content=st.binary(max_size=60).map(lambda rest: b"[{" + rest), piece=st.integers(1, 9))
+def test_no_cut_changes_what_is_found_in_bytes_of_any_kind(elements_of: type[ArrayElements], content: bytes, piece: int) -> None:
     """Broken arrays too."""
 
     def found(size: int) -> list[bytes]:
-        elements = ArrayElements(20)
+        elements = elements_of(20)
         every = [one for at in range(0, len(content), size) for one in elements.feed(content[at : at + size])]
         return [*every, *elements.flush()]
 
@@ -62,6 +63,8 @@ def test_no_cut_changes_what_is_found_in_bytes_of_any_kind(content: bytes, piece
     [
         (b'[{"a":1},{"a":2}]', [None, None]),
         (b'[{"a":1}]\n[{"a":2}]\n', [None, None]),
+        (b'[{"a":1},{"a":2}]\n{"a":3,"b":[1,{}]}\n[]\n{"a":4}\n[{"a":5},6]', [None, None, None, None, None, "object"]),
+        (b'[{"a":1}]\nnonsense\n{"a":3,"b":4}\n', [None, "json", None]),
         (b'[ {"a":1}, 5, {broken}, {"a":2} ]', [None, "object", "json", None]),
         (b'[{"a":1}, {"a":', [None, "json"]),
         (b'[{"a":1}] and more', [None, "json"]),
@@ -131,6 +134,24 @@ def test_a_comma_at_the_end_of_a_line_is_no_part_of_the_record(lines: list[bytes
     found = read(content, block_bytes)
     expected = {number: line.strip(b" \r").removesuffix(b",").rstrip() for number, line in enumerate(content.split(b"\n"), start=1)}
     assert dict(zip(found.line, found.text, strict=True)) == {number: line for number, line in expected.items() if line}
+
+
+@given(
+    st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3), max_size=3),
+    st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3) | st.lists(st.dictionaries(st.text(max_size=4), VALUES)), max_size=4),
+    st.booleans(),
+    st.integers(1, 60),
+)
+def test_objects_after_an_array_are_records_whether_arrays_are_exploded_or_not(
+    first: list[Any], lines: list[Any], explodes: bool, block_bytes: int
+) -> None:
+    """A file that begins with an array is read by elements: an object of a later line is never cut at its commas."""
+    first = [{"a": 1, "b": 2}, *first]
+    content = "\n".join(json.dumps(line) for line in [first, *lines]).encode("utf-8", "surrogatepass")
+    opened = open_records("-", Format.NDJSON, io.BytesIO(content), ",", block_bytes, explodes=explodes)
+    found = [(line, json.loads(text)) for block in opened.blocks() for line, text in zip(block.line, block.text, strict=True)]
+    expected = [*first, *(element for line in lines for element in (line if isinstance(line, list) else [line]))]
+    assert found == list(enumerate(expected, start=1))
 
 
 def test_an_element_that_is_too_long_is_told_and_the_next_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from ordering.errors import SettingError
 from tidegate.records.files.blocks import Format, OrderFileError, Records
 from tidegate.records.files.csv_records import CsvRecords
 from tidegate.records.files.json_arrays import JsonForm, detect_form
-from tidegate.records.files.json_records import ExplodedLines, JsonArrayRecords, JsonMixedRecords, JsonObjectRecords, NdjsonRecords
+from tidegate.records.files.json_records import ExplodedLines, JsonArrayRecords, JsonObjectRecords, NdjsonRecords
 
 # About how much of a file is read at a time. Results do not depend on it.
 BLOCK_BYTES = 8 * 2**20
@@ -41,7 +41,7 @@ def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, bl
         form, peeked = detect_form(source)
         kinds = {JsonForm.LINES: NdjsonRecords, JsonForm.ARRAY: JsonArrayRecords, JsonForm.OBJECTS: JsonObjectRecords}
         if explodes:
-            kinds = {form: ExplodedLines if form is JsonForm.LINES else JsonMixedRecords for form in JsonForm}
+            kinds = {form: ExplodedLines if form is JsonForm.LINES else JsonArrayRecords for form in JsonForm}
         return kinds[form](source, total, block_bytes, peeked)
     if format is Format.CSV:
         return CsvRecords(path, source, total, delimiter, block_bytes)

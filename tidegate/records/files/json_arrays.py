@@ -3,7 +3,8 @@ JSON values over several lines: a file that is one JSON array of records, which 
 of objects that take several lines each, as ``jq`` and ``json.dumps(indent=2)`` write them.
 
 Law: the elements and their numbers, from 1, depend on the file alone, not on how it is cut into pieces. Text between two commas
-is an element, even if it cannot be parsed. One array may follow another. Only the current element is kept in memory.
+is an element, even if it cannot be parsed. After an array may come others, and objects, each an element. Only the current element is kept
+in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class JsonForm(Enum):
     """How a file holds its JSON records."""
 
     LINES = "one object a line"
-    ARRAY = "one array of objects"
+    ARRAY = "an array of objects first"
     OBJECTS = "objects over several lines each"
 
 

@@ -89,9 +89,9 @@ class NdjsonRecords:
 
 
 class JsonArrayRecords(NdjsonRecords):
-    """The elements of one JSON array, or of several."""
+    """The elements of one JSON array, or of several, and the objects between them, over as many lines as they like."""
 
-    elements_of = ArrayElements
+    elements_of: type[ArrayElements] = MixedElements
 
     def blocks(self) -> Iterator[Block]:
         elements = self.elements_of(blocks.RECORD_BYTES_MAX)
@@ -119,12 +119,6 @@ class JsonObjectRecords(JsonArrayRecords):
     """Objects that take several lines each."""
 
     elements_of = ObjectElements
-
-
-class JsonMixedRecords(JsonArrayRecords):
-    """Objects, and the elements of arrays, over several lines each."""
-
-    elements_of = MixedElements
 
 
 class ExplodedLines(NdjsonRecords):
