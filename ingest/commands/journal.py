@@ -85,7 +85,10 @@ def journal(
 
 
 def open_services(settings: Settings, name: str) -> tuple[Admin, RedisJournal]:
-    """Return the brokers and the journal of the input *name*, after checking that both answer; from now on logs are as the settings say."""
+    """
+    Return the brokers and the journal of the input *name*, after checking that both answer; from now on logs are as the settings say. A
+    command that reads several journals gives ``INPUT``, which errors show.
+    """
     from ingest.journal.redis_journal import RedisJournal
     from tidegate.platform.kafka.admin import Admin
     from tidegate.platform.observe import logs

@@ -79,7 +79,7 @@ def verify(
     name, is_input = find_target(settings, target)
     requested = parse_start(start, time.time_ns() // 1_000)
     scripts = add_configured_scripts(settings, read_scripts(settings, queries or []), name)
-    admin, journal = open_services(settings)
+    admin, journal = open_services(settings, name if is_input else "INPUT")
     request = Request(settings, admin, journal, scripts, since_us, until_us, requested)
     if sample is None:
         _verify_whole(request, name, sign_with, attestation or Path(f"{name}.attestation.json"), format, is_input=is_input)
