@@ -48,7 +48,7 @@ class Sent:
 
 
 def test_why_names_what_holds_the_next_results(stack: SharedStack, tmp_path: Path) -> None:
-    """A silent partition, then a query and an ingest job that do not run, are named, each alone; without them the results come."""
+    """A partition that never spoke, a silent one, a query and an ingest job that do not run are named; without them the results come."""
     topic = fresh("cars")
     tables = f"""
 [inputs.cars]
@@ -78,13 +78,16 @@ query = "counts.sql"
             assert time.monotonic() < deadline_s, answer
             time.sleep(0.5)
 
-    create(stack.bootstrap, topic, 2)
+    create(stack.bootstrap, topic, 3)
     produce(stack.bootstrap, topic, [Sent(number % 2, number) for number in range(50)])
     with workspace(tmp_path, stack, tables) as space:
         space.script("counts.sql", SCRIPT)
         ingest = space.start("ingest", "cars").once_started()
         query = space.start("query", "counts.sql")
-        produce(stack.bootstrap, topic, [Sent(0, 70)])
+        produce(stack.bootstrap, topic, [Sent(0, 70), Sent(1, 49)])
+        code, answer = until(lambda holds: {hold["place"]: hold["cause"] for hold in holds}.get(f"{topic}-2") == "never_spoke")
+        assert code == 1
+        produce(stack.bootstrap, topic, [Sent(2, 140)])
         code, answer = until(lambda holds: [hold["place"] for hold in holds] == [f"{topic}-1"])
         [hold] = answer["holds"]
         # The producers stamp the records, so silence moves no time: no time ends the wait.

@@ -192,7 +192,10 @@ class Metrics(Collector):
         self._executors = wanted, held
 
     def set_ends(self, name: str, ends: Mapping[Partition, int]) -> None:
-        self._inputs[name].ends = dict(ends)
+        """Set the end of each partition of an input. One that has never had a record has no batch, so no stage reports it."""
+        input_ = self._inputs[name]
+        input_.ends = dict(ends)
+        input_.reports = {place: IngestReport(*place) for place, end in ends.items() if end == 0} | input_.reports
 
     def accept_query_reports(self, name: str, reports: Iterable[BucketReport]) -> None:
         self._queries.setdefault(name, _Query(visible(name))).accept_reports(reports)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from ingest.planner.joining_partitions import match_topics, own_topics
 from ordering.errors import RefusedError, SettingError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER
 from query.plan.nodes import Plan, WindowedAggregate
@@ -74,12 +76,21 @@ class Gathering:
         table = self._settings.input(name)
         progress = self._await_details(table.ordered_topic, key, now_us)
         reports = [] if progress is None else [each for each in progress.partitions.values() if isinstance(each, IngestReport)]
-        ends = self._admin.ends([each.place for each in reports]) if reports else {}
+        names = match_topics(table, self._admin.partition_counts(), own_topics(self._settings))
+        raw = [place for topic in names for place in self._admin.require(topic).all_partitions]
+        starts, ends = self._admin.starts(raw), self._admin.ends({*raw, *(each.place for each in reports)})
         policies = table.policies()
+        # A partition without a record may never have had a batch, and so no report.
+        silent = [place for place in raw if place not in {each.place for each in reports}]
+        unknown = [PartitionFacts(f"{topic}-{number}", NEVER, NEVER, NEVER, is_estimated=False, lag=0) for topic, number in silent]
+        lags = [ends[place] - starts[place] for place in silent]
         return InputFacts(
             name=name,
             stage=_stage(f"ingest {name}", progress, now_us),
-            partitions=tuple(PartitionFacts.of(each, ends[each.place], key) for each in reports if each.complete_us != INFINITY),
+            partitions=(
+                *(PartitionFacts.of(each, ends[each.place], key) for each in reports if each.complete_us != INFINITY),
+                *(replace(facts, lag=lag) for facts, lag in zip(unknown, lags, strict=True)),
+            ),
             late_us=policies.late_us,
             reorder_us=policies.reorder_us,
             has_substreams=table.over is not None,

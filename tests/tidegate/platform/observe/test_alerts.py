@@ -238,6 +238,18 @@ def check_with_promtool(promtool: str, folder: Path, scrapes: list[Scrape], fire
     assert told.returncode == 0, told.stdout + told.stderr
 
 
+def test_a_partition_that_never_had_a_record_is_published() -> None:
+    """No stage reports it, since it has no batch: its end says that it is there, and the alert for it sees a count of 0."""
+    metrics = Metrics(0, now_us=lambda: START_US)
+    metrics.add_input("flights", 0, 0)
+    metrics.accept_reports("flights", [report(0, START_US, 7, World(0), START_US)])
+    metrics.set_ends("flights", {("flights", 0): 7, ("flights", 1): 0, ("flights", 2): 3})
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    counts = scrape(registry, is_gone=False)["tidegate_events_in_total"]
+    assert {dict(labels)["partition"]: count for labels, count in counts.items()} == {"0": 7, "1": 0}
+
+
 def test_each_rule_has_a_story_and_a_line_of_documentation() -> None:
     """So a new one is tested and explained."""
     assert {rule.name for rule in RULES} == set().union(*(expected for _, _, expected in STORIES.values()))
