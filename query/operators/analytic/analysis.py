@@ -29,6 +29,7 @@ from query.operators.windows.running_totals import aggregate_runs, choose_states
 from query.plan.nodes import Analyze
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, append_values, by_substream, concat_rows, only_side, ticks, with_reasons
+from tidegate.language.expressions.functions.catalog import ANOMALIES
 from tidegate.language.expressions.functions.column_functions import Failure
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate, Analytic, Expr
@@ -167,6 +168,9 @@ class Analysis(Operator):
         self, analytic: Analytic, total: Aggregate, rows: pa.Table, candidates: Candidates, asked: Ints
     ) -> tuple[Variant, Sequence[Failure]]:
         first, last = candidates.range_within(asked, analytic.limit_us)
+        if total.function in ANOMALIES:
+            # A row that does not meet WHEN is not judged: the score would be that of an earlier row.
+            last = np.where(candidates.is_candidate[asked], last, first - 1)
         values = [self._columns.value(rows, part, analytic.when).take_rows(candidates.rows) for part in total.parts]
         if is_holistic(total):
             return compute_aggregate(total, values, first, last)

@@ -1,9 +1,9 @@
 """
 Holistic aggregates: those that need the rows of a window, since states of its parts do not add up to their value.
 
-These are COUNT(DISTINCT x), COLLECT, CollectTop, TopOne, percentiles and the aggregates of other packages, and also STDEV and VAR, although
-exact sums make them (:mod:`query.operators.windows.variance`). Rows are sorted by (substream, group, system_us, position), so the rows of a
-window are a run of row numbers; runs may overlap.
+These are COUNT(DISTINCT x), COLLECT, CollectTop, TopOne, percentiles, anomaly detection and the aggregates of other packages, and also
+STDEV and VAR, although exact sums make them (:mod:`query.operators.windows.variance`). Rows are sorted by (substream, group, system_us,
+position), so the rows of a window are a run of row numbers; runs may overlap.
 
 Law: a value depends only on the rows of its run and their order.
 
@@ -25,10 +25,12 @@ from query.columns import large_tables
 from query.columns.encode import json_values
 from query.columns.large_tables import repeat_rows, value_bytes, variant_bytes
 from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
+from query.operators.windows.anomalies import compute_anomalies
 from query.operators.windows.variance import variances
 from tidegate.basics.dead_letter_reasons import QueryReason, with_place
 from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.language.expressions.functions import extension_aggregates
+from tidegate.language.expressions.functions.catalog import ANOMALIES
 from tidegate.language.expressions.functions.column_functions import Failure
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate
@@ -76,6 +78,8 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
     """
     if aggregate.function in ("stdev", "stdevp", "var", "varp"):
         return _deviation_or_variance(aggregate.function, values[0], first, last)
+    if aggregate.function in ANOMALIES:
+        return compute_anomalies(aggregate, values[0], first, last)
     compute = _FUNCTIONS[aggregate.function](aggregate, values)
     pieces, size = [], 0
     for low, high in _chunks(first, last):

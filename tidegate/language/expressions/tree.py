@@ -413,6 +413,7 @@ class Aggregate(Expr):
         order: The sort keys of the rows, each with True if the largest come first.
         parameter: For CollectTop the number of rows, for percentiles the fraction.
         more_args: Further arguments of an extension's aggregate (``uda.name``).
+        options: For anomaly detection the size of the history and the mode; *parameter* is the confidence.
     """
 
     function: str
@@ -421,6 +422,7 @@ class Aggregate(Expr):
     order: tuple[tuple[Expr, bool], ...] = ()
     parameter: Decimal | None = None
     more_args: tuple[Expr, ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[Expr, ...]:
@@ -440,7 +442,7 @@ class Aggregate(Expr):
         else:
             # COLLECT() takes whole rows, which print as *.
             arg = [text] if (text := str(self.arg)) != "*" else []
-            arg += map(str, self.more_args)
+            arg += [*map(str, self.more_args), *self.options]
         return f"{self.function.upper()}({'DISTINCT ' if self.distinct else ''}{', '.join(parameter + arg)})"
 
     @property

@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from tidegate.language.expressions.evaluation.static_kinds import static_kind
 from tidegate.language.expressions.functions import extension_aggregates
+from tidegate.language.expressions.functions.catalog import ANOMALIES
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.syntax.dialect import LIMIT, WHEN
 from tidegate.language.expressions.syntax.errors import Source, offset_of
@@ -32,8 +33,20 @@ LOOK_BACK_CLAUSES = ("partition_by", LIMIT, WHEN)
 _CLAUSES = frozenset({"this", "over", "order", *LOOK_BACK_CLAUSES})
 _NUMERIC = frozenset({"sum", "avg", "stdev", "stdevp", "var", "varp"})
 _PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
-_ARGUMENTS = {"collect": (0, 1), "collecttop": (1, 2), "topone": (0, 1)}
+_ARGUMENTS = {
+    "collect": (0, 1),
+    "collecttop": (1, 2),
+    "topone": (0, 1),
+    "anomalydetection_changepoint": (3, 3),
+    "anomalydetection_spikeanddip": (4, 4),
+}
+# What AnomalyDetection_SpikeAndDip looks for.
+_MODES = ("spikes", "dips", "spikesanddips")
+# The longest history of anomaly detection, in rows: the work for a change point grows with its square.
+HISTORY_MAX = {"anomalydetection_changepoint": 1_000, "anomalydetection_spikeanddip": 10_000}
 _EXAMPLES = {
+    "anomalydetection_changepoint": "AnomalyDetection_ChangePoint(delay, 80, 120) OVER (LIMIT DURATION(minute, 20))",
+    "anomalydetection_spikeanddip": "AnomalyDetection_SpikeAndDip(delay, 95, 120, 'spikesanddips') OVER (LIMIT DURATION(minute, 2))",
     "count": "COUNT(DISTINCT origin)",
     "collect": "COLLECT(delay)",
     "collecttop": "CollectTop(3) OVER (ORDER BY delay DESC)",
@@ -67,6 +80,8 @@ class AggregateBinder:
             return self._extension(name, extension, call)
         self._check_count(name, call)
         order = self._order(name, call, over.args if over is not None else {})
+        if name in ANOMALIES:
+            return self._anomaly(name, call)
         if name in _PERCENTILES:
             return Aggregate(name, None, order=order, parameter=self._fraction(name, args[0]), offset=offset)
         if name == "collecttop":
@@ -132,6 +147,27 @@ class AggregateBinder:
             return arg
         requirement = Requirement.NUMBER if numbers else Requirement.COMPARABLE
         return self.check_kinds(Required(arg, requirement, offset=arg.offset), node)
+
+    def _anomaly(self, name: str, call: exp.Expr) -> Aggregate:
+        value, *numbers = call.expressions
+        if isinstance(value, (exp.Star, exp.Distinct)):
+            raise self._error(f"{call.name} takes a value", value, fix="name a field", example=_EXAMPLES[name])
+        confidence, history = map(_number, numbers[:2])
+        if confidence is None or not 1 <= confidence <= 100:
+            message = f"the confidence of {call.name} is a number from 1 to 100"
+            raise self._error(message, numbers[0], fix="write a percentage, such as 95", example=_EXAMPLES[name])
+        if history is None or history != int(history) or not 2 <= history <= HISTORY_MAX[name]:
+            message = f"the history of {call.name} is a whole number of rows from 2 to {HISTORY_MAX[name]}"
+            raise self._error(message, numbers[1], fix="write how many rows show what is normal", example=_EXAMPLES[name])
+        options = [str(int(history))]
+        if len(numbers) > 2:
+            mode = str(numbers[2].this).lower() if isinstance(numbers[2], exp.Literal) and numbers[2].is_string else ""
+            if mode not in _MODES:
+                message, fix = f"there is no such mode of {call.name}", f"modes are {', '.join(map(repr, _MODES))}"
+                raise self._error(message, numbers[2], fix=fix, example=_EXAMPLES[name])
+            options.append(mode)
+        arg = self._comparable(self.bind(value), call, numbers=True)
+        return Aggregate(name, arg, parameter=confidence, options=tuple(options), offset=offset_of(call))
 
     def _fraction(self, name: str, node: exp.Expr) -> Decimal:
         part = _number(node)

@@ -31,6 +31,8 @@ _EXAMPLES = {
     "lag": "LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
     "last": "LAST(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1) WHEN delay IS NOT NULL)",
     "isfirst": "ISFIRST(minute, 15) OVER (PARTITION BY origin)",
+    "anomalydetection_changepoint": "AnomalyDetection_ChangePoint(delay, 80, 120) OVER (LIMIT DURATION(minute, 20))",
+    "anomalydetection_spikeanddip": "AnomalyDetection_SpikeAndDip(delay, 95, 120, 'spikesanddips') OVER (LIMIT DURATION(minute, 2))",
     "collecttop": "CollectTop(3) OVER (PARTITION BY origin ORDER BY delay DESC LIMIT DURATION(hour, 1))",
     "topone": "TopOne() OVER (PARTITION BY origin ORDER BY delay DESC LIMIT DURATION(hour, 1))",
     "percentile_cont": "PERCENTILE_CONT(0.5) OVER (PARTITION BY origin ORDER BY delay LIMIT DURATION(hour, 1))",

@@ -19,6 +19,7 @@ from tidegate.language.expressions.functions import column_functions, extension_
 from tidegate.language.expressions.functions.catalog import (
     AGGREGATES,
     ANALYTICS,
+    ANOMALIES,
     CALLABLE,
     FUNCTIONS,
     NOT_YET,
@@ -68,7 +69,7 @@ class FunctionBinder(ABC):
         name, args = spelled.lower(), node.expressions
         if name in AGGREGATES:
             return self._aggregate(name, node)
-        if name in ANALYTICS:
+        if name in (*ANALYTICS, *ANOMALIES):
             return self._analytic(name, node, None)
         if name in WINDOWS:
             raise self.source.error("WINDOW", offset, f"{spelled} can stand in GROUP BY only", fix=f"write GROUP BY ..., {spelled}(...)")
@@ -88,7 +89,11 @@ class FunctionBinder(ABC):
             if name in COUNTERPARTS:
                 fix, example = COUNTERPARTS[name]
                 raise self.source.error("FUNCTION", offset, f"there is no function {spelled}", fix=fix, example=example)
-            known = [known.upper() for known in (*CALLABLE, *column_functions.REGISTERED, *AGGREGATES, *ANALYTICS) if " " not in known]
+            known = [
+                known.upper()
+                for known in (*CALLABLE, *column_functions.REGISTERED, *AGGREGATES, *ANALYTICS, *ANOMALIES)
+                if " " not in known
+            ]
             otherwise = "docs/queries/expressions.md has those that there are, docs/queries/extending.md how to write one in Python"
             fix = suggest(spelled, known, otherwise)
             raise self.source.error("FUNCTION", offset, f"there is no function {spelled}", fix=fix)
@@ -208,7 +213,7 @@ class FunctionBinder(ABC):
 
     def _window_function(self, node: exp.Expr) -> Expr:
         name, call = callee(node.this)
-        if extension_aggregates.REGISTERED.get(name) or name in ANALYTICS:
+        if extension_aggregates.REGISTERED.get(name) or name in (*ANALYTICS, *ANOMALIES):
             return self._analytic(name, call, node)
         if name in AGGREGATES:
             looks_back = name not in ORDERED_AGGREGATES or any(node.args.get(clause) for clause in LOOK_BACK_CLAUSES)

@@ -72,6 +72,7 @@ _AGGREGATE_KINDS = {
     "count": Kind.BIGINT,
     **dict.fromkeys(("avg", "stdev", "stdevp", "var", "varp", "percentile_cont"), Kind.FLOAT),
     **dict.fromkeys(("collect", "collecttop"), Kind.ARRAY),
+    **dict.fromkeys(catalog.ANOMALIES, Kind.RECORD),
 }
 
 

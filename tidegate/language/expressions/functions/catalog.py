@@ -42,6 +42,8 @@ AGGREGATES = (
     *("count", "sum", "avg", "min", "max", "stdev", "stdevp", "var", "varp"),
     *("collect", "collecttop", "topone", "percentile_cont", "percentile_disc"),
 )
+# Functions that judge a row by the rows before it.
+ANOMALIES = ("anomalydetection_changepoint", "anomalydetection_spikeanddip")
 # Functions that look back from each row and are not aggregates.
 ANALYTICS = ("lag", "last", "isfirst")
 _WINDOWS = ("tumbling", "hopping", "sliding", "session")
@@ -49,12 +51,12 @@ _WINDOWS = ("tumbling", "hopping", "sliding", "session")
 WINDOWS = (*_WINDOWS, *(f"{name}window" for name in _WINDOWS), "snapshotwindow", "window", "windows")
 _PLACE = "compute it in a Python function, some ten lines (docs/queries/extending.md)", "udf.kilometres_between(lat1, lon1, lat2, lon2)"
 _ANOMALY = (
-    "compare with the rows before, or write a Python aggregate, some ten lines (docs/queries/extending.md)",
-    "v > AVG(v) OVER (LIMIT DURATION(minute, 10)) + 3 * STDEV(v) OVER (LIMIT DURATION(minute, 10))",
+    "write AnomalyDetection_SpikeAndDip or AnomalyDetection_ChangePoint, which followed it",
+    "AnomalyDetection_SpikeAndDip(v, 95, 120, 'spikesanddips') OVER (LIMIT DURATION(minute, 2))",
 )
 # Functions of Stream Analytics that are not supported yet, with what to do meanwhile and an example.
 NOT_YET = {
-    **dict.fromkeys(("anomalydetection", "anomalydetection_changepoint", "anomalydetection_spikeanddip"), _ANOMALY),
+    "anomalydetection": _ANOMALY,
     **dict.fromkeys(("createlinestring", "createpoint", "createpolygon"), _PLACE),
     **dict.fromkeys(("st_distance", "st_intersects", "st_overlaps", "st_within"), _PLACE),
     "first_value": ("take the first row of a window", "TopOne() OVER (ORDER BY System.Timestamp() ASC)"),
