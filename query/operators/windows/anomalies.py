@@ -84,7 +84,8 @@ def _p_values(values: Variant, begin: Ints, row: Ints, mode: str) -> Floats:
             terms = _tails(floats[row[repeated]], floats[earlier], width[repeated])
             p[history] = np.add.reduceat(terms, starts) / (count[history] * 2.0 ** (_FRACTION_BITS + 1))
     p = {"spikes": p, "dips": 1 - p}.get(mode, np.minimum(p, 1 - p))
-    return np.clip(p, P_MIN, P_MAX)
+    clipped: Floats = np.clip(p, P_MIN, P_MAX)
+    return clipped
 
 
 def _capitals(values: Variant, begin: Ints, row: Ints) -> Floats:

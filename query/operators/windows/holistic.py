@@ -2,8 +2,9 @@
 Holistic aggregates: those that need the rows of a window, since states of its parts do not add up to their value.
 
 These are COUNT(DISTINCT x), COLLECT, CollectTop, TopOne, percentiles, anomaly detection and the aggregates of other packages, and also
-STDEV and VAR, although exact sums make them (:mod:`query.operators.windows.variance`). Rows are sorted by (substream, group, system_us,
-position), so the rows of a window are a run of row numbers; runs may overlap.
+STDEV and VAR, although exact sums make them (:mod:`query.operators.windows.variance`).
+
+Rows are sorted by (substream, group, system_us, position), so the rows of a window are a run of row numbers; runs may overlap.
 
 Law: a value depends only on the rows of its run and their order.
 
