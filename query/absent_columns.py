@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from confluent_kafka import KafkaException
 
 from ordering.errors import TidegateError
 from query.columns.large_tables import combine_column
@@ -24,10 +24,10 @@ from query.plan.columns_read import leaves_read
 from query.plan.nodes import Plan
 from tidegate.language.expressions.syntax.errors import suggest
 from tidegate.language.expressions.tree import Field
-from tidegate.ordered_topic.decode import decode
-from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.records.payloads.formats import JSON, PayloadFormat, reader_of
+
+if TYPE_CHECKING:  # Kafka's client is imported by whoever reads a topic: scripts on files need none
+    from tidegate.platform.kafka.admin import Admin
 
 SAMPLE_RECORDS = 1_000
 # Large payloads: a start neither holds nor parses more of them, and the first of the newest records show their members as well.
@@ -95,6 +95,8 @@ def first_records_warning(input: str, column: str) -> tuple[str, str]:
 
 def absent_in_topics(layout: QueryPlan, admin: Admin) -> list[tuple[str, str]]:
     """Return (warning, fix) for each field without a value in the newest records of the topics that a query reads."""
+    from confluent_kafka import KafkaException
+
     warnings: list[tuple[str, str]] = []
     for feed in layout.feeds:
         # If a topic cannot be read, the job that has to read it reports that.
@@ -106,6 +108,9 @@ def absent_in_topics(layout: QueryPlan, admin: Admin) -> list[tuple[str, str]]:
 
 def _newest_payloads(layout: QueryPlan, feed: Feed, admin: Admin) -> pa.Array:
     """Return the payloads of the newest events in the longest partition of a topic; of large ones the first ``SAMPLE_BYTES``."""
+    from tidegate.ordered_topic.decode import decode
+    from tidegate.platform.kafka.ranges import RangeReader
+
     ends = admin.ends([(feed.topic, number) for number in range(feed.partitions)])
     partition = max(ends, key=lambda partition: ends[partition])
     first, pieces, size = max(ends[partition] - SAMPLE_RECORDS, 0), [], 0

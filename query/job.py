@@ -15,10 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING
 
 from ordering.ticks import INFINITY
 from query.absent_columns import CODE, absent_in_topics, first_records_warning
@@ -29,7 +26,6 @@ from query.reference.polling import fill_empty, poll_at_start
 from query.script import read_script, read_script_text
 from query.sql.bind import bind_outputs
 from query.sql.input_clauses import names_in
-from query.stage.planned_range import RANGE_SCHEMA
 from query.start.apply import apply
 from query.start.binding import bound_result_ids, bound_topic_ids
 from query.start.bucket_layout import check_over
@@ -50,11 +46,13 @@ from tidegate.platform.observe.null_shares import NullShare
 from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.settings.load import Settings
-from tidegate.platform.spark.data_source import SOURCE_NAME, make_source
 from tidegate.platform.spark.deferred import Deferred
 from tidegate.platform.spark.offset_log import last_batches
-from tidegate.platform.spark.session import Stage, start_stage
-from tidegate.platform.spark.state_store import StageProcessor
+
+if TYPE_CHECKING:  # what only prepares or describes a job needs no Spark
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from structlog.typing import FilteringBoundLogger
 
 _log = get_logger("query")
 
@@ -165,6 +163,11 @@ def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Par
 
 def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: Callable[[list[BucketReport]], None]) -> StreamingQuery:
     """Start the job; the driver calls *on_reports* with the reports of each batch."""
+    from query.stage.planned_range import RANGE_SCHEMA
+    from tidegate.platform.spark.data_source import SOURCE_NAME, make_source
+    from tidegate.platform.spark.session import Stage, start_stage
+    from tidegate.platform.spark.state_store import StageProcessor
+
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     source = make_source(Deferred("query.stage.planner:Planner", plan), RANGE_SCHEMA, trigger_us, f"{SOURCE_NAME}_query_{plan.name}")
     processor = StageProcessor(Deferred("query.stage.processor:QueryStage", plan), plan.checkpoint)

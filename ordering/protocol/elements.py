@@ -8,8 +8,10 @@ compares offsets compares places, and an event's header holds either.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ordering.arrays import Ints
+if TYPE_CHECKING:  # settings name elements, and most commands that read settings need no arrays
+    from ordering.arrays import Ints
 
 ELEMENT_BITS = 20
 # The most elements of a record that can be numbered.

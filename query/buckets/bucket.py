@@ -62,7 +62,7 @@ from query.engine.retention import Retention, encode_table
 from query.plan.row_tables import RESULT_SCHEMA
 from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
 from tidegate.basics.dead_letter_reasons import QueryReason
-from tidegate.language.expressions.evaluation.value_sizes import TOO_MUCH
+from tidegate.language.expressions.evaluation.value_sizes import too_much
 from tidegate.records.payloads.formats import JSON
 
 # The format of a saved bucket. Raise it if an older program could misread a newer save.
@@ -319,7 +319,7 @@ class Bucket(ABC):
         position = np.arange(self._position, self._position + events.num_rows)
         try:
             prepared, bad = self._program.prepare(self._sources[source_index].input, for_operators(events.combine_chunks(), sub, position))
-        except TOO_MUCH:
+        except too_much():
             half = events.num_rows // 2
             if not half:
                 raise

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from ordering.columns.payload_columns import BYTES_MAX, concat_columns, to_arrow
-from tidegate.language.expressions.evaluation.value_sizes import TOO_MUCH, TooMuchAtOnce
+from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce, too_much
 from tidegate.language.expressions.variant import Variant
 
 # This many bytes of payload are evaluated at once; more than a whole batch of small events has.
@@ -69,7 +69,7 @@ def in_parts(rows: Ints, compute: Callable[[Ints], Result]) -> Iterator[Result]:
     """Yield what *compute* makes of rows in their order: of all at once, or of parts if it says that they are too much."""
     try:
         result = compute(rows)
-    except TOO_MUCH:
+    except too_much():
         if len(rows) < 2:
             raise
         middle = len(rows) // 2

@@ -46,7 +46,7 @@ from query.plan.operator_extensions import check_rows_in_slice
 from query.plan.record_members import members_as_columns
 from query.plan.row_tables import RESULT_SCHEMA, encode_rows, first_reasons, split_failed
 from query.reference.tables import ReferenceTable
-from tidegate.language.expressions.evaluation.value_sizes import TOO_MUCH
+from tidegate.language.expressions.evaluation.value_sizes import too_much
 from tidegate.language.expressions.variant import from_columns
 from tidegate.records.payloads.formats import JSON, PayloadFormat
 
@@ -296,7 +296,7 @@ class Program:
         numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
         try:
             kept, bad = self._steps[taker].operator.prepare(numbered, side)
-        except TOO_MUCH:
+        except too_much():
             half = rows.num_rows // 2
             if not half:
                 raise

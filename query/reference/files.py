@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import NEVER, parse_tick
@@ -264,6 +263,8 @@ def _values(text: str, path: ReferenceFile, start: int = 0) -> Iterator[tuple[in
 
 
 def _read_parquet(path: ReferenceFile) -> _Read:
+    import pyarrow.parquet as pq
+
     if isinstance(path, Path):
         check_regular(path, TABLE_BYTES_MAX)
     table = pq.read_table(path if isinstance(path, Path) else pa.BufferReader(_bytes_of(path)))

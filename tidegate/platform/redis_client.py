@@ -13,10 +13,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import redis
-from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.retry import Retry
+from typing import TYPE_CHECKING
 
 from ordering.errors import RefusedError, SettingError, UnreachableError
 from ordering.ticks import SECOND_US, format_duration
@@ -24,6 +21,10 @@ from tidegate.basics.access_rights import redis_acl
 from tidegate.basics.secret_masking import remember, scrub
 from tidegate.basics.unnamed_servers import warn_of_unnamed
 from tidegate.platform.settings.tables.redis import RedisConnection
+
+if TYPE_CHECKING:  # the client is imported by whoever connects: it is slow to load
+    import redis
+    from redis.retry import Retry
 
 ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
 _RETRIES = 2
@@ -50,6 +51,10 @@ def connect(settings: RedisConnection, retries: int = _RETRIES, encoding_errors:
         RefusedError: This user may not even send PING (TG-REDIS-DENIED).
         SettingError: The URL has a part that the client does not know.
     """
+    import redis
+    from redis.backoff import ExponentialBackoff
+    from redis.retry import Retry
+
     remember(settings.connection_url())
     began_s = time.monotonic()
     deadline_s = began_s + settings.connect_timeout_us / SECOND_US
@@ -94,12 +99,17 @@ def _is_about_certificates(error: BaseException | None) -> bool:
 
 
 def _probe(settings: RedisConnection, left_s: float) -> None:
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     # Half of the time left to connect and half to answer, so a server that accepts and then hangs takes no more than all of it.
     with _client(settings, left_s / 2, Retry(NoBackoff(), 0)) as client:
         client.ping()
 
 
 def _client(settings: RedisConnection, timeout_s: float, retry: Retry, encoding_errors: str = "strict") -> redis.Redis:
+    import redis
+
     try:
         return redis.Redis.from_url(
             settings.connection_url(),
@@ -154,7 +164,9 @@ def _tls_error(settings: RedisConnection, error: Exception) -> UnreachableError:
 
 def is_denial(error: redis.RedisError) -> bool:
     """Return whether this user's ACL forbids a command or a key. A denial inside a script or pipeline is known by its text only."""
-    return isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure in script" in str(error)
+    from redis.exceptions import NoPermissionError
+
+    return isinstance(error, NoPermissionError) or "ACL failure in script" in str(error)
 
 
 def denial_error(address: str, error: redis.RedisError) -> RefusedError:
@@ -189,6 +201,8 @@ def translate_errors(address: str) -> Iterator[None]:
         RefusedError: This user may not use the command (TG-REDIS-DENIED).
         ForeignValueError: A key holds what Tidegate has not written (TG-REDIS-CONTENT).
     """
+    import redis
+
     try:
         yield
     except UnicodeDecodeError as error:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
+
+if TYPE_CHECKING:  # whoever computes imports it: most commands only look at expressions
+    import duckdb
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
@@ -63,6 +66,8 @@ _local = threading.local()
 def connection() -> duckdb.DuckDBPyConnection:
     """Return this thread's connection; a forked process opens its own."""
     if getattr(_local, "pid", None) != os.getpid():
+        import duckdb
+
         _local.connection = duckdb.connect(":memory:", config=_SETTINGS)
         # All values are in memory anyway, so nothing is spilled to disk. Without file systems extensions cannot be loaded either, such as
         # those that reach the network. (`enable_external_access` would also keep statements from reading the variables of `run`.)
@@ -79,6 +84,8 @@ def run(sql: str, input: pa.Table | None = None) -> pa.Table:
         # DuckDB finds the table by the name of the variable; to register it by name takes half as long as a small statement.
         return connection().sql(sql).to_arrow_table()
     except UnicodeDecodeError as error:
+        import duckdb
+
         # DuckDB quotes the text on which it fails, and may cut the quotation inside a character.
         raise duckdb.InvalidInputException("the statement failed, and its message is no UTF-8") from error
 

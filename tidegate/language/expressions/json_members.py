@@ -18,7 +18,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -117,6 +116,8 @@ def _exact_members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, 
         objects = pc.fill_null(pc.match_substring_regex(texts, r"^[ \t\r\n]*\{"), False)
     paths = ", ".join(quote(json_path(field.path)) for field in fields)
     sql = f"SELECT {', '.join(f'm[{index + 1}]' for index in range(len(fields)))} FROM (SELECT json_extract(v, [{paths}]) AS m FROM input)"
+    import duckdb
+
     try:
         members = run(sql, input=pa.table({"v": texts}))
     except duckdb.Error:

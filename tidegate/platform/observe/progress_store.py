@@ -22,9 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-
-import redis
+from typing import TYPE_CHECKING, Any, Self
 
 from ordering.errors import RefusedError, TidegateError
 from tidegate.basics.secret_masking import scrub_error
@@ -36,6 +34,9 @@ from tidegate.platform.observe.recovery_report import Replay
 from tidegate.platform.observe.reports import IngestReport, Report
 from tidegate.platform.redis_client import ForeignValueError, connect, translate_errors
 from tidegate.platform.settings.tables.redis import RedisSettings
+
+if TYPE_CHECKING:
+    import redis
 
 WRITE_EVERY_S = 1.0  # minimum time between two writes of one job
 HEARTBEAT_S = 2.0  # if nothing changes, a job writes its field `job` and reads questions this often

@@ -28,7 +28,7 @@ _Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
 class _Known(BaseModel):
-    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True, defer_build=True)
 
 
 class _Recovery(_Known):

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from confluent_kafka import KafkaException
-
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import SECOND_US, format_duration, format_tick
 from tidegate.basics.secret_masking import scrub
@@ -270,6 +268,8 @@ class Poller(Generic[Answer]):
         return self._failure
 
     def _poll(self) -> None:
+        from confluent_kafka import KafkaException
+
         while not self._end.wait(self._every_s):
             self._open_since_s = self._clock_s()
             try:

@@ -8,11 +8,13 @@ commands prints, or uses rich.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, NamedTuple, TextIO
 
 from tidegate.basics.visible_text import visible, visible_lines
 
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _PIPE_WIDTH = 1_000
+# What terminals take for the words of a style.
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 class Styled(NamedTuple):
-    """A piece of a line, in a style of rich such as ``bold red``."""
+    """A piece of a line, in a style of the words of ``_CODES``, as ``bold red``."""
 
     text: str
     style: str
@@ -65,18 +69,38 @@ class TextTable:
 
 
 class Terminal:
-    """Standard output, or standard error. Into a pipe no line is cut or broken, since grep needs whole lines."""
+    """
+    Standard output, or standard error. Into a pipe no line is cut or broken, since grep needs whole lines. Tables and live
+    lines are drawn by rich, which is imported only for them.
+    """
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console | None = None, *, stderr: bool = False) -> None:
+        self._given, self._is_error = console, stderr
 
     @property
     def is_terminal(self) -> bool:
-        return self._console.is_terminal
+        return _is_terminal(self._stream) if self._given is None else self._given.is_terminal
 
     def line(self, *pieces: Piece) -> None:
         """Show one line, as long as it is."""
-        self._console.print(_as_text(pieces), soft_wrap=True)
+        has_colors = self.is_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") not in ("dumb", "unknown")
+        self._stream.write("".join(_shown(piece, has_colors) for piece in pieces) + "\n")
+        self._stream.flush()
+
+    @property
+    def _stream(self) -> IO[str]:
+        if self._given is not None:
+            return self._given.file
+        return sys.stderr if self._is_error else sys.stdout
+
+    @cached_property
+    def _console(self) -> Console:
+        if self._given is not None:
+            return self._given
+        from rich.console import Console
+
+        width = None if self.is_terminal else _PIPE_WIDTH
+        return Console(stderr=self._is_error, markup=False, highlight=False, emoji=False, width=width)
 
     def table(self, table: TextTable) -> None:
         self._console.print(self._fit(table))
@@ -117,12 +141,12 @@ class Terminal:
 
 def standard_output() -> Terminal:
     """Return standard output, for the result of a command."""
-    return Terminal(_console())
+    return Terminal()
 
 
 def standard_error() -> Terminal:
     """Return standard error, for messages."""
-    return Terminal(_console(stderr=True))
+    return Terminal(stderr=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -138,13 +162,21 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
     out.flush()
 
 
-def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
+def _is_terminal(stream: IO[str]) -> bool:
+    """Return whether rich takes the stream for a terminal: the environment may say so, or otherwise."""
+    if (compatible := os.environ.get("TTY_COMPATIBLE", "")) in ("0", "1"):
+        return compatible == "1"
+    if (color := os.environ.get("FORCE_COLOR")) is not None:
+        return color != ""
+    return stream.isatty()
 
-    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
-    if console.is_terminal:
-        return console
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, width=_PIPE_WIDTH)
+
+def _shown(piece: Piece, has_colors: bool) -> str:
+    if isinstance(piece, str):
+        return visible(piece)
+    text = visible(piece.text)
+    codes = ";".join(_CODES[word] for word in piece.style.split())
+    return f"\x1b[{codes}m{text}\x1b[0m" if has_colors and codes else text
 
 
 def _as_text(pieces: Iterable[Piece]) -> Text:

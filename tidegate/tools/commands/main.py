@@ -19,6 +19,7 @@ import typer
 
 from ordering.errors import TidegateError
 from tidegate.basics.early_stop import JOBS
+from tidegate.basics.lean_imports import import_leanly
 from tidegate.basics.own_packages import PACKAGES, end_unless_own
 from tidegate.basics.safe_path import protect_processes
 from tidegate.platform.observe.console import report_error, report_errors, run_stoppable, wants_json
@@ -50,6 +51,9 @@ def main() -> None:
     if asked_for in FLAGS:
         _set_up_completion(asked_for, sys.argv[2:])
         return
+    # The threads of a job import pandas and more while others run.
+    if asked_for not in JOBS:
+        import_leanly()
     run_stoppable(lambda: _run(asked_for), is_job=asked_for in JOBS)
 
 
@@ -138,8 +142,22 @@ def summarize_command(entry: EntryPoint) -> str:
         spec = None
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         return "(cannot be loaded)"
-    for node in ast.parse(Path(spec.origin).read_text("utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and node.name == entry.attr:
+    return _summary_of(entry.attr, Path(spec.origin).read_text("utf-8"))
+
+
+def _summary_of(function: str, source: str) -> str:
+    """Return the first line of documentation of a function in *source*; to parse all sources would take most of the time of a list."""
+    lines = iter(source.splitlines())
+    for line in lines:
+        if line.startswith(f"def {function}("):
+            break
+    for line in lines:
+        if line.startswith('    """'):
+            return line.strip().strip('"').rstrip()
+        if line[:1] not in ("", " ", ")"):
+            break
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
             return (ast.get_docstring(node) or "").partition("\n")[0]
     return ""
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -99,6 +98,8 @@ def _evaluate_together(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], le
     if len(statement.kinds) < 2:
         return {}
     table = pa.table({f"c{index}": leaves[leaf].of_kind(kind) for index, (leaf, kind) in enumerate(statement.inputs)})
+    import duckdb
+
     try:
         values = run(statement.sql, input=table)
     except duckdb.Error:
@@ -309,6 +310,8 @@ def _evaluate_signature(expr: Expr, signature: Signature, inputs: Mapping[Expr, 
 
 def _run(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table) -> tuple[pa.ChunkedArray, list[Failure]]:
     """Return the values of a DuckDB expression, and the rows that fail."""
+    import duckdb
+
     try:
         return run(f"SELECT CAST({statement.sql} AS {DUCK_TYPES[statement.kind]}) AS v FROM input", input=table)["v"], []
     except duckdb.OutOfMemoryException:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
@@ -47,8 +46,11 @@ class TooMuchAtOnce(Exception):
     """The values of a column might need more memory than there is: evaluate fewer rows at once. Never raised for one row."""
 
 
-# The errors after which fewer rows at once may succeed.
-TOO_MUCH = (TooMuchAtOnce, duckdb.OutOfMemoryException)
+def too_much() -> tuple[type[Exception], ...]:
+    """Return the errors after which fewer rows at once may succeed; asked for when an error has come."""
+    import duckdb
+
+    return TooMuchAtOnce, duckdb.OutOfMemoryException
 
 
 @lru_cache(maxsize=4096)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-import duckdb
-
 from tidegate.language.expressions.duckdb_pool import quote, run
 from tidegate.language.expressions.functions.conversions import TypedSql
 from tidegate.language.expressions.functions.definition import Function, as_text
@@ -55,6 +53,8 @@ def pattern_problem(name: str, pattern: str) -> str:
     """Return what is wrong with the pattern of a function; empty if it is valid."""
     if problem := size_problem(name, pattern):
         return problem
+    import duckdb
+
     try:
         # The pattern alone first: an unbalanced bracket would go unnoticed inside the brackets that regex_of adds.
         for regex in (pattern if name == "regexmatch" else "", regex_of(name, pattern)):

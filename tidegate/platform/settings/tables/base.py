@@ -44,7 +44,14 @@ class Contradiction(ValueError):
 class Table(BaseModel):
     """One table: unknown settings are refused, values never change, ``_us`` is never written by the user."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: name.removesuffix("_us"), hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.removesuffix("_us"),
+        hide_input_in_errors=True,
+        # A table is made ready when it is first used: most commands use few.
+        defer_build=True,
+    )
 
     @classmethod
     def table_of_package(cls, key: str) -> type[Table] | None:
