@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.basics import lean_imports
+
 _SLOW = {"numpy", "pyarrow", "pandas", "duckdb", "sqlglot", "pydantic", "redis", "pyspark", "confluent_kafka", "structlog", "rich"}
 _COMMAND = """
 import atexit, sys
@@ -43,8 +45,9 @@ def test_a_command_imports_only_the_slow_libraries_that_it_uses(command: str, us
 
 def test_pandas_that_is_imported_later_is_known_to_arrow(tmp_path: Path) -> None:
     """An extension may compute with it: NaN of a series is null in Arrow, as in a process that imported pandas at once."""
-    program = """
-from tidegate.basics.lean_imports import import_leanly
+    program = (
+        f"from {lean_imports.__name__} import import_leanly"
+        + """
 import_leanly()
 import sys, pyarrow as pa
 pa.array([1.0])
@@ -52,4 +55,5 @@ assert "pandas" not in sys.modules
 import pandas as pd
 print(pa.array(pd.Series([1.0, float("nan")])).null_count, pa.table({"a": [1]}).to_pandas().shape)
 """
+    )
     assert _run(program, tmp_path) == "1 (1, 1)\n"
