@@ -3,23 +3,30 @@ Binding: trees -> plans, with every name resolved or refused.
 
 A script has steps (WITH) and one or more SELECT ... INTO; each SELECT becomes a plan. Plans that use the same step share its nodes, so the
 step is computed once. A construct of Stream Analytics that is missing here is refused as "not supported yet".
+
+Statements that write INTO one output are one plan, a union: rows of one instant come in the order of the statements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from query.plan.nodes import Node, Plan, Rows
+from query.columns.splicing import STAR
+from query.plan.nodes import Column, Node, Plan, Project, Rows, Union
 from query.sql.group_by import WINDOW_EXAMPLE
+from query.sql.scopes import slot
 from query.sql.select_statement import SelectBinder
 from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.language.expressions.binding.declarations import apply_declarations
 from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.evaluation.static_kinds import static_kind
+from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.syntax.errors import Source, offset_of
 from tidegate.language.expressions.syntax.parse import Script
+from tidegate.language.expressions.tree import Literal, Slot
 
 # The output of a statement without INTO, as in Stream Analytics.
 DEFAULT_OUTPUT = "output"
@@ -46,16 +53,55 @@ def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | No
 def bind_outputs(
     script: Script, inputs: Sequence[InputSchema], *, into: str | None = None, window_us_max: int = WINDOW_US_MAX
 ) -> tuple[Plan, ...]:
-    """Bind a script; return a plan for each of its outputs, in the order of the script. See :func:`bind_script`."""
+    """Bind a script; return a plan for each of its outputs, in the order of their first statements. See :func:`bind_script`."""
     inputs = apply_declarations(script.source, script.declarations, inputs)
     binding = _ScriptBinder(script.source, inputs, into, window_us_max, all(map(_into_of, script.statements)))
-    plans = tuple(binding.statement(statement) for statement in script.statements)
-    for number, plan in enumerate(plans):
-        if plan.output in [previous.output for previous in plans[:number]]:
-            message = f"two statements write INTO {plan.output}"
-            fix, example = "name another output, or join the two by UNION", f"SELECT ... INTO {plan.output} FROM a UNION SELECT ... FROM b"
-            raise script.source.error("OUTPUT", script.statements[number], message, fix=fix, example=example)
-    return plans
+    written = [_written_name(statement) for statement in script.statements]
+    roots: dict[str, list[Rows]] = {}
+    for statement, name in zip(script.statements, written, strict=True):
+        plan = binding.statement(statement, is_side=name is not None and written.count(name) > 1)
+        if name is None and plan.output in roots:
+            fix, example = "name another output, or name this one in both", f"SELECT ... INTO {plan.output} FROM a"
+            raise script.source.error("OUTPUT", statement, f"two statements write INTO {plan.output}", fix=fix, example=example)
+        roots.setdefault(plan.output, []).append(plan.root)
+        if len(roots[plan.output]) > 1 and len({STAR in map(_name_of, root.columns) for root in roots[plan.output]}) > 1:
+            message = f"a statement with * and one without write INTO {plan.output}"
+            fix, example = (
+                "name the columns in both, or select * in both",
+                f"SELECT k INTO {plan.output} FROM a SELECT k INTO {plan.output} FROM b",
+            )
+            raise script.source.error("OUTPUT", statement, message, fix=fix, example=example)
+    return tuple(Plan(parts[0] if len(parts) == 1 else _unite(parts), output) for output, parts in roots.items())
+
+
+def _unite(parts: Sequence[Rows]) -> Union:
+    """Return the rows of all parts, with the columns of each in the order of their first mention; NULL for those that a part lacks."""
+    names: dict[str, str] = {}
+    for part in parts:
+        for column in part.columns:
+            names.setdefault(column.name.lower(), column.name)
+    sides = tuple(part if [*map(_name_of, part.columns)] == [*names.values()] else _lay_out(part, names) for part in parts)
+    columns = []
+    for place, name in enumerate(names.values()):
+        kinds = {static_kind(side.columns[place].expr) for side in sides} - {Kind.NULL}
+        columns.append(Column(name, Slot(place, name, kinds.pop() if len(kinds) == 1 else None)))
+    return Union(sides, tuple(columns))
+
+
+def _lay_out(part: Rows, names: Mapping[str, str]) -> Project:
+    places = {column.name.lower(): place for place, column in enumerate(part.columns)}
+    exprs = (slot(part, places[folded]) if folded in places else Literal(None, Kind.NULL) for folded in names)
+    return Project(part, tuple(Column(name, expr) for name, expr in zip(names.values(), exprs, strict=True)))
+
+
+def _name_of(column: Column) -> str:
+    return column.name
+
+
+def _written_name(statement: exp.Expr) -> str | None:
+    """Return the output that a statement names by INTO; None if it names none."""
+    into = _into_of(statement) if isinstance(statement, (exp.Select, exp.SetOperation)) else None
+    return ".".join(part.name for part in into.this.parts) if into is not None and isinstance(into.this, exp.Table) else None
 
 
 @dataclass
@@ -72,16 +118,16 @@ class _ScriptBinder:
     # These nodes, kept so that no other node gets the identity of one.
     _counted: list[Node] = field(default_factory=list)
 
-    def statement(self, statement: exp.Expr) -> Plan:
+    def statement(self, statement: exp.Expr, *, is_side: bool = False) -> Plan:
         if not isinstance(statement, (exp.Select, exp.SetOperation)):
             fix, example = "write SELECT ... INTO output FROM input", f"SELECT ... {WINDOW_EXAMPLE}"
             raise self.source.error("SYNTAX", statement, "a script is a SELECT statement", fix=fix, example=example)
         self._add_steps(statement)
         output = self._output(statement)
-        return Plan(self._rows(statement, is_result=True), output)
+        return Plan(self._rows(statement, is_result=True, is_side=is_side), output)
 
-    def _rows(self, query: exp.Expr, *, is_result: bool = False) -> Rows:
-        rows = SelectBinder(self.source, self.inputs, self.steps, self.window_us_max, is_result=is_result).bind(query)
+    def _rows(self, query: exp.Expr, *, is_result: bool = False, is_side: bool = False) -> Rows:
+        rows = SelectBinder(self.source, self.inputs, self.steps, self.window_us_max, is_side, is_result).bind(query)
         count, depth = self._size(rows)
         if count > OPERATORS_MAX or depth > OPERATORS_DEPTH_MAX:
             message = f"more than {OPERATORS_MAX} operators, with each step in all places where it is read"
