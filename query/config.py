@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ordering.protocol.punctuation import Roster, Spread
 from query.engine.exchange import Exchange
 from query.engine.program import Program
+from query.javascript.functions import ScriptFunction
 from query.plan.nodes import UNBOUNDED, Plan
 from query.reference.tables import ReferenceTable
 from tidegate.language.expressions.tree import Expr
@@ -138,6 +139,9 @@ class QueryPlan:
     references: Mapping[str, ReferenceTable] = field(default_factory=dict, repr=False)
     # Where the files of these tables are.
     reference_settings: Mapping[str, ReferenceSettings] = field(default_factory=dict)
+
+    # The functions in JavaScript that the plans call.
+    functions: tuple[ScriptFunction, ...] = ()
 
     @property
     def name(self) -> str:

@@ -114,7 +114,10 @@ class AggregateFunction:
             raise QueryError(message, code="TG-QUERY-EXTENSION", where=name, fix=fix)
         gives = _kind(called, self.gives)
 
-        def rule(args: Sequence[pa.Array], first: RowNumbers, last: RowNumbers) -> tuple[pa.Array, list[Failure]]:
+        kinds = tuple(_kind(called, spelled) for spelled in self.takes)
+
+        def rule(columns: Sequence[Variant], first: RowNumbers, last: RowNumbers) -> tuple[Variant, list[Failure]]:
+            args = [column.of_kind(kind) for column, kind in zip(columns, kinds, strict=True)]
             with_rows = np.flatnonzero(last >= first)
             starts, counts = first[with_rows], (last - first + 1)[with_rows]
 
@@ -128,9 +131,9 @@ class AggregateFunction:
             places = np.full(len(first), -1, dtype=np.int64)
             places[with_rows] = np.arange(len(with_rows))
             failures = [Failure(with_rows[failure.rows], failure.reason) for failure in failed]
-            return values.take(pa.array(places, mask=places < 0)), failures
+            return Variant.of(len(first), {gives: values.take(pa.array(places, mask=places < 0))}), failures
 
-        return ExtensionAggregate(tuple(_kind(called, spelled) for spelled in self.takes), gives, rule)
+        return ExtensionAggregate(kinds, gives, rule)
 
 
 def _compute_isolated(

@@ -63,7 +63,7 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
     return a plan for each output, in the order of the script. *into* is the output given beside the script. QueryError: the script is
     wrong, or cannot be read. RefusedError: reference data that it names cannot be read.
     """
-    return bind_plans(settings, read_script(script), into, str(script))
+    return bind_plans(settings, read_script(script, functions=settings.functions), into, str(script))
 
 
 def bind_plans(settings: Settings, parsed: Script, into: str | None, where: str) -> tuple[Plan, ...]:

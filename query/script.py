@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ordering.errors import QueryError
 from query import extensions
 from query.api import Query
+from query.javascript.declarations import declare_functions
 from tidegate.basics.bounded_files import read_file_text
 from tidegate.language.expressions.syntax.parse import Script, parse_script
 
+if TYPE_CHECKING:  # settings import pydantic, which is slow to load
+    from tidegate.platform.settings.tables.functions import FunctionSettings
 
-def read_script(script: Path, name: str | None = None) -> Script:
+
+def read_script(script: Path, name: str | None = None, functions: Mapping[str, FunctionSettings] | None = None) -> Script:
     """
     Read and parse a script, a file or the name of a query that an installed package provides; register installed functions first.
 
-    *name* is what errors call the script, by default the path. Raises QueryError: it cannot be read, or is no SQL of this dialect.
+    *name* is what errors call the script, by default the path; *functions* are the tables [functions.NAME]. Raises QueryError: it cannot be
+    read, is no SQL of this dialect, or a function in JavaScript that it names cannot be used.
     """
     text = read_script_text(script)
     extensions.load()
-    return parse_script(text, name or str(script))
+    beside = script.parent if script.suffix or script.exists() else None
+    return declare_functions(parse_script(text, name or str(script)), functions or {}, beside)
 
 
 def read_script_text(script: Path) -> str:

@@ -37,7 +37,7 @@ tidegate.basics.access_rights  tidegate.basics.dead_letter_reasons  tidegate.bas
 tidegate.basics.unnamed_servers  tidegate.basics.package_offers
 
 tidegate.language
-tidegate.language.json_columns  tidegate.language.time_zones
+tidegate.language.json_columns  tidegate.language.time_zones  tidegate.language.javascript
 tidegate.language.expressions
 
 tidegate.platform
@@ -77,7 +77,7 @@ ingest.commands  ingest.__main__
 query  query.api
 query.columns  query.progress
 query.plan  query.reference
-query.operators
+query.operators  query.javascript
 query.engine  query.sql
 query.config  query.extensions  query.lint_names  query.listed
 query.script  query.lint  query.extending  query.buckets  query.absent_columns  query.null_shares

@@ -16,11 +16,14 @@ from query.buckets.substreams import SubstreamBucket
 from query.columns.decoded_range import DecodedRange
 from query.config import QueryPlan
 from query.engine.exchange import Router
+from query.javascript.functions import register
 
 
 def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     """Return a bucket before its first record."""
     extensions.load()
+    for function in plan.functions:
+        register(function)
     spans_us = [output.file_span_us if output.writes_sheets else None for output in plan.outputs]
     logs_read = plan.logs_of(number)
     logs = [

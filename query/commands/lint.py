@@ -87,11 +87,13 @@ def _look_at(query: RequestedQuery, config: Path | None, references: list[str]) 
     from ordering.errors import QueryError
     from query.lint import error_finding, lint_script
     from query.script import read_script
+    from tidegate.platform.settings.load import load
 
     script, into = query.script, query.into
     unread, copies = "", list[str]()
     try:
-        findings = lint_script(read_script(script), _surroundings(config, references, into))
+        functions = load(config).functions if config is not None else None
+        findings = lint_script(read_script(script, functions=functions), _surroundings(config, references, into))
     except QueryError as error:
         findings = [error_finding(error)]
     if config is not None and not any(finding.is_error for finding in findings):

@@ -115,7 +115,7 @@ class RunSetup:
         longest_us, pairs_max = WINDOW_US_MAX, JOIN_PAIRS_MAX
         if settings:
             longest_us, pairs_max = settings.query.window_max_us, settings.query.join_pairs_max
-        return cls(ScriptSettings(schemas, longest_us), rules, files, tables, pairs_max)
+        return cls(ScriptSettings(schemas, longest_us, settings.functions if settings else {}), rules, files, tables, pairs_max)
 
 
 def _schemas_and_rules(

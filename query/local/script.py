@@ -8,9 +8,10 @@ has OVER after only some of its inputs, is refused.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ordering.errors import QueryError, SettingError
 from query.lint import MISTAKES, Finding, LintContext, lint_script, undeclared_inputs
@@ -22,6 +23,9 @@ from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.errors import Source
 from tidegate.language.expressions.tree import Field, Leaf
 
+if TYPE_CHECKING:  # settings import pydantic, which is slow to load
+    from tidegate.platform.settings.tables.functions import FunctionSettings
+
 
 @dataclass(frozen=True)
 class ScriptSettings:
@@ -29,6 +33,8 @@ class ScriptSettings:
 
     schemas: Sequence[InputSchema]
     window_us_max: int = WINDOW_US_MAX
+    # The tables [functions.NAME].
+    functions: Mapping[str, FunctionSettings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
     Raises:
         QueryError: The script is wrong.
     """
-    script = read_script(path, name)
+    script = read_script(path, name, settings.functions)
     plans = bind_outputs(script, settings.schemas, into=into, window_us_max=settings.window_us_max)
     scans = tuple(dict.fromkeys(scan for plan in plans for scan in plan.scans))
     for number, scan in enumerate(scans):
@@ -74,7 +80,7 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
 def find_mistakes(path: Path, settings: ScriptSettings, into: str | None) -> list[Finding]:
     """Return the findings of ``tidegate lint`` that are probably mistakes."""
     surroundings = LintContext(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
-    return [finding for finding in lint_script(read_script(path), surroundings) if finding.code in MISTAKES]
+    return [finding for finding in lint_script(read_script(path, functions=settings.functions), surroundings) if finding.code in MISTAKES]
 
 
 def unread_inputs(script: BoundScript, settings: ScriptSettings) -> list[Finding]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY
 from query.config import QueryPlan
+from query.javascript.declarations import functions_binding
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.plan.nodes import Join, Plan, ReferenceJoin, exprs_in, walk
 from query.start.bound_zones import zones_binding
@@ -35,6 +36,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) ->
         "plan": "\n".join(output_plan.explain() for output_plan in plan.plans),
         **types_and_case(plan.plans),
         **zones_binding(plan.plans),
+        **functions_binding(plan.plans),
         **_join_binding(plan),
         **start_binding(start),
         # A bounded recount leaves out later results, so no other run can continue it in the order of the log.
@@ -54,7 +56,9 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) ->
 def query_text(plans: Sequence[Plan], reads: Iterable[str]) -> str:
     """Return which query computes results, from which ordered topics, as text: two runs with the same text compute the same."""
     types = types_and_case(plans)
-    return "\n".join([f"reads {', '.join(reads)}", f"types {types['types']}; case {types['case']}", *(plan.explain() for plan in plans)])
+    functions = [f"{name} {text}" for name, text in functions_binding(plans).items()]
+    head = [f"reads {', '.join(reads)}", f"types {types['types']}; case {types['case']}", *functions]
+    return "\n".join([*head, *(plan.explain() for plan in plans)])
 
 
 def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:

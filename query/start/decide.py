@@ -11,6 +11,7 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import text_digest
 from ordering.ticks import INFINITY
 from query.config import Feed, QueryPlan
+from query.javascript.declarations import functions_of
 from query.plan.nodes import Plan
 from query.start.binding import RESULT_TOPIC_IDS, bound_result_ids, bound_topic_ids, make_binding, result_topics
 from query.start.bound_zones import settle_zones
@@ -70,6 +71,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey
         join_pairs_max=settings.query.join_pairs_max,
         shuffle_partitions=shuffle_partitions,
         checkpoint=str(topics.folder),
+        functions=functions_of(plans),
         references=topics.references,
         reference_settings={name: settings.references[name] for name in reference_names},
     )

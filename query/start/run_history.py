@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from ordering.ticks import NEVER
 from query.config import LogStart, Promise, QueryPlan
+from query.javascript.declarations import record_functions
 from query.start.binding import query_text
 from sinks.file_places import absolute_place
 from sinks.plain_topic import PlainTopicSink
@@ -53,6 +54,7 @@ def describe_run(plan: QueryPlan, script: str, into: str | None) -> QueryRun:
         [pace.every_events, pace.every_us, pace.delay_us],
         {output_key(output): written_places(output) for output in outputs},
         dict(_published(plan)),
+        record_functions(plan.plans),
     )
 
 

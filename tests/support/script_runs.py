@@ -24,7 +24,7 @@ from query.plan.nodes import Plan
 from query.reference.tables import ReferenceTable
 from query.sql.bind import bind_outputs
 from tidegate.language.expressions.binding.input_schema import InputSchema
-from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.syntax.parse import Script, parse_script
 from tidegate.records.payloads.formats import PayloadFormat
 
 Row = tuple[int, bytes, bytes]
@@ -48,7 +48,7 @@ class Answers:
 
 
 def program_of(
-    sql: str,
+    sql: str | Script,
     inputs: Sequence[InputSchema],
     references: Sequence[ReferenceTable] = (),
     join_pairs_max: int = JOIN_PAIRS_MAX,
@@ -63,20 +63,21 @@ def program_of(
 _bound: dict[str, dict[str, tuple[Plan, ...]]] = {}
 
 
-def _plans_of(sql: str, schemas: Sequence[InputSchema], settings: Mapping[str, Any]) -> tuple[Plan, ...]:
+def _plans_of(sql: str | Script, schemas: Sequence[InputSchema], settings: Mapping[str, Any]) -> tuple[Plan, ...]:
     """Bind a script once for all examples of a test: plans never change, and binding takes longer than running a few rows."""
     test = os.environ["PYTEST_CURRENT_TEST"]  # another one may change what a name stands for
     if test not in _bound:
         _bound.clear()
-    plans, asked = _bound.setdefault(test, {}), repr((sql, schemas, sorted(settings.items())))
+    plans, asked = _bound.setdefault(test, {}), repr((sql if isinstance(sql, str) else sql.source, schemas, sorted(settings.items())))
     if asked not in plans:
-        into = None if "INTO" in sql.upper() else "out"
-        plans[asked] = bind_outputs(parse_script(sql, "q.sql"), schemas, into=into, **settings)
+        parsed = parse_script(sql, "q.sql") if isinstance(sql, str) else sql
+        into = None if "INTO" in parsed.source.text.upper() else "out"
+        plans[asked] = bind_outputs(parsed, schemas, into=into, **settings)
     return plans[asked]
 
 
 def answers_of(
-    sql: str,
+    sql: str | Script,
     events: Mapping[str, Sequence[Event]],
     cuts: Sequence[int] = (),
     *,

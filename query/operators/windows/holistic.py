@@ -61,10 +61,9 @@ def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: In
         return column, [Failure(too_long, reason)] if len(too_long) else []
     # A package's function is not called for windows without rows.
     some = np.flatnonzero(last >= first)
-    arguments = [value.of_kind(kind) for value, kind in zip(values, extension.argument_kinds, strict=True)]
-    results, failures = extension.compute(arguments, first[some], last[some])
+    results, failures = extension.compute(values, first[some], last[some])
     failed = [Failure(some[failure.rows], with_place(failure.reason, aggregate)) for failure in failures]
-    return gather(len(first), [(some, Variant.of(len(some), {extension.result_kind: results}))]), failed
+    return gather(len(first), [(some, results)]), failed
 
 
 def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints) -> Variant:

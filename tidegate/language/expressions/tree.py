@@ -251,6 +251,11 @@ def _is_infix(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.name not in _SPELLINGS and (expr.name in ("and", "or", "like") or not expr.name[0].isalpha())
 
 
+def called(registered: str) -> str:
+    """Return the name by which scripts call a function; a registered one may say behind @ which text of that name it is."""
+    return registered.partition("@")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Expr):
     """A function or operator of :mod:`tidegate.language.expressions.functions.catalog` applied to arguments."""
@@ -271,7 +276,7 @@ class Call(Expr):
             return _SPELLINGS[self.name].format(*args, rest=", ".join(args[1:]))
         if _is_infix(self):
             return f" {self.name.upper()} ".join(f"({arg})" if _is_infix(part) else arg for part, arg in zip(self.args, args, strict=True))
-        return f"{self.name.upper()}({', '.join(args)})"
+        return f"{called(self.name).upper()}({', '.join(args)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +448,7 @@ class Aggregate(Expr):
             # COLLECT() takes whole rows, which print as *.
             arg = [text] if (text := str(self.arg)) != "*" else []
             arg += [*map(str, self.more_args), *self.options]
-        return f"{self.function.upper()}({'DISTINCT ' if self.distinct else ''}{', '.join(parameter + arg)})"
+        return f"{called(self.function).upper()}({'DISTINCT ' if self.distinct else ''}{', '.join(parameter + arg)})"
 
     @property
     def order_by(self) -> str:

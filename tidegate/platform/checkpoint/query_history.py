@@ -41,6 +41,7 @@ class QueryRun:
         pace: The pace of its CTIs.
         places: By output, how its files and its plain topic were written.
         published: By output and bucket, the first span that its plain topic lacked. A run that is started again finds others there.
+        functions: Its functions in JavaScript (:func:`query.javascript.declarations.record_functions`).
     """
 
     script: str
@@ -52,6 +53,7 @@ class QueryRun:
     pace: Sequence[int | None] = ()
     places: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
+    functions: list[dict[str, Any]] = field(default_factory=list)
 
 
 def record_run(redis: RedisSettings, folder: Path, topic: str, topic_id: str, run: QueryRun) -> None:

@@ -36,6 +36,7 @@ from tidegate.platform.settings.sources import (
     unknown_tables,
 )
 from tidegate.platform.settings.tables.base import Conflict, Name, Table
+from tidegate.platform.settings.tables.functions import FunctionSettings
 from tidegate.platform.settings.tables.inputs import InputSettings
 from tidegate.platform.settings.tables.kafka import KafkaSettings
 from tidegate.platform.settings.tables.logging import LoggingSettings
@@ -81,6 +82,7 @@ class Settings(Table, BaseSettings):
     inputs: dict[Name, InputSettings] = Field(default_factory=dict)
     outputs: dict[Name, OutputSettings] = Field(default_factory=dict)
     references: dict[Name, ReferenceSettings] = Field(default_factory=dict)
+    functions: dict[Name, FunctionSettings] = Field(default_factory=dict)
     queries: dict[Name, ListedQuery] = Field(default_factory=dict)
     query: QuerySettings = QuerySettings()
     metrics: MetricsSettings = MetricsSettings()
@@ -109,7 +111,7 @@ class Settings(Table, BaseSettings):
     def _name_tables(cls, data: dict[str, Any]) -> dict[str, Any]:
         # Each table gets its own name, which its defaults and error messages need.
         named = dict(data)
-        for section in ("inputs", "outputs", "references", "queries"):
+        for section in ("inputs", "outputs", "references", "functions", "queries"):
             tables = named.get(section)
             if isinstance(tables, dict):
                 named[section] = {name: {**table, "__name__": name} if isinstance(table, dict) else table for name, table in tables.items()}
@@ -291,7 +293,7 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     """
     env = os.environ if env is None else env
     file_layer = _file_layer(path, env)
-    names = {section: file_layer.names(section) for section in ("inputs", "outputs", "references", "queries")}
+    names = {section: file_layer.names(section) for section in ("inputs", "outputs", "references", "functions", "queries")}
     layers = [file_layer, read_environment(env, names, lambda key: keys_below(Settings, key)), read_flags(overrides or {})]
     problems = unknown_tables(layers, file_layer)
     # Only the environment is private: files are copied around, and flags are shown by `ps`.

@@ -84,7 +84,7 @@ def is_secret(key: Key) -> bool:
     if depth == 3:
         return False
     # The name of an input or output is the user's.
-    return is_secret_key(".".join(key[2:] if key[0] in ("inputs", "outputs", "references", "queries") else key))
+    return is_secret_key(".".join(key[2:] if key[0] in ("inputs", "outputs", "references", "functions", "queries") else key))
 
 
 def is_hidden(key: Key, value: object) -> bool:

@@ -336,10 +336,20 @@ def _resolve(entry: Entry, env: Mapping[str, str], schemes: Collection[str]) -> 
         raise _NotFound(f"the file {target} cannot be read: {reason}", f"make {target} a readable text file") from None
 
 
+# The settings of which one makes a table, by section.
+_MAKING = {
+    "inputs": {"topic"},
+    "outputs": {"topic", "files"},
+    "references": {"path"},
+    "functions": {"script", "code"},
+    "queries": {"script"},
+}
+
+
 def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]:
     """Find variables and flags for an input or output that is neither in the file nor created by them: a misspelled name."""
     problems = []
-    for section, making in (("inputs", {"topic"}), ("outputs", {"topic", "files"}), ("references", {"path"}), ("queries", {"script"})):
+    for section, making in _MAKING.items():
         made_here = {key[1] for layer in layers for key in layer.entries if len(key) == 3 and key[0] == section and key[2] in making}
         known = file_layer.names(section) | made_here
         for layer in layers:
@@ -353,7 +363,7 @@ def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]
 
 def _unknown_table(section: str, name: str, layer: Layer, known: set[str]) -> SettingError:
     entry = next(entry for key, entry in layer.entries.items() if key[:2] == (section, name))
-    needed = {"references": "path", "queries": "script"}.get(section, "topic")
+    needed = {"references": "path", "queries": "script", "functions": "script"}.get(section, "topic")
     fix = choice_fix(name, known) + f"; a new one needs {section}.{name}.{needed} as well"
     one = "query" if section == "queries" else section[:-1]
     return SettingError(f"there is no {one} {name}", code="TG-SETTING-NAME", where=entry.origin, fix=fix)

@@ -89,6 +89,7 @@ def _listed_script(settings: Settings, output: str) -> str | None:
 
 def _plan_of_last_run(settings: Settings, output: OutputSettings, topic: Topic | None) -> Plan | None:
     """Return the plan of the query that last wrote the topic, as Redis knows it; None if it does not, or if that is no plan here."""
+    from query.javascript.declarations import declare_recorded
     from query.job import bind_plans
     from tidegate.language.expressions.syntax.parse import parse_script
     from tidegate.platform.checkpoint.query_history import read_runs
@@ -98,7 +99,7 @@ def _plan_of_last_run(settings: Settings, output: OutputSettings, topic: Topic |
     with suppress(TidegateError):
         for run in reversed(read_runs(settings.redis, topic.name, topic.topic_id)):
             if run.script:
-                plans = bind_plans(settings, parse_script(run.script, topic.name), run.into, topic.name)
+                plans = bind_plans(settings, declare_recorded(parse_script(run.script, topic.name), run.functions), run.into, topic.name)
                 return next((plan for plan in plans if plan.output == output.name), None)
     return None
 

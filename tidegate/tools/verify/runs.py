@@ -19,6 +19,7 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.model.step import Released
 from ordering.ticks import DAY_US, INFINITY, NEVER, SECOND_US, format_tick
 from query.buckets.result_channel import FullSpan
+from query.javascript.declarations import declare_recorded
 from query.job import bind_plans
 from query.plan.nodes import UNBOUNDED, Plan
 from query.start.binding import query_text
@@ -274,7 +275,7 @@ def _read_query(query: _Query, run: QueryRun) -> tuple[Plan, ...] | None:
     if not run.script:
         return None
     try:
-        plans = bind_plans(query.settings, parse_script(run.script, "history"), run.into, "history")
+        plans = bind_plans(query.settings, declare_recorded(parse_script(run.script, "history"), run.functions), run.into, "history")
         reads = [read.name for read in survey_topics(query.settings, plans, query.admin).ordered.values()]
     except (QueryError, RefusedError, SettingError):
         # Something that it names or reads is gone.

@@ -23,7 +23,7 @@ from tidegate.language.expressions.functions.catalog import ANOMALIES
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.syntax.dialect import LIMIT, WHEN
 from tidegate.language.expressions.syntax.errors import Source, offset_of
-from tidegate.language.expressions.tree import Aggregate, Expr, Required, Requirement
+from tidegate.language.expressions.tree import Aggregate, Expr, Required, Requirement, SystemTimestamp, called
 
 # The aggregates that need OVER (ORDER BY ...).
 ORDERED_AGGREGATES = ("collecttop", "topone", "percentile_cont", "percentile_disc")
@@ -100,16 +100,24 @@ class AggregateBinder:
     # Arguments
 
     def _extension(self, name: str, extension: extension_aggregates.ExtensionAggregate, call: exp.Expr) -> Aggregate:
-        args, count = call.expressions, len(extension.argument_kinds)
-        if len(args) != count:
-            takes = f"{count} argument{'s' if count != 1 else ''}"
-            raise self._error(f"{name} takes {takes}, not {len(args)}", call, fix=f"give it {takes}")
+        args, kinds = call.expressions, extension.argument_kinds
+        least, most = (len(kinds), len(kinds)) if kinds else (extension.args_min, extension.args_max)
+        if not least <= len(args) <= most:
+            takes = f"{least} argument{'s' if least != 1 else ''}{' or more' if most > least else ''}"
+            raise self._error(f"{called(name)} takes {takes}, not {len(args)}", call, fix=f"give it {takes}")
         star = next((arg for arg in args if isinstance(arg, (exp.Star, exp.Distinct))), None)
         if star is not None:
             message = "*" if isinstance(star, exp.Star) else "DISTINCT"
-            raise self._error(f"{name} takes values, not {message}", call, fix="name fields")
-        bound = [self._of_kind(self.bind(arg), kind, arg) for arg, kind in zip(args, extension.argument_kinds, strict=True)]
-        return Aggregate(name, bound[0], more_args=tuple(bound[1:]), offset=offset_of(call))
+            raise self._error(f"{called(name)} takes values, not {message}", call, fix="name fields")
+        offset = offset_of(call)
+        bound = [
+            (self.rows.whole_row(offset_of(arg)) if self._is_row(arg) else self.bind(arg))
+            if kind is None
+            else self._of_kind(self.bind(arg), kind, arg)
+            for arg, kind in zip(args, kinds or [None] * len(args), strict=True)
+        ]
+        bound += [SystemTimestamp(offset=offset)] if extension.takes_time else []
+        return Aggregate(name, bound[0], more_args=tuple(bound[1:]), offset=offset)
 
     def _of_kind(self, arg: Expr, kind: Kind, node: exp.Expr) -> Expr:
         return arg if static_kind(arg) is kind else self.check_kinds(extension_aggregates.require_kind(arg, kind), node)

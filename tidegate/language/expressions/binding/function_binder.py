@@ -123,7 +123,8 @@ class FunctionBinder(ABC):
             # "[my][Field]": Stream Analytics takes a name with brackets in double quotes for the text.
             return Property(self._bind_record(args[0]), (args[1].name,), offset=offset_of(node))
         kinds = (*function.argument_kinds, *[None] * len(args))
-        bound = tuple((self._bind_record if kind is Kind.RECORD else self._bind)(arg) for kind, arg in zip(kinds, args, strict=False))
+        takes_row = [kind is Kind.RECORD or (kind is None and function.takes_rows) for kind in kinds]
+        bound = tuple((self._bind_record if is_row else self._bind)(arg) for is_row, arg in zip(takes_row, args, strict=False))
         call = self._check_kinds(Call(name, bound, offset=offset_of(node)), node)
         if name == "getrecordpropertyvalue" and isinstance(call, Call) and isinstance(property := call.args[1], Literal) and property.value:
             return Property(call.args[0], (str(property.value),), offset=call.offset)
@@ -213,6 +214,7 @@ class FunctionBinder(ABC):
 
     def _window_function(self, node: exp.Expr) -> Expr:
         name, call = callee(node.this)
+        name = self.source.registered(name)
         if extension_aggregates.REGISTERED.get(name) or name in (*ANALYTICS, *ANOMALIES):
             return self._analytic(name, call, node)
         if name in AGGREGATES:

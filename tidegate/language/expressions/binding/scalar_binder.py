@@ -68,7 +68,6 @@ _TYPES = {
 }
 
 _SHORTER = "write shorter expressions; JOIN a long list of values as reference data"
-_PYTHON_EXAMPLE = 'kilometres = ScalarFunction(lambda miles: pc.multiply(miles, 1.609344), takes=("float",), gives="float")'
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 # Clauses without aggregates in which analytic functions may stand.
 _ROW_CLAUSES = frozenset({"WHERE", "GROUP BY"})
@@ -142,6 +141,7 @@ class ScalarBinder(FunctionBinder):
             return self._property(node)
         owner, name = node.this, str(node.expression.name)
         function_name, call = callee(node)
+        function_name = self.source.registered(function_name)
         if column_functions.REGISTERED.get(function_name):
             return self._column_function(function_name, call)
         if extension_aggregates.REGISTERED.get(function_name):
@@ -154,10 +154,9 @@ class ScalarBinder(FunctionBinder):
         if name.lower() in NOT_YET:
             raise self.source.not_yet(node, f"{owner.name}.{name}() is")
         if function_name.startswith(("udf.", "uda.")) and not self._suggest_dotted(function_name, name):
-            fix = "write it in Python, some five lines, and install it (docs/queries/extending.md)"
-            raise self.source.not_yet(
-                node, f"{owner.name}.{name}(): JavaScript is", fix=fix, example=_PYTHON_EXAMPLE if function_name.startswith("udf.") else ""
-            )
+            message = f"there is no function {owner.name}.{name}()"
+            fix = f"put functions/{name}.js beside the script, or add [functions.{name}] to tidegate.toml (docs/queries/javascript.md)"
+            raise self.source.error("FUNCTION", node, message, fix=fix, example=f'functions.{name}.script = "{name}.js"')
         message = f"there is no function {owner.name}.{name}()"
         raise self.source.error("FUNCTION", node, message, fix=self._suggest_dotted(function_name, name))
 
@@ -173,7 +172,8 @@ class ScalarBinder(FunctionBinder):
     def _suggest_dotted(self, function_name: str, name: str) -> str:
         if function_name.startswith(("udf.", "uda.")):
             dotted = [registered for registered in column_functions.REGISTERED if "." in registered]
-            return suggest(function_name, [*extension_aggregates.REGISTERED, *dotted])
+            known = [registered for registered in (*extension_aggregates.REGISTERED, *dotted) if "@" not in registered]
+            return suggest(function_name, [*known, *self.source.functions])
         return suggest(name, ["System.Timestamp()"])
 
     def _property(self, node: exp.Expr) -> Expr:

@@ -49,6 +49,8 @@ class ColumnFunction:
     compute: ColumnRule
     result_kind: Kind | None = None
     argument_kinds: tuple[Kind | None, ...] = ()
+    # Whether the name of an input stands for its whole row as an argument of any kind.
+    takes_rows: bool = False
 
 
 REGISTERED: Registry[ColumnFunction] = Registry()

@@ -10,25 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from tidegate.basics.package_offers import Registry
 from tidegate.language.expressions.functions.column_functions import Failure, RowNumbers
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Expr, OnlyKind
+from tidegate.language.expressions.variant import Variant
 
 # Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result, and the
 # results that failed, NULL in it.
-AggregateRule = Callable[[Sequence[pa.Array], RowNumbers, RowNumbers], tuple[pa.Array, Sequence[Failure]]]
+AggregateRule = Callable[[Sequence[Variant], RowNumbers, RowNumbers], tuple[Variant, Sequence[Failure]]]
 
 
 @dataclass(frozen=True, slots=True)
 class ExtensionAggregate:
-    """One aggregate."""
+    """
+    One aggregate. None among the kinds means any. It takes as many arguments as it names kinds, or, if it names none, from *args_min* to
+    *args_max*; with *takes_time* each row's System.Timestamp() follows them.
+    """
 
-    argument_kinds: tuple[Kind, ...]
-    result_kind: Kind
+    argument_kinds: tuple[Kind | None, ...]
+    result_kind: Kind | None
     compute: AggregateRule
+    args_min: int = 1
+    args_max: int = 1
+    takes_time: bool = False
 
 
 REGISTERED: Registry[ExtensionAggregate] = Registry()

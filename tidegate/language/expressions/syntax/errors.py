@@ -18,6 +18,7 @@ Inside the program a place is an offset into the script; a message shows it as `
 ``TG-QUERY-ZONE``         no such time zone, or two where one calendar must count
 ``TG-QUERY-JOIN``         ON leaves the time between two rows without limit, or the kind of join is unknown
 ``TG-QUERY-NAME``         two output columns have the same name
+``TG-QUERY-JAVASCRIPT``   a function in JavaScript cannot be read, or is no JavaScript
 ``TG-QUERY-SIZE``         the script is too big or nested too deeply
 ``TG-QUERY-SQLGLOT``      the installed sqlglot is the compiled one
 ========================  ==========================================================================================
@@ -25,8 +26,8 @@ Inside the program a place is an offset into the script; a message shows it as `
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING
 
@@ -44,13 +45,19 @@ _COMPARED_LETTERS_MAX = 100
 class Source:
     """
     A script's text and its name in messages. The first *prefix_length* characters are not the author's: columns are counted after them.
-    *ignores_case*: the script asks for comparisons of texts that ignore case.
+    *ignores_case*: the script asks for comparisons of texts that ignore case. *functions*: the registered name of each function that
+    belongs to the script, by the name that it calls it by, in lower case.
     """
 
     text: str
     file: str = "<script>"
     prefix_length: int = 0
     ignores_case: bool = False
+    functions: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def registered(self, name: str) -> str:
+        """Return the name by which the function is registered that the script calls *name*."""
+        return self.functions.get(name, name)
 
     def location(self, offset: int) -> str:
         """Return ``file:line:column`` of a character offset, counted from 1; the file alone if *offset* is negative."""

@@ -1,0 +1,4 @@
+// Convert Hex value to integer.
+function hex2Int(hexValue) {
+    return parseInt(hexValue, 16);
+}

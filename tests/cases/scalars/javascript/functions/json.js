@@ -1,0 +1,1 @@
+function main(x) { return JSON.stringify(x); }

@@ -1,0 +1,1 @@
+function main(when) { return ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'][when.getDay()]; }

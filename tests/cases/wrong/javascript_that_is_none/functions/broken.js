@@ -1,0 +1,3 @@
+function main(x) {
+    retur x;
+}

@@ -1,0 +1,1 @@
+SELECT udf.broken(k) AS b INTO output FROM input TIMESTAMP BY t

@@ -1,0 +1,108 @@
+"""Functions in JavaScript of a script: where they are found, what they bind, and their values under any cut."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.query_oracle import Event
+from support.script_runs import answers_of
+
+from ordering.errors import QueryError
+from query.javascript import functions
+from query.javascript.declarations import declare_recorded, functions_binding, functions_of, record_functions
+from query.script import read_script
+from query.sql.bind import bind_outputs
+from query.start.binding import query_text
+from tidegate.language.expressions.binding.input_schema import InputSchema
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.platform.settings.tables.functions import FunctionSettings
+
+SCHEMAS = [InputSchema("arrivals", is_free=True)]
+GROUPED = "SELECT uda.twice(v) AS v INTO out FROM arrivals GROUP BY TumblingWindow(second, 1)"
+SQL = "SELECT udf.twice(v) AS v INTO out FROM arrivals"
+
+
+def project(folder: Path, sql: str = SQL, **texts: str) -> Path:
+    """Write a script and its functions; return the script."""
+    (folder / "functions").mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / "functions" / f"{name}.js").write_text(text)
+    (folder / "q.sql").write_text(sql)
+    return folder / "q.sql"
+
+
+def test_a_changed_text_is_another_query(tmp_path: Path) -> None:
+    """Plans print alike, but checkpoints and histories are bound to the text."""
+    found = []
+    for text in ("function main(v) { return v * 2; }", "function main(v) { return v + v; }"):
+        plans = bind_outputs(read_script(project(tmp_path, twice=text)), SCHEMAS)
+        found.append((plans[0].explain(), functions_binding(plans)["functions"], query_text(plans, ["t"])))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] != found[1][1]
+    assert found[0][2] != found[1][2]
+
+
+def test_a_worker_and_a_verification_know_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan carries its functions; a history writes them down."""
+    plans = bind_outputs(read_script(project(tmp_path, twice="function main(v) { return v * 2; }")), SCHEMAS)
+    carried = pickle.loads(pickle.dumps(functions_of(plans)))
+    recorded = record_functions(plans)
+    monkeypatch.setattr(functions, "_KNOWN", {})
+    for function in carried:
+        functions.register(function)
+    assert functions_of(plans) == carried
+    again = bind_outputs(declare_recorded(parse_script(SQL, "q.sql"), recorded), SCHEMAS)
+    assert query_text(again, ["t"]) == query_text(plans, ["t"])
+
+
+def test_the_configuration_comes_before_the_file(tmp_path: Path) -> None:
+    """And says types: the number of arguments is that of its types."""
+    script = project(tmp_path, twice="function main(v) { return v; }")
+    table = FunctionSettings.model_validate({"__name__": "Twice", "code": "function Twice(v) { return 2 * v; }", "takes": ["float"]})
+    plans = bind_outputs(read_script(script, functions={"Twice": table}), SCHEMAS)
+    assert functions_of(plans)[0].takes == ("float",)
+    with pytest.raises(QueryError) as caught:
+        bind_outputs(read_script(project(tmp_path, "SELECT udf.twice(v, v) AS v INTO out FROM arrivals")), SCHEMAS)
+    assert caught.value.code == "TG-QUERY-FUNCTION"
+
+
+@pytest.mark.parametrize(
+    ("sql", "text", "what"),
+    [
+        (SQL, "var x = 1;", "udf.twice has no function main"),
+        (GROUPED, "function main() { }", "uda.twice has no accumulate and no computeResult"),
+        (SQL, "for (;;);", "udf.twice cannot be used: it takes more than 1 s"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused(tmp_path: Path, sql: str, text: str, what: str) -> None:
+    """Before anything runs."""
+    with pytest.raises(QueryError) as caught:
+        read_script(project(tmp_path, sql, twice=text))
+    assert (caught.value.code, caught.value.what) == ("TG-QUERY-JAVASCRIPT", what)
+
+
+NAMES = "function main(v) { if (v === 13) throw new Error('unlucky'); return v === null ? 'none' : typeof v === 'number' ? v / 2 : [v]; }"
+LAST = """function main() { this.init = function () { this.seen = []; };
+this.accumulate = function (v, at) { if (v === 13) throw new Error('unlucky');
+this.seen.push(v === null ? 'none' : String(v), at.getTime() / 1000); };
+this.computeResult = function () { return this.seen.join(' '); }; }"""
+VALUES = st.one_of(st.none(), st.integers(0, 15), st.sampled_from(["a", "b\0c", True, 0.5]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(VALUES, max_size=12), st.lists(st.integers(0, 13), max_size=3))
+def test_values_do_not_depend_on_cuts(tmp_path_factory: pytest.TempPathFactory, values: list[object], cuts: list[int]) -> None:
+    """Level 3: rows of any kinds, each by a call of its own; and an aggregate from its rows alone."""
+    folder = tmp_path_factory.getbasetemp()
+    sql = "SELECT udf.names(v) AS v INTO out FROM arrivals"
+    grouped = "SELECT uda.seen(v) AS v INTO out FROM arrivals GROUP BY HoppingWindow(second, 4, 2)"
+    events = [Event(0, at * 1_000_000, {"v": value}) for at, value in enumerate(values, start=1)]
+    for text in (sql, grouped):
+        script = read_script(project(folder, text, names=NAMES, seen=LAST))
+        whole = answers_of(script, {"arrivals": events})
+        cut = answers_of(script, {"arrivals": events}, sorted({at * 1_000_000 for at in cuts}))
+        assert (cut.values(), cut.reasons) == (whole.values(), whole.reasons)
