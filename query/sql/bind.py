@@ -156,7 +156,10 @@ class _ScriptBinder:
                 raise self.source.error("NAME", offset, f"there is already an input or step {name}", fix="give the step another name")
             if step.this.find(exp.Into):
                 raise self.source.error("OUTPUT", step.this, f"step {name} has an INTO", fix="write INTO in the statements after the steps")
-            self.steps[name.lower()] = name, self._rows(step.this)
+            outer = dict(self.steps)
+            # Steps within a step are known in that step only.
+            self._add_steps(step.this)
+            self.steps = {**outer, name.lower(): (name, self._rows(step.this))}
 
     def _output(self, statement: exp.Expr) -> str:
         into = _into_of(statement)
