@@ -57,6 +57,7 @@ from tidegate.language.expressions.functions.column_functions import has_column_
 from tidegate.language.expressions.functions.conversions import TypedSql
 from tidegate.language.expressions.functions.conversions import can_fail as may_convert
 from tidegate.language.expressions.kinds import Kind
+from tidegate.language.expressions.syntax.counterparts import WINDOW_EDGES
 from tidegate.language.expressions.syntax.dialect import PARTITION_BY
 from tidegate.language.expressions.syntax.errors import offset_of
 from tidegate.language.expressions.syntax.parse import Script
@@ -309,12 +310,20 @@ def _where(bound: _Bound) -> Iterator[Finding]:
 
 def _word(bound: _Bound) -> Iterator[Finding]:
     known = {name.lower() for schema in bound.schemas for name in schema.fields}
+    named = known | {alias.alias.lower() for tree in bound.script.statements for alias in tree.find_all(exp.Alias)}
     for tree in bound.script.statements:
         for column in tree.find_all(exp.Column):
             # In small letters it hardly is meant as a keyword.
             if is_bare_word(column, DOUBTFUL_WORDS) and column.name.isupper() and column.name.lower() not in known:
                 message = f"{column.name} is a field of the event; a query knows neither clock nor user"
                 fix = f"write [{column.name}] for the field, System.Timestamp() for the event's time"
+                yield bound.warning("TG-LINT-WORD", message, offset_of(column), fix)
+        for column in (found for group in tree.find_all(exp.Group) for found in group.find_all(exp.Column)):
+            name = ".".join(part.name.lower() for part in column.parts)
+            is_bare = not any(part.args.get("quoted") for part in column.parts)
+            if is_bare and name in WINDOW_EDGES and column.parts[0].name.lower() not in named:
+                message = f"{name} is a field of the event here: a window's edges are no names"
+                fix = f"leave it out of GROUP BY, and in SELECT {WINDOW_EDGES[name][0]}; [{name.replace('.', '].[')}] is the field of that name"
                 yield bound.warning("TG-LINT-WORD", message, offset_of(column), fix)
 
 

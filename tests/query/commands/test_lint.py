@@ -27,6 +27,25 @@ def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
+    ("grouped", "places"),
+    [
+        ("WINDOWSTART, window_end", ["WINDOWSTART", "window_end"]),
+        ("window.start", ["window.start"]),
+        ("window.[start], [windowend], windows, started", []),
+    ],
+)
+def test_the_edges_of_a_window_under_names_of_other_sqls_are_told_what_to_write(grouped: str, places: list[str]) -> None:
+    """They would group by fields that no event has. In brackets, or as a column of a step, they are meant."""
+    sql = f"SELECT k, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY k, {grouped}, TumblingWindow(hour, 1)"
+    told = [one for one in lint_script(parse_script(sql, "q.sql"), LintContext()) if one.code == "TG-LINT-WORD"]
+    assert [one.where for one in told] == [f"q.sql:1:{sql.index(place) + 1}" for place in places]
+    assert all("System.Timestamp()" in one.fix and "docs/queries/windows.md#windows" in one.fix for one in told)
+    step = "WITH s AS (SELECT k, v AS windowstart, w AS window_end, u AS window FROM a TIMESTAMP BY at) "
+    sql = step + sql.replace("a TIMESTAMP BY at", "s")
+    assert "TG-LINT-WORD" not in {one.code for one in lint_script(parse_script(sql, "q.sql"), LintContext())}
+
+
+@pytest.mark.parametrize(
     ("sql", "findings"),
     [
         (PLAIN, []),

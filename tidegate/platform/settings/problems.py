@@ -118,6 +118,14 @@ def exposed_secret(key: str, where: str, schemes: Collection[str]) -> SettingErr
     return SettingError(what, code="TG-SETTING-SECRET", where=where, fix=fix, example=example)
 
 
+def exposed_broker_password(key: str, where: str) -> SettingError:
+    """Return the error of a password that is written into the address of a broker, which takes none."""
+    fix = "write the address alone; the user and the password are properties of the client, and the password is named"
+    example = 'kafka.client = { "sasl.mechanism" = "PLAIN", "sasl.username" = "me", "sasl.password" = "env:KAFKA_PASSWORD" }'
+    what = f"{key} holds a password, which is written out and which no broker takes there"
+    return SettingError(what, code="TG-SETTING-SECRET", where=where, fix=fix, example=example)
+
+
 def unset_secret(key: str, reference: str, where: str, what: str, fix: str) -> SettingError:
     """Return the error of a secret that is needed, and whose file or variable is not there."""
     example = f"export {reference.partition(':')[2]}=..." if reference.startswith("env:") else ""

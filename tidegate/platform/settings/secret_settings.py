@@ -23,6 +23,9 @@ SECRET_URLS: Mapping[Key, str] = {
     ("postgres", "url"): "postgresql://unresolved",
     ("redis", "url"): "redis://unresolved",
 }
+# Brokers take no user in their address; who writes one there writes the password too.
+BROKERS: Key = ("kafka", "bootstrap")
+_BROKER_PASSWORD = re.compile(r"(?<![^\s,/])[^\s,/@:]*:([^\s,]+)@")
 _KINDS_OF_FIELDS = {("inputs", "fields"), ("references", "fields"), ("references", "effective"), ("outputs", "columns")}
 _HARMLESS = re.compile(r"(?i)[+-]?\d+(\.\d+)?\s*[a-z%]{0,4}|true|false|none|null|on|off|auto|yes|no|")
 # librdkafka refuses names that it does not know, so only the families in which a later version may add secrets are closed.
@@ -101,9 +104,16 @@ def is_refused(key: Key, value: object) -> bool:
         return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
     if not isinstance(value, str):
         return False
+    if broker_passwords(key, value):
+        return True
     if is_hidden(key, value) and (key[:2] != _OPEN or looks_random(value)):
         return True
     return any(True for _ in secrets_in(value, is_address=is_address(key) or _names_known_at(key) is not None))
+
+
+def broker_passwords(key: Key, value: object) -> list[str]:
+    """Return the passwords that stand in the addresses of brokers, with a scheme before them or without."""
+    return _BROKER_PASSWORD.findall(value) if key == BROKERS and isinstance(value, str) else []
 
 
 def may_name_secret(key: Key) -> bool:

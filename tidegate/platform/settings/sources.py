@@ -19,10 +19,12 @@ from ordering.errors import SettingError
 from tidegate.basics.bounded_files import SECRET_BYTES_MAX, read_file_text
 from tidegate.basics.secret_masking import remember, secrets_in
 from tidegate.platform.settings.kinds import MissingSecret
-from tidegate.platform.settings.problems import choice_fix, exposed_secret, unknown_setting, unset_secret, wrong_value
+from tidegate.platform.settings.problems import choice_fix, exposed_broker_password, exposed_secret, unknown_setting, unset_secret, wrong_value
 from tidegate.platform.settings.secret_settings import (
+    BROKERS,
     SECRET_URLS,
     Key,
+    broker_passwords,
     free_depth,
     is_address,
     is_property,
@@ -36,7 +38,7 @@ CONFIG_VARIABLE = "TIDEGATE_CONFIG"
 # The stores whose tables are described here.
 OWN_STORES = ("clickhouse", "delta", "http", "iceberg", "postgres", "redis")
 # Secrets that must have a certain form, with a valid value in place of a refused one.
-_SECRET_FORMS: Mapping[Key, str] = {("http", "secret"): f"whsec_{'unresolved' * 4}"}
+_SECRET_FORMS: Mapping[Key, str] = {("http", "secret"): f"whsec_{'unresolved' * 4}", BROKERS: "unresolved:9092"}
 
 _HEADER = re.compile(r"\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(#.*)?$")
 _STEP = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
@@ -297,14 +299,17 @@ def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> N
             is_whole = is_secret(key) or is_address(key) or ("file" in schemes and resolved is not entry)
             _remember_secrets(key, resolved.value, is_whole=is_whole)
         if not private and resolved is entry and is_refused(key, entry.value):
-            layer.problems.append(exposed_secret(dotted_name(key), entry.origin, schemes or ("env",)))
+            name, origin = dotted_name(key), entry.origin
+            layer.problems.append(
+                exposed_broker_password(name, origin) if key == BROKERS else exposed_secret(name, origin, schemes or ("env",))
+            )
             resolved = _placeholder(key, entry)
         layer.entries[key] = resolved
 
 
 def _remember_secrets(key: Key, value: str, *, is_whole: bool) -> None:
     """Have all of a setting's value masked from now on, or the secrets that stand in it."""
-    for secret in [value] if is_whole else list(secrets_in(value, is_address=is_property(key))):
+    for secret in [value] if is_whole else [*secrets_in(value, is_address=is_property(key)), *broker_passwords(key, value)]:
         remember(secret)
 
 

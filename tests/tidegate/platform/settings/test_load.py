@@ -19,6 +19,7 @@ from ordering.errors import SettingError
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from query.sql.bind import bind_script
+from tidegate.basics.secret_masking import scrub
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.platform.settings.kinds import format_size, parse_size, reveal_properties
 from tidegate.platform.settings.load import Settings, load
@@ -452,9 +453,22 @@ sasl.password = ["canary-four"]
 "ssl.key.password" = "file:/nowhere"
 """
     problems = refusals(text)
-    assert [problem.code for problem in problems].count("TG-SETTING-SECRET") == 2
+    assert [problem.code for problem in problems].count("TG-SETTING-SECRET") == 3
     assert len(problems) == 5
     assert "canary" not in "\n".join(map(str, problems))
+
+
+@pytest.mark.parametrize(
+    "bootstrap", ["u:canary-one@h", "u:canary-one@h:1", "SASL_SSL://u:canary-one@h:9093", "a:1,u:canary-one@h:9093", ":canary-one@h:1"]
+)
+def test_a_password_in_the_address_of_a_broker_is_refused_and_its_fix_is_taken(bootstrap: str) -> None:
+    """Brokers take none there, so it is no wrong address alone: it stands in a file that is copied around."""
+    (problem,) = refusals(f'[kafka]\nbootstrap = "{bootstrap}"\n')
+    assert problem.code == "TG-SETTING-SECRET"
+    assert "canary" not in str(problem)
+    assert scrub("somebody says canary-one") == "somebody says ***"
+    fixed = read(f'kafka.bootstrap = "h:9093"\n{problem.example}\n', env={"KAFKA_PASSWORD": "canary-two"})
+    assert fixed.kafka.client_properties()["sasl.password"] == "canary-two"
 
 
 UNSET = """\

@@ -35,9 +35,10 @@ _COUNTED = (
     "(docs/queries/windows.md#windows-of-events)",
     "LAG(delay, 99) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
 )
-_WINDOW_END = "write System.Timestamp(), the window's end", "System.Timestamp() AS window_end"
+_WINDOW_END = "write System.Timestamp(), the window's end (docs/queries/windows.md#windows)", "System.Timestamp() AS window_end"
 _WINDOW_START = (
-    "subtract the window's length from its end. Windows are (start, end]: for [start, end) shift them by Offset(microsecond, -1)",
+    "subtract the window's length from its end, System.Timestamp(). Windows are (start, end]: for [start, end) shift them by "
+    "Offset(microsecond, -1) (docs/queries/windows.md#windows-that-include-their-start)",
     "DATEADD(minute, -1, System.Timestamp()) AS window_start ... GROUP BY TumblingWindow(minute, 1)",
 )
 _ARRIVAL = "leave TIMESTAMP BY out: events then have the time of their arrival, which a replay repeats", "EventEnqueuedUtcTime"
@@ -46,6 +47,12 @@ _ALL_OF = "write COLLECT(x), an array of the values", "COLLECT(delay)"
 _FROM_EPOCH = "add the number to 1970", f"DATEADD(second, delay, {_EPOCH})"
 _TO_EPOCH = "count from 1970", f"DATEDIFF(second, {_EPOCH}, {_AT})"
 _TO_TIME = "write CAST(x AS datetime) for ISO-8601 text, DATEADD for a number since 1970", "CAST(code AS datetime)"
+
+# The edges of a window as other SQLs name them: ksqlDB in one word, Flink with an underscore, Spark as members of the window.
+WINDOW_EDGES = {
+    **dict.fromkeys(("windowend", "window_end", "window.end"), _WINDOW_END),
+    **dict.fromkeys(("windowstart", "window_start", "window.start"), _WINDOW_START),
+}
 
 # (what to write, an example) by the function's name in lower case.
 COUNTERPARTS: dict[str, tuple[str, str]] = {
@@ -66,8 +73,9 @@ COUNTERPARTS: dict[str, tuple[str, str]] = {
         ("eomonth", "last_day"),
         ("take a month on, and its days off again", f"DATEADD(day, -DAY(DATEADD(month, 1, {_AT})), DATEADD(month, 1, {_AT}))"),
     ),
-    **dict.fromkeys(("window_end", "tumble_end", "hop_end", "session_end", "window_time", "tumble_rowtime", "hop_rowtime"), _WINDOW_END),
-    **dict.fromkeys(("window_start", "tumble_start", "hop_start", "session_start"), _WINDOW_START),
+    **WINDOW_EDGES,
+    **dict.fromkeys(("tumble_end", "hop_end", "session_end", "window_time", "tumble_rowtime", "hop_rowtime"), _WINDOW_END),
+    **dict.fromkeys(("tumble_start", "hop_start", "session_start"), _WINDOW_START),
     **dict.fromkeys(("proctime", "current_watermark"), _ARRIVAL),
     **dict.fromkeys(("json_value", "json_query", "json_extract", "get_json_object", "json_extract_scalar"), _JSON),
     **dict.fromkeys(("string_agg", "listagg", "group_concat", "array_agg", "collect_list"), _ALL_OF),
