@@ -342,13 +342,22 @@ def is_fingerprint(text: str) -> bool:
     """Return whether a text has the form of a topic's fingerprint (:mod:`ingest.journal.topic_fingerprint`)."""
     try:
         fields = json.loads(text)
-    except (ValueError, RecursionError):
+        settings, starts, start = fields["settings"], fields["starts"], fields["start"]
+        topic_ids = json.loads(settings.get("topic_ids", "{}"))
+        places = [name.rpartition("/")[2] for name in starts]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False
-    if not isinstance(fields, dict) or not all(isinstance(fields.get(name), dict) for name in ("settings", "starts")):
-        return False
-    if not isinstance(fields.get("start", 0), dict | None):
-        return False
-    return all(isinstance(offset, int) and name.rpartition("/")[2].isdecimal() for name, offset in fields["starts"].items())
+    are_texts = all(isinstance(table, dict) and all(isinstance(text, str) for text in table.values()) for table in (settings, topic_ids))
+    are_places = isinstance(starts, dict) and all(place.isdecimal() and place.isascii() for place in places)
+    return are_texts and are_places and all(type(offset) is int and offset >= 0 for offset in starts.values()) and _is_start(start)
+
+
+def _is_start(fields: object) -> bool:
+    """Return whether *fields* are those of an output start (:class:`tidegate.platform.checkpoint.output_start.Start`), or None."""
+    if not isinstance(fields, dict):
+        return fields is None
+    is_known = fields.keys() <= {"text", "start_us"}
+    return is_known and isinstance(fields.get("text", ""), str) and isinstance(fields.get("start_us", 0), int | None)
 
 
 def notes_key(topic: str, topic_id: str) -> str:

@@ -30,6 +30,7 @@ from ingest.journal.fact_bounds import FactBounds
 from ingest.journal.mending import remove_impossible
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import SkipBook
+from ingest.journal.topic_fingerprint import TopicOrigin, check_fingerprint
 from ingest.offsets import Offset, PlannedPosition
 from ingest.planner.arrival_stamps import PlanningTimes
 from ingest.planner.planner import Planner
@@ -39,6 +40,7 @@ from ingest.start.survey import _check_skips
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Close, ImpossibleFactError, PlanningTime, Raise, Read
 from ordering.ticks import MINUTE_US, SECOND_US
+from tidegate.platform.checkpoint.output_start import BEGINNING
 from tidegate.platform.kafka.admin import Admin, Topic
 from tidegate.platform.kafka.records import Records
 from tidegate.platform.observe.reports import IngestReport
@@ -284,6 +286,50 @@ def test_a_fingerprint_that_cannot_be_read_is_written_again_by_the_job(world: Wo
     world.stranger.hset(name, "settings", "garbage")
     remove_impossible(world.plan, journal, FactBounds(world.plan, world.ends), world.now_us)
     assert journal.read_fingerprint(world.plan.settings.ordered_topic, oid) is None
+
+
+NO_FINGERPRINT: dict[str, str | bytes | None] = {
+    "no JSON": "garbage",
+    "no UTF-8": b"\xff",
+    "another start": '{"settings": {}, "starts": {}, "start": {"x": 1}}',
+    "a start of another kind": '{"settings": {}, "starts": {}, "start": {"text": "now", "start_us": "soon"}}',
+    "a setting that is no text": '{"settings": {"late": 5}, "starts": {}, "start": null}',
+    "topics that are no table": '{"settings": {"topic_ids": "garbage"}, "starts": {}, "start": null}',
+    "ids that are no texts": '{"settings": {"topic_ids": "[1]"}, "starts": {}, "start": null}',
+    "a first offset that is none": '{"settings": {}, "starts": {"raw/0": -1}, "start": null}',
+    "a partition in other digits": '{"settings": {}, "starts": {"raw/\u0664": 1}, "start": null}',
+    "another type of Redis": None,
+}
+
+
+@pytest.mark.parametrize("wrong", NO_FINGERPRINT)
+def test_a_start_without_checkpoint_is_refused_by_such_a_fingerprint_until_the_rebuild_that_its_error_gives(
+    wrong: str, world: World
+) -> None:
+    """Never a traceback. After the rebuild the settings count as unknown, and the start goes on."""
+    oid, settings = world.plan.topic_ids["raw"], {"late": "5s", "topic_ids": "{}"}
+    plan = replace(world.plan, ordered_topic_id=oid)
+    name = f"tidegate:{{{plan.settings.ordered_topic}}}:fingerprint:{oid}"
+    journal = RedisJournal.open(plan.redis, input_name="rides")
+
+    def start() -> TopicOrigin:
+        ordered = Topic(plan.settings.ordered_topic, oid, 1, {})
+        return check_fingerprint(plan, journal, ordered, settings, BEGINNING, has_events=True, has_checkpoint=False)
+
+    if (text := NO_FINGERPRINT[wrong]) is None:
+        world.stranger.rpush(name, "x")
+    else:
+        world.stranger.hset(name, "settings", text)
+    for _ in range(2):
+        with pytest.raises(ImpossibleFactError) as refusal:
+            start()
+        assert (refusal.value.code, refusal.value.example) == ("TG-JOURNAL-IMPOSSIBLE", "tidegate journal rebuild rides")
+    remove_impossible(plan, journal, FactBounds(plan, world.ends), world.now_us, dry_run=True)
+    with pytest.raises(ImpossibleFactError):
+        start()
+    remove_impossible(plan, journal, FactBounds(plan, world.ends), world.now_us)
+    assert start() == start()
+    assert not start().starts
 
 
 def test_skips_that_cannot_be_are_refused(world: World) -> None:

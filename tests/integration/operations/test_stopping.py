@@ -86,6 +86,18 @@ def test_a_signal_to_all_processes_of_a_starting_job_is_a_stop(kind: str, stack:
             ingest.stop()
 
 
+def test_a_signal_to_all_processes_while_the_jvm_loads_is_a_stop(stack: Stack, tmp_path: Path) -> None:
+    """The moment at which java, which is told to stop too, is not yet heard of by the driver."""
+    topic = create(stack.bootstrap, fresh("stopping"), 1)
+    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+        job = space.start_alone("ingest", "events")
+        once_java_runs(job)
+        os.killpg(job.pid, signal.SIGTERM)
+        assert job.wait() == 0, job.errors[-3000:]
+        assert "TG-SPARK" not in job.errors
+        assert "Traceback" not in job.errors
+
+
 @pytest.mark.parametrize("kind", ["ingest", "query", "sink"])
 def test_a_signal_before_the_jvm_is_there_is_a_stop_too(kind: str, stack: Stack, tmp_path: Path) -> None:
     """While the command waits for a broker that takes connections and never answers. A sink has no JVM: this is all of its start."""
