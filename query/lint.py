@@ -323,7 +323,8 @@ def _word(bound: _Bound) -> Iterator[Finding]:
             is_bare = not any(part.args.get("quoted") for part in column.parts)
             if is_bare and name in WINDOW_EDGES and column.parts[0].name.lower() not in named:
                 message = f"{name} is a field of the event here: a window's edges are no names"
-                fix = f"leave it out of GROUP BY, and in SELECT {WINDOW_EDGES[name][0]}; [{name.replace('.', '].[')}] is the field of that name"
+                bracketed = name.replace(".", "].[")
+                fix = f"leave it out of GROUP BY, and in SELECT {WINDOW_EDGES[name][0]}; [{bracketed}] is the field of that name"
                 yield bound.warning("TG-LINT-WORD", message, offset_of(column), fix)
 
 

@@ -19,7 +19,14 @@ from ordering.errors import SettingError
 from tidegate.basics.bounded_files import SECRET_BYTES_MAX, read_file_text
 from tidegate.basics.secret_masking import remember, secrets_in
 from tidegate.platform.settings.kinds import MissingSecret
-from tidegate.platform.settings.problems import choice_fix, exposed_broker_password, exposed_secret, unknown_setting, unset_secret, wrong_value
+from tidegate.platform.settings.problems import (
+    choice_fix,
+    exposed_broker_password,
+    exposed_secret,
+    unknown_setting,
+    unset_secret,
+    wrong_value,
+)
 from tidegate.platform.settings.secret_settings import (
     BROKERS,
     SECRET_URLS,
