@@ -84,7 +84,7 @@ class LocalRun:
 
     def __init__(self, program: Program, inputs: Sequence[FileInput], *, has_over: bool) -> None:
         self.inputs, self._has_over = inputs, has_over
-        self._bucket = _new_bucket(program, inputs, has_over=has_over)
+        self._bucket = new_bucket(program, [source.name for source in inputs], has_over=has_over, span_us=_SPAN_US if has_over else None)
         self._logs = [OrderedLog() for _ in inputs]
         self._unwritten: list[list[list[Step]]] = [[] for _ in inputs]
         self._pending = [Results() for _ in program.plans]
@@ -160,11 +160,27 @@ class LocalRun:
         return records
 
 
-def _new_bucket(program: Program, inputs: Sequence[FileInput], *, has_over: bool) -> Bucket:
-    """Return the bucket of a job whose ordered topics and result topics have one partition each."""
-    sources = [SourceTopic(source.name, 1, {index: 0}) for index, source in enumerate(inputs)]
-    spans_us = [_SPAN_US if has_over else None] * len(program.plans)
-    config = BucketConfig(sources, 0, Roster(1, 1, Spread.ONE, has_over), spans_us=spans_us)
+def new_bucket(
+    program: Program,
+    inputs: Sequence[str],
+    *,
+    has_over: bool,
+    span_us: int | None = None,
+    start_us: int | None = None,
+    read_from_us: int | None = None,
+) -> Bucket:
+    """
+    Return the bucket of a job whose ordered topics and result topics have one partition each.
+
+    Args:
+        inputs: Their names, in the order of the script.
+        span_us: The span of result files, microseconds; None: results leave as a topic has them.
+        start_us: Results from here on; None: all.
+        read_from_us: Events from here on count; None: all.
+    """
+    sources = [SourceTopic(name, 1, {index: 0}) for index, name in enumerate(inputs)]
+    spans_us = [span_us] * len(program.plans)
+    config = BucketConfig(sources, 0, Roster(1, 1, Spread.ONE, has_over), start_us, read_from_us, spans_us=spans_us)
     if not has_over:
         return MergedBucket(program, config)
     return SubstreamBucket(program, config) if len(inputs) == 1 else KeyedBucket(program, config, [None] * len(inputs))

@@ -21,6 +21,7 @@ from query.sql.bind import bind_outputs
 from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.errors import Source
+from tidegate.language.expressions.syntax.parse import Script
 from tidegate.language.expressions.tree import Field, Leaf
 
 if TYPE_CHECKING:  # settings import pydantic, which is slow to load
@@ -61,7 +62,11 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
     Raises:
         QueryError: The script is wrong.
     """
-    script = read_script(path, name, settings.functions)
+    return bind_parsed(read_script(path, name, settings.functions), settings, into=into)
+
+
+def bind_parsed(script: Script, settings: ScriptSettings, *, into: str | None = None) -> BoundScript:
+    """Bind a script that is parsed already, as :func:`bind_script` does."""
     plans = bind_outputs(script, settings.schemas, into=into, window_us_max=settings.window_us_max)
     scans = tuple(dict.fromkeys(scan for plan in plans for scan in plan.scans))
     for number, scan in enumerate(scans):

@@ -1,0 +1,78 @@
+"""``run_query``: rows in, results out. Levels 2 and 3: whatever batch boundaries and restarts, the same results in the same order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from ordering.errors import QueryError
+from tidegate.query.api import count, stream, tumbling
+from tidegate.query.extending import ScalarFunction
+from tidegate.testing import Fate, ordered_topic, run_query
+from tidegate.testing.input_files import Rows, ndjson_of
+
+COUNTS = "SELECT k, COUNT(*) AS n FROM rides TIMESTAMP BY at GROUP BY k, TumblingWindow(second, 10)"
+PER_KEY = COUNTS.replace("TIMESTAMP BY at", "TIMESTAMP BY at OVER k")
+ROWS: list[dict[str, Any]] = [
+    {"at": f"2026-01-01T00:00:{at:02d}Z", "k": "ab"[at % 2], "EventEnqueuedUtcTime": f"2026-01-01T00:00:{came:02d}Z"}
+    for at, came in [(1, 3), (5, 6), (4, 7), (14, 14), (2, 15), (11, 16), (25, 26), (24, 26), (31, 33)]
+]
+POLICIES = {"late": "5s", "late_action": "drop", "reorder": "2s", "out_of_order_action": "drop"}
+
+
+@pytest.mark.parametrize("sql", [COUNTS, PER_KEY])
+def test_cuts_change_nothing(sql: str) -> None:
+    """Level 2 with OVER, level 3 without: restarts between any two records."""
+    whole = run_query(sql, {"rides": ROWS}, POLICIES, cuts=None)
+    assert {row["n"] for row in whole.rows} == {1, 2}
+    for cuts in ([1, 2, 3, 4, 5, 6, 7], [4], []):
+        assert run_query(sql, {"rides": ROWS}, POLICIES, cuts=cuts) == whole
+    for seed in range(5):
+        assert run_query(sql, {"rides": ROWS}, POLICIES, seed=seed) == whole
+
+
+def test_inputs_have_many_forms(tmp_path: Path) -> None:
+    """Rows, NDJSON, Arrow and Parquet are the same events."""
+    table = pa.Table.from_pylist(ROWS)
+    pq.write_table(table, tmp_path / "rides.parquet")
+    forms: list[Rows] = [ROWS, ndjson_of(ROWS), table, tmp_path / "rides.parquet"]
+    assert [run_query(COUNTS, {"rides": form}, POLICIES).rows for form in forms] == [run_query(COUNTS, {"rides": ROWS}, POLICIES).rows] * 4
+
+
+def test_each_event_has_its_fate() -> None:
+    """In order, dropped by a policy, or not usable, by its line."""
+    fates = run_query(COUNTS, {"rides": [*ROWS, {"at": "soon"}]}, POLICIES).fates
+    assert [(fate.line, fate.kind, fate.reason) for fate in fates if fate.kind != "in order"] == [
+        (5, "dropped", "late"),
+        (6, "dropped", "out_of_order"),
+        (10, "bad", "arrival"),
+    ]
+    assert fates[0] == Fate("rides", 1, "in order", "", 1_767_225_601_000_000)
+
+
+def test_queries_have_many_forms(tmp_path: Path) -> None:
+    """SQL, a script, or Python; functions need not be installed, and scripts do not know them afterwards."""
+    script = tmp_path / "counts.sql"
+    script.write_text(COUNTS)
+    built = stream("rides", timestamp_by="at").group_by("k", tumbling("10s")).select(k="k", n=count())
+    assert run_query(script, {"rides": ROWS}).rows == run_query(COUNTS, {"rides": ROWS}).rows == run_query(built, {"rides": ROWS}).rows
+    shout = ScalarFunction(pc.utf8_upper, takes=("nvarchar(max)",), gives="nvarchar(max)")
+    sql = "SELECT udf.shout(k) AS k FROM rides TIMESTAMP BY at"
+    assert run_query(sql, {"rides": ROWS[:2]}, functions={"shout": shout}).rows == [{"k": "B"}, {"k": "B"}]
+    with pytest.raises(QueryError):
+        run_query(sql, {"rides": ROWS[:2]})
+
+
+def test_a_topic_is_in_order() -> None:
+    """Level 1: the events that ingest writes, with their keys."""
+    topic = ordered_topic(ROWS, {"reorder": "2s", "late": "1h"}, timestamp_by="at", over="k")
+    assert len(topic) == len(ROWS)
+    assert {event.key for event in topic} == {b"a", b"b"}
+    for key in (b"a", b"b"):
+        times = [event.system_us for event in topic if event.key == key]
+        assert times == sorted(times)

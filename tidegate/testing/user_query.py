@@ -1,0 +1,118 @@
+"""
+A query of the user's, ready to be run any number of times: its script, its functions, its policies.
+
+Law: each bucket is made of code that was loaded anew, as that of a restarted worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from query import extensions
+from query.api import Query, Step
+from query.buckets.bucket import Bucket
+from query.engine.program import Program
+from query.local.files import LocalFile
+from query.local.run import new_bucket
+from query.local.run_setup import PolicyFlags, RunSetup
+from query.local.script import BoundScript, bind_parsed
+from query.script import read_script_text
+from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.testing.input_files import Rows, write_inputs
+from tidegate.testing.ordered_inputs import OrderedInputs, order_inputs
+from tidegate.testing.user_code import UserFunction, find_installed, functions_restored, load_anew, pickle_by_value, register_functions
+
+OUTPUT = "out"
+"""The output of a script that names none."""
+QueryText = str | Path | Query | Step
+"""A query as users have it: SQL, a script's path, or built with ``tidegate.query.api``."""
+
+
+@dataclass(frozen=True)
+class UserQuery:
+    """
+    A query and what it needs.
+
+    Args:
+        functions: The pickled functions of the script.
+        policies: Time policies as the flags of ``tidegate local``: ``{"late": "5m", "late_action": "drop"}``.
+        config: A configuration, for the schemas of inputs.
+        references: Tables that JOIN looks up.
+    """
+
+    sql: str
+    functions: bytes
+    policies: Mapping[str, str] = field(default_factory=dict)
+    config: Path | None = None
+    references: tuple[LocalFile, ...] = ()
+
+    @contextmanager
+    def open(self, inputs: Mapping[str, Rows]) -> Iterator[OpenQuery]:
+        """Bind the query to the rows of its inputs. Raises QueryError: the script is wrong."""
+        with TemporaryDirectory(prefix="tidegate-testing-") as folder:
+            files = write_inputs(inputs, Path(folder))
+            setup = RunSetup.of(files, PolicyFlags(**self.policies), self.config, self.references)  # type: ignore[arg-type]
+            with functions_restored():
+                yield OpenQuery(self, setup, self.bind(setup))
+
+    def bind(self, setup: RunSetup) -> BoundScript:
+        """Bind the script to code that is loaded anew; call it only while the query is open."""
+        # Rows are evaluated by functions that are found by their names, so they stay known until the next restart.
+        register_functions(load_anew(self.functions))
+        return bind_parsed(parse_script(self.sql, "query.sql"), setup.settings, into=self.output)
+
+    @property
+    def output(self) -> str | None:
+        """The name of the output, if the script leaves it out."""
+        return None if "INTO" in self.sql.upper() else OUTPUT
+
+
+@dataclass(frozen=True)
+class OpenQuery:
+    """A query bound to files."""
+
+    query: UserQuery
+    setup: RunSetup
+    script: BoundScript
+
+    @property
+    def outputs(self) -> list[str]:
+        return [plan.output for plan in self.script.plans]
+
+    @property
+    def lookback_us(self) -> int:
+        """How long before an output instant events can still count, microseconds."""
+        return max(plan.lookback_us for plan in self.script.plans)
+
+    def order(self, block_bytes: int) -> OrderedInputs:
+        return order_inputs(self.script, self.setup, block_bytes)
+
+    def program(self) -> Program:
+        """Return the program, made of code that has never run."""
+        script = self.query.bind(self.setup)
+        return Program(script.plans, references=self.setup.references, join_pairs_max=self.setup.join_pairs_max)
+
+    def bucket(self, start_us: int | None = None) -> Bucket:
+        """Return the bucket of a job whose results begin at *start_us*."""
+        read_from_us = None if start_us is None else start_us - self.lookback_us
+        names = [scan.input for scan in self.script.scans]
+        return new_bucket(self.program(), names, has_over=self.script.has_over, start_us=start_us, read_from_us=read_from_us)
+
+
+def user_query(
+    query: QueryText,
+    functions: Mapping[str, UserFunction] | None = None,
+    policies: Mapping[str, str] | None = None,
+    config: Path | None = None,
+    references: Sequence[LocalFile] = (),
+) -> UserQuery:
+    """Return a query given as SQL, as a script's path, or built with ``tidegate.query.api``; *functions* by the names scripts use."""
+    extensions.load()
+    query = query.into(OUTPUT) if isinstance(query, Step) else query
+    sql = query.sql if isinstance(query, Query) else read_script_text(query) if isinstance(query, Path) else query
+    known = find_installed(sql) | dict(functions or {})
+    return UserQuery(sql, pickle_by_value(known), dict(policies or {}), config, tuple(references))
