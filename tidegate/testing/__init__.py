@@ -3,6 +3,9 @@ A kit for tests of your own queries, functions, operators and sinks: in process,
 Tests may import it; nothing of a running job does. The names below keep their meaning.
 """
 
+from tidegate.testing.law import law_of
+from tidegate.testing.law_broken import LawBrokenError
 from tidegate.testing.run_query import Fate, QueryRun, Result, ordered_topic, run_query
+from tidegate.testing.sink_law import SinkUnderTest
 
-__all__ = ["Fate", "QueryRun", "Result", "ordered_topic", "run_query"]
+__all__ = ["Fate", "LawBrokenError", "QueryRun", "Result", "SinkUnderTest", "law_of", "ordered_topic", "run_query"]

@@ -26,8 +26,6 @@ from tidegate.testing.input_files import Rows, write_inputs
 from tidegate.testing.ordered_inputs import OrderedInputs, order_inputs
 from tidegate.testing.user_code import UserFunction, find_installed, functions_restored, load_anew, pickle_by_value, register_functions
 
-OUTPUT = "out"
-"""The output of a script that names none."""
 QueryText = str | Path | Query | Step
 """A query as users have it: SQL, a script's path, or built with ``tidegate.query.api``."""
 
@@ -63,12 +61,7 @@ class UserQuery:
         """Bind the script to code that is loaded anew; call it only while the query is open."""
         # Rows are evaluated by functions that are found by their names, so they stay known until the next restart.
         register_functions(load_anew(self.functions))
-        return bind_parsed(parse_script(self.sql, "query.sql"), setup.settings, into=self.output)
-
-    @property
-    def output(self) -> str | None:
-        """The name of the output, if the script leaves it out."""
-        return None if "INTO" in self.sql.upper() else OUTPUT
+        return bind_parsed(parse_script(self.sql, "query.sql"), setup.settings)
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ def user_query(
 ) -> UserQuery:
     """Return a query given as SQL, as a script's path, or built with ``tidegate.query.api``; *functions* by the names scripts use."""
     extensions.load()
-    query = query.into(OUTPUT) if isinstance(query, Step) else query
+    query = query.into("output") if isinstance(query, Step) else query
     sql = query.sql if isinstance(query, Query) else read_script_text(query) if isinstance(query, Path) else query
     known = find_installed(sql) | dict(functions or {})
     return UserQuery(sql, pickle_by_value(known), dict(policies or {}), config, tuple(references))
