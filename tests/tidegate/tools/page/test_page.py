@@ -1,0 +1,133 @@
+"""Who may ask the page, what every answer forbids a browser, and that nothing of a topic becomes markup or shows a secret."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from ordering.errors import SettingError, UnreachableError
+from tidegate.platform.settings.load import Settings
+from tidegate.tools.commands.ui import check_binding, list_names, make_answers
+from tidegate.tools.page import server
+from tidegate.tools.page.access import LOOPBACK, Access
+from tidegate.tools.page.server import PAGES, make_page
+
+MARKUP = "</script><img src=x onerror=alert(1)>"
+TOKEN = "a-token-that-nobody-knows"
+FILES = Path(server.__file__).parent / "files"
+
+
+def client(answers: Mapping[str, Any] | None = None, token: str = "", host: str = "localhost:8600") -> TestClient:
+    """Return a client of a page with *answers*."""
+    return TestClient(make_page(answers or {"echo": dict}, Access(frozenset(LOOPBACK), token)), base_url=f"http://{host}")
+
+
+@pytest.mark.parametrize("path", ["/", *(f"/{page}" for page in PAGES), "/page.js", "/page.css", "/api/echo"])
+def test_every_answer_forbids_what_is_not_of_this_server(path: str) -> None:
+    """Files, pages and answers all carry the policy."""
+    answer = client().get(path)
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe-inline" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8600", "127.0.0.1.evil.example", "localhost:x", ""])
+def test_another_name_is_refused(host: str) -> None:
+    """A site that lets its own name point at this machine must not read the pipeline."""
+    assert client().get("/api/echo", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8600", "[::1]:8600", "[::1]"])
+def test_the_names_of_this_machine_are_known(host: str) -> None:
+    """With and without a port, in any case."""
+    assert Access(frozenset(LOOPBACK)).is_known_host(host)
+
+
+def test_a_token_is_asked_for_and_is_not_read_from_an_address() -> None:
+    """As a bearer or as the password of Basic; nothing else will do."""
+    guarded = client(token=TOKEN)
+    basic = base64.b64encode(f"any:{TOKEN}".encode()).decode()
+    assert guarded.get("/api/echo", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert guarded.get("/api/echo", headers={"authorization": f"Basic {basic}"}).status_code == 200
+    for wrong in ("", "Bearer", "Bearer x", "Basic !", "Basic eDp5", "Digest " + TOKEN):
+        assert guarded.get("/page.js", headers={"authorization": wrong}).status_code == 401
+    assert guarded.get(f"/api/echo?token={TOKEN}").status_code == 401
+
+
+def test_others_reach_the_page_only_if_there_is_a_token() -> None:
+    """The loopback needs none; a short token is none."""
+    check_binding("127.0.0.1", "")
+    with pytest.raises(SettingError) as refused:
+        check_binding("0.0.0.0", "short")
+    assert "TIDEGATE_UI_TOKEN" in refused.value.fix
+    check_binding("0.0.0.0", TOKEN)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_only_reading_is_answered(method: str) -> None:
+    """Nothing changes by a request."""
+    assert client().request(method, "/api/echo").status_code == 405
+
+
+def test_hostile_text_travels_as_json_alone() -> None:
+    """Markup in names and values stays text."""
+    answer = client({"echo": lambda asked: {MARKUP: asked["x"]}}).get("/api/echo", params={"x": MARKUP})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {MARKUP: MARKUP}
+
+
+def test_the_script_makes_no_markup_of_text() -> None:
+    """The script has no way to make markup of text, and the page no inline script or style."""
+    script = (FILES / "page.js").read_text()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|setAttribute\(\"on", script)
+    page = (FILES / "index.html").read_text()
+    assert not re.search(r"<script>|<style| style=| on\w+=|https?://", page)
+
+
+def test_an_error_shows_no_secret() -> None:
+    """A password in an address is masked."""
+
+    def fail(_: Mapping[str, str]) -> None:
+        raise UnreachableError("redis://:hunter2secret@host:6379 does not answer", code="TG-X")
+
+    answer = client({"fail": fail}).get("/api/fail")
+    assert answer.status_code == 503
+    assert "hunter2secret" not in answer.text
+
+
+def test_an_answer_that_cannot_be_computed_leaves_the_others() -> None:
+    """One odd record does not end the page."""
+
+    def fail(_: Mapping[str, str]) -> None:
+        raise ValueError("odd record")
+
+    page = client({"fail": fail, "echo": dict})
+    assert page.get("/api/fail").status_code == 500
+    assert page.get("/api/echo").status_code == 200
+    assert page.get("/api/other").status_code == 404
+
+
+def test_two_clients_cost_what_one_costs() -> None:
+    """An answer is kept for a second."""
+    asked = []
+    page = client({"count": lambda _: asked.append(1)})
+    page.get("/api/count")
+    page.get("/api/count")
+    assert len(asked) == 1
+
+
+def test_only_topics_of_the_pipeline_are_shown() -> None:
+    """Other topics of the brokers are none of the page's business."""
+    settings = Settings()
+    assert list_names(settings)["topics"] == []
+    answer = client(make_answers(settings, Path())).get("/api/messages", params={"topic": "__consumer_offsets"})
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "TG-SETTING-NAME"
