@@ -109,8 +109,9 @@ def find_pipeline(settings: Settings) -> dict[str, Any]:
 
 def find_times(settings: Settings, name: str) -> dict[str, Any]:
     """Return the newest events and watermarks of an input, as ``tidegate watermarks --plot`` draws them; times are microseconds."""
+    from ordering.protocol.wire import Flag
     from tidegate.platform.kafka.admin import Admin
-    from tidegate.tools.staircase.read import Flag, read_staircase
+    from tidegate.tools.staircase.read import read_staircase
 
     table = settings.input(name)
     admin = Admin.connect(settings.kafka)
