@@ -31,6 +31,7 @@ from tidegate.platform.observe.metrics import StoreState
 from tidegate.platform.observe.progress_store import ProgressPublisher, sink_key
 from tidegate.platform.observe.recovery_report import CatchUp, Positions, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
+from tidegate.platform.settings.kinds import require_secrets
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.platform.settings.tables.redis import RedisSettings
@@ -54,14 +55,16 @@ class SinkPlan:
 def prepare(settings: Settings, output: str, columns: Sequence[Column], *, until_end: bool = False) -> SinkPlan:
     """
     Check topic and stores, and find the positions to begin at. With *until_end* the job ends once it has written the results that are in
-    the topic now. Raises RefusedError: there is nothing to copy, or the topic is gone; StoreError: a store does not fit; UnreachableError:
-    Kafka does not answer. A store that does not answer is no error: the job waits for it.
+    the topic now. Raises RefusedError: there is nothing to copy, or the topic is gone; StoreError: a store does not fit; SettingError: a
+    secret of a store is not set; UnreachableError: Kafka does not answer. A store that does not answer is no error: the job waits for it.
     """
     table = settings.output(output)
     if table.topic is None or not table.stores:
         fix = f'add a table such as [outputs.{output}.postgres] with url = "env:DATABASE_URL"'
         what = f"output {output} has no store into which its results could be copied"
         raise RefusedError(what, code="TG-STORE-NONE", where=f"outputs.{output}", fix=fix)
+    for store in table.stores.values():
+        require_secrets(store)
     kafka = settings.kafka.client_properties()
     admin = Admin.connect(settings.kafka)
     topic = admin.require(table.topic, fix=f"start the query that writes output {output}: it makes the topic")

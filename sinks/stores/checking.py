@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 
-from ordering.errors import TidegateError, UnreachableError
+from ordering.errors import SettingError, TidegateError, UnreachableError
 from ordering.ticks import format_duration
 from sinks.parquet_columns import Column, are_known
 from sinks.stores.base import KeyedStore, StoreContext, StoreError, Stream
@@ -18,7 +18,7 @@ NULL_KEY = "TG-LINT-NULL-KEY"
 def check_stores(output: OutputSettings, selected: Sequence[Column]) -> list[TidegateError]:
     """
     Return the errors of copying results into the stores of *output* if its script has *selected* these columns: a StoreError for each store
-    that does not fit, an UnreachableError for each that does not answer. Nothing is changed.
+    that does not fit, an UnreachableError for each that does not answer, or whose secrets are not set here. Nothing is changed.
     """
     columns = output.columns_of(selected)
     if output.stores and not are_known(columns):
@@ -38,19 +38,28 @@ def check_stores(output: OutputSettings, selected: Sequence[Column]) -> list[Tid
                 store.check()
         except (StoreError, UnreachableError) as error:
             errors.append(error)
+        except SettingError as error:
+            errors.append(_not_asked(error))
     return errors
+
+
+def _not_asked(error: SettingError) -> UnreachableError:
+    """Return the warning that a store cannot be asked from here; raise *error* if it is another than that a secret is not set."""
+    if error.code != "TG-SETTING-UNSET":
+        raise error
+    return UnreachableError(error.what, code=error.code, where=error.where, fix=error.fix, example=error.example)
 
 
 def warn_of_null_keys(output: OutputSettings, selected: Sequence[Column], never_null: Collection[str]) -> list[StoreError]:
     """
     Return a warning for each column of a store's key that may be NULL, where the store takes no NULL: all but those that are *never_null*.
-    Stores that do not fit or do not answer are passed over: :func:`check_stores` has them.
+    Stores that do not fit or cannot be asked are passed over: :func:`check_stores` has them.
     """
     columns, known = output.columns_of(selected), {name.lower() for name in never_null}
     warnings: list[StoreError] = []
     for kind, settings in output.stores.items() if are_known(columns) else ():
         refusals: Mapping[str, str] = {}
-        with suppress(StoreError, UnreachableError), closing(make_store(kind, settings, _context(output, columns))) as store:
+        with suppress(StoreError, UnreachableError, SettingError), closing(make_store(kind, settings, _context(output, columns))) as store:
             refusals = store.null_refusals() if isinstance(store, KeyedStore) else {}
         for column, statement in refusals.items():
             if column.lower() not in known:

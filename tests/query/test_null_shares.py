@@ -103,7 +103,9 @@ def test_a_column_beyond_the_bound_is_told_once_and_again_after_it_was_well() ->
     progress.accept_reports([report(1, 1)])
     (found,) = told()
     assert found == NullShare("orders", "revenue", 120, 61, 61)
-    assert found.as_dict()["in_words"] == "51 % of 120 recent records of orders are NULL in revenue; 61 have no such field: was it renamed?"
+    assert (
+        found.as_dict()["in_words"] == "51 % of the recent records of orders are NULL in revenue; 51 % have no such field: was it renamed?"
+    )
     assert told() == []
     progress.accept_reports([report(1, 0)])
     assert told() == []

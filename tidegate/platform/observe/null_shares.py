@@ -19,7 +19,10 @@ RECORDS_MIN = 100
 
 @dataclass(frozen=True, slots=True)
 class NullShare:
-    """A column of an input: of *records* looked at, *nulls* have no value in it, and *absent* of these not even such a field."""
+    """
+    A column of an input: of *records* looked at, *nulls* have no value in it, and *absent* of these not even such a field. Several buckets
+    may have looked at one record.
+    """
 
     input: str
     column: str
@@ -33,8 +36,10 @@ class NullShare:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, with ``share`` and ``in_words``."""
-        absent = f"; {self.absent:,} have no such field: was it renamed?" if self.absent else ""
-        words = f"{format_share(self.share)} of {self.records:,} recent records of {self.input} are NULL in {self.column}{absent}"
+        # Shares, not counts: a record counts once for each bucket that looked at it.
+        lacking = format_share(self.absent / max(self.records, 1))
+        absent = f"; {lacking} have no such field: was it renamed?" if self.absent else ""
+        words = f"{format_share(self.share)} of the recent records of {self.input} are NULL in {self.column}{absent}"
         numbers = {"records": self.records, "nulls": self.nulls, "absent": self.absent, "share": round(self.share, 4)}
         return {"input": self.input, "column": self.column, **numbers, "in_words": words}
 

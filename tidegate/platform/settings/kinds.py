@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer, SecretStr
 
 from ordering.errors import SettingError, TickRangeError
 from ordering.ticks import format_duration, parse_duration
@@ -73,6 +73,14 @@ class MissingSecret(HiddenSecret):
 def peek_secret(secret: SecretStr | None) -> str | None:
     """Return the text of a secret for checks of the settings alone; None: there is none, or it is not set."""
     return None if secret is None or isinstance(secret, MissingSecret) else secret.get_secret_value()
+
+
+def require_secrets(table: BaseModel) -> None:
+    """Raise SettingError (TG-SETTING-UNSET) if a secret of a table is named, and not set: the job would find out later that it needs it."""
+    for _, value in table:
+        for secret in value.values() if isinstance(value, Mapping) else [value]:
+            if isinstance(secret, MissingSecret):
+                secret.get_secret_value()
 
 
 def show_secret(secret: SecretStr | None) -> str | None:

@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.repository import ROOT
 
-from ordering.errors import SettingError
+from ordering.errors import SettingError, UnreachableError
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from query.sql.bind import bind_script
+from sinks.copying.job import prepare
+from sinks.stores.checking import check_stores, warn_of_null_keys
 from tidegate.basics.secret_masking import scrub
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.platform.settings.kinds import format_size, parse_size, reveal_properties
@@ -528,6 +530,19 @@ def test_a_secret_that_is_not_set_is_missed_where_it_is_needed_and_nowhere_else(
     assert again.output("shop").postgres.url.get_secret_value() == "postgresql://h/d"  # type: ignore[union-attr]
     with pytest.raises(SettingError, match="RACK"):
         again.kafka.client_properties()
+
+
+@pytest.mark.parametrize(("output", "name"), [("shop", "SHOP_PG"), ("hook", "HOOK"), ("lake", "LAKE")])
+def test_a_store_whose_secret_is_not_set_is_not_asked_by_plan_and_refused_by_a_sink_at_once(output: str, name: str) -> None:
+    """Plan and lint warn; a sink would otherwise wait for its topic first, whose query may start hours later."""
+    settings = read(UNSET.replace('sasl.password = "env:KAFKA_SECRET"', "").replace('"client.rack" = "env:RACK"', ""))
+    (warning,) = check_stores(settings.output(output), [("k", "bigint")])
+    assert (type(warning), warning.code) == (UnreachableError, "TG-SETTING-UNSET")
+    assert not warn_of_null_keys(settings.output(output), [("k", "bigint")], ())
+    with pytest.raises(SettingError) as refused:
+        prepare(settings, output, [("k", "bigint")])
+    assert refused.value.code == "TG-SETTING-UNSET"
+    assert name in refused.value.what
 
 
 def test_a_value_of_a_secret_that_is_set_is_checked_as_before() -> None:
