@@ -18,6 +18,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import redis
 from support.postgres_server import PostgresServer
 from support.stack.drawn_logs import START_MS
 from support.stack.jobs import Workspace, error_code, workspace
@@ -26,6 +27,7 @@ from support.stack.topics import create, exists, fresh, header, records
 
 from ordering.protocol.wire import HEADER_NAME
 from tidegate.basics.fault_points import RESET_POINTS, VARIABLE
+from tidegate.platform.observe.progress_store import progress_key, sink_key
 
 pytestmark = pytest.mark.integration
 
@@ -114,6 +116,10 @@ def test_a_reset_and_a_new_start_give_the_bytes_of_the_first_run(chain: Chain) -
     asked = chain.tidegate("reset", "all_of_them", "--rows")
     assert asked.returncode == 2
     assert "example: tidegate reset all_of_them --yes" in asked.stderr
+    # A sink of another project, whose output has the same name and copies another topic, is none of this job.
+    stranger = {"state": "live", "output": "counts", "reads": "another", "at_ms": time.time_ns() // 1_000_000 + 3_600_000}
+    with redis.Redis.from_url(chain.stack.redis_url) as client:
+        client.hset(progress_key(sink_key("counts")), "job stranger", json.dumps(stranger))
     dry = chain.tidegate("reset", "counts", "--rows", "--dry-run", "--format", "json")
     told = json.loads(dry.stdout)
     assert (told["job"], told["outputs"], told["deleted"]) == ("query counts", ["counts", "all_of_them"], False)
@@ -150,10 +156,13 @@ def test_a_reset_that_is_killed_anywhere_is_finished_by_the_same_command(chain: 
     command = [sys.executable, "-P", "-m", "tidegate", "reset", "counts", "--rows", "--yes"]
     for point in RESET_POINTS:
         marker = tmp_path / point
-        process = subprocess.Popen(command, cwd=chain.folder, env=os.environ | own | {VARIABLE: f"{point}:1:{marker}"})
+        process = subprocess.Popen(
+            command, cwd=chain.folder, env=os.environ | own | {VARIABLE: f"{point}:1:{marker}"}, stderr=subprocess.PIPE, text=True
+        )
         deadline_s = time.monotonic() + 60
         while not marker.exists():
-            assert time.monotonic() < deadline_s
+            assert process.poll() is None, f"it ended before {point}: {process.communicate()[1]}"
+            assert time.monotonic() < deadline_s, f"not at {point}"
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)

@@ -34,7 +34,7 @@ class JobBelongings:
         job: ``ingest NAME`` or ``query NAME``.
         folder: The checkpoint folder.
         topics: What the job writes: ordered or result topics, plain topics, dead letters.
-        publishers: Under which names the job and its sinks publish their progress.
+        publishers: Under which names the job publishes its progress; its sinks publish under those of its outputs.
         outputs: The outputs of a query; none of ingest.
         hashes: Patterns of further keys in Redis.
         owes_rows: Whether an earlier reset, which was cut off, was to delete the rows of stores.
@@ -51,7 +51,8 @@ class JobBelongings:
     @property
     def redis_patterns(self) -> tuple[str, ...]:
         """The keys in Redis, as patterns."""
-        own = [key for name in self.publishers for key in (progress_key(name), question_key(name))]
+        names = *self.publishers, *(sink_key(output.name) for output in self.outputs)
+        own = [key for name in names for key in (progress_key(name), question_key(name))]
         return (*own, *self.hashes)
 
 
@@ -108,7 +109,7 @@ def _of_query(settings: Settings, table: OutputSettings) -> JobBelongings:
         f"query {outputs[0].name}",
         own,
         (*topics, f"{first}.dead"),
-        (first, *(sink_key(output.name) for output in outputs)),
+        (first,),
         tuple(outputs),
         owes_rows=owes_rows,
     )

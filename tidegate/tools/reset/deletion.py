@@ -24,7 +24,7 @@ from sinks.stores.registry import make_store
 from tidegate.basics.fault_points import pause_at
 from tidegate.platform.checkpoint.claim import UNFINISHED_RESET, claim, release
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.observe.progress_store import SILENT_AFTER_S, ProgressStore
+from tidegate.platform.observe.progress_store import SILENT_AFTER_S, ProgressStore, sink_key
 from tidegate.platform.redis_client import connect, translate_errors
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
@@ -60,8 +60,15 @@ class Reset:
         """Raise RefusedError if the job, or a sink of its outputs, runs: TG-RESET-RUNNING, or TG-CHECKPOINT-TAKEN."""
         now_ms = time.time_ns() // 1_000_000
         with ProgressStore(self._settings.redis) as store:
-            for name in self._job.publishers:
-                progress = store.read(name)
+            found = [(name, store.read(name)) for name in self._job.publishers]
+            # Another project of the same Redis may have an output of this name, which copies another topic.
+            found += [
+                (sink_key(output.name), sink)
+                for output in self._job.outputs
+                for sink in store.read_sinks(output.name, now_ms)
+                if sink.job.get("reads") in (None, output.topic)
+            ]
+            for name, progress in found:
                 if progress is not None and progress.job and progress.is_alive(now_ms):
                     what = (
                         f"{self._job.job} runs, or a sink of it: {name} was heard of {_age(now_ms - int(progress.job.get('at_ms', 0)))} ago"
