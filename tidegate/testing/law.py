@@ -9,7 +9,8 @@ The law of a query, tried: the same bytes out, whatever happens to it on the way
 - by several workers that share the keys (without OVER), or with the keys on several partitions (with OVER),
 - in another interpreter, with another hash seed, time zone and clock.
 
-Law of this module: what fails is shrunk to the fewest events. The draws are the same on every run, so a test is not red by chance.
+Law of this module: what fails is made smaller for a bounded time, and told with the fewest events found by then. The draws are the same
+on every run, so a test is not red by chance.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def law_of(
         case_folder: Where the case of a failure is written; by default a new folder for temporary files.
 
     Raises:
-        LawBrokenError: It does not keep the law; the text says what differed, and has the fewest events that show it.
+        LawBrokenError: It does not keep the law; the text says what differed, with the fewest events found that show it.
         QueryError: The script is wrong.
     """
     if isinstance(query, SinkUnderTest):

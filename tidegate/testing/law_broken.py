@@ -11,7 +11,7 @@ class LawBrokenError(AssertionError):
 
     Args:
         sentence: What differed, after what.
-        case: The folder with the fewest events that show it; None for a sink.
+        case: The folder with the fewest events found that show it; None for a sink.
     """
 
     def __init__(self, sentence: str, case: Path | None = None, listing: str = "") -> None:

@@ -7,9 +7,9 @@ the p-values of the rows of the window, one after the other, half by a power bet
 Gammerman, Nouretdinov, Vovk: Plug-in martingales for testing exchangeability on-line, 2012), and gives the largest capital that a bettor
 has who began at any of its rows.
 
-Law: a score depends only on the values of its window and their order, and is the same on every machine. Each is computed anew from its
-window. Probabilities are added as whole numbers of 2**-40, and the error function is computed by sums and products of floats, which IEEE
-754 defines, from a table that is computed exactly.
+Law: a score depends only on the values of its window and their order. Each is computed anew from its window. A p-value is the same on every
+machine: probabilities are added as whole numbers of 2**-40, and the error function is computed by sums and products of floats, which IEEE
+754 defines, from a table that is computed exactly. A capital takes logarithms of the C library, so it is rounded to nine digits.
 """
 
 from __future__ import annotations

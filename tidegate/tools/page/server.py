@@ -1,8 +1,9 @@
 """
 The server of the page: files, answers in JSON, and the answers that change as server-sent events.
 
-Law: it only reads, and answers GET alone. An answer is computed only while a client asks, once a second at most however many ask. Text of
-errors has passed :func:`~tidegate.basics.secret_masking.scrub`. What is shown of a topic travels as JSON and becomes text, never markup.
+Law: it only reads, and answers GET alone. An answer is computed only while a client asks, and is kept for a second for all who ask the
+same. Text of errors has passed :func:`~tidegate.basics.secret_masking.scrub`. What is shown of a topic travels as JSON and becomes text,
+never markup.
 """
 
 from __future__ import annotations
