@@ -12,7 +12,7 @@ A sheet is published once its span is final, so this topic is behind the ordered
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -25,6 +25,10 @@ from tidegate.platform.kafka.admin import ANY_TIMESTAMP_CONFIG
 _ANSWER_S = 60.0
 _BATCH_BYTES = 1_000_000
 _COORDINATOR_ERRORS = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+# What the client says of rows that it gave up because of another.
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+# How long a refusal may be on its way after the transaction has failed by it.
+_REFUSAL_S = 0.2
 # Another writer of the partition has begun since.
 _FENCED_ERRORS = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 
@@ -65,26 +69,35 @@ class PlainTopicSink:
     def _try_publish(self, span_start_us: int, partition: int, ordered: Sequence[Row], *, may_be_fenced: bool) -> bool:
         """Publish a sheet unless it is; return False if another writer began meanwhile (*may_be_fenced*; else that is an error)."""
         number = span_start_us // self._span_us
+        refused: list[KafkaError] = []
+
+        def note(error: KafkaError | None, _: object) -> None:
+            if error is not None and error.code() not in _PURGED:
+                refused.append(error)
+
         try:
             producer = self._producer(partition)
             if number < self.first_unpublished([partition])[partition]:
                 return True
             producer.begin_transaction()
             for row in ordered:
-                # To the client a timestamp of 0 means the current time.
-                self._queue(producer, row.key, row.value, max(row.system_us // MILLISECOND_US, 1))
+                self._queue(producer, row, note)
             offset = [TopicPartition(self._topic, partition, number + 1)]
             producer.send_offsets_to_transaction(offset, self._consumer.consumer_group_metadata(), _ANSWER_S)
             producer.commit_transaction(_ANSWER_S)
             return True
         except KafkaException as error:
             # The next producer finds out whether the transaction was committed.
-            self._producers.pop(partition, None)
+            broken = self._producers.pop(partition, None)
             if may_be_fenced and error.args[0].code() in _FENCED_ERRORS:
                 return False
-            what = f"{self._topic} does not take results: {error.args[0].str()}"
+            # A refused row may show before, while or after the offsets are sent; what they say then is only that the transaction failed.
+            if broken is not None:
+                broken.poll(_REFUSAL_S)
+            reason = refused[0] if refused else error.args[0]
+            what = f"{self._topic} does not take results: {reason.str()}"
             fix = "see whether the topic is there, has enough partitions, and whether this client may write transactions to it"
-            if error.args[0].code() == KafkaError.INVALID_TIMESTAMP:
+            if reason.code() == KafkaError.INVALID_TIMESTAMP:
                 fix = f"set {', '.join(f'{key}={value}' for key, value in ANY_TIMESTAMP_CONFIG.items())} on the topic"
             raise SinkError(what, code="TG-SINK-TOPIC", where=f"{self._topic}-{partition}", fix=fix) from error
 
@@ -119,10 +132,12 @@ class PlainTopicSink:
         committed = retry(self._consumer.committed, [TopicPartition(self._topic, partition) for partition in partitions], _ANSWER_S)
         return {place.partition: max(int(place.offset), 0) for place in committed}
 
-    def _queue(self, producer: Producer, key: bytes, value: bytes, stamp_ms: int) -> None:
+    def _queue(self, producer: Producer, row: Row, note: Callable[[KafkaError | None, object], None]) -> None:
+        # To the client a timestamp of 0 means the current time.
+        stamp_ms = max(row.system_us // MILLISECOND_US, 1)
         while True:
             try:
-                producer.produce(self._topic, value, key or None, timestamp=stamp_ms)
+                producer.produce(self._topic, row.value, row.key or None, timestamp=stamp_ms, on_delivery=note)
                 return
             except BufferError:
                 # The local queue is full: wait for deliveries.

@@ -30,7 +30,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return install(PLUGIN, tmp_path_factory.mktemp("site"))
 
 
-DOORS = {f"tidegate.{module}" for module in ("query.api", "query.extending", "sinks.base", "sinks.registry", "sinks.extending")}
+DOORS = {f"tidegate.{module}" for module in ("query.api", "query.extending", "sinks.base", "sinks.registry", "sinks.extending", "testing")}
 
 
 def test_they_and_their_pages_import_through_the_doors_alone() -> None:

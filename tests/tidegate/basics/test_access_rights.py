@@ -20,7 +20,7 @@ def commands_in_source() -> set[str]:
     for path in [*ROOT.glob("ingest/**/*.py"), *ROOT.glob("query/**/*.py"), *ROOT.glob("tidegate/**/*.py")]:
         text = path.read_text()
         found |= {name.lower() for name in re.findall(r"call\('([A-Z]+)'", text)}
-        if re.search(r"^import redis$", text, re.MULTILINE) and path.parts[-2:] != ("stack", "servers.py"):
+        if re.search(r"^ *import redis$", text, re.MULTILINE) and path.parts[-2:] != ("stack", "servers.py"):
             names = set(re.findall(rf"\b{CLIENTS}\.([a-z_]+)\(", text)) - NOT_COMMANDS
             found |= {NAMED_OTHERWISE.get(name, name) for name in names}
     return found
