@@ -25,8 +25,8 @@ from tidegate.platform.kafka.admin import ANY_TIMESTAMP_CONFIG
 _ANSWER_S = 60.0
 _BATCH_BYTES = 1_000_000
 _COORDINATOR_ERRORS = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
-# What the client says of rows that it gave up because of another.
-_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+# What the client says of rows that it gave up because of another, or because of its own end.
+_GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._STATE}
 # How long a refusal may be on its way after the transaction has failed by it.
 _REFUSAL_S = 0.2
 # Another writer of the partition has begun since.
@@ -72,7 +72,7 @@ class PlainTopicSink:
         refused: list[KafkaError] = []
 
         def note(error: KafkaError | None, _: object) -> None:
-            if error is not None and error.code() not in _PURGED:
+            if error is not None:
                 refused.append(error)
 
         try:
@@ -86,20 +86,21 @@ class PlainTopicSink:
             producer.send_offsets_to_transaction(offset, self._consumer.consumer_group_metadata(), _ANSWER_S)
             producer.commit_transaction(_ANSWER_S)
             return True
-        except KafkaException as error:
+        except (KafkaException, SystemError) as raised:
             # The next producer finds out whether the transaction was committed.
             broken = self._producers.pop(partition, None)
-            if may_be_fenced and error.args[0].code() in _FENCED_ERRORS:
+            errors = [*_kafka_errors(raised), *_last_words(broken), *refused]
+            if not errors:
+                raise
+            if may_be_fenced and any(error.code() in _FENCED_ERRORS for error in errors):
                 return False
-            # A refused row may show before, while or after the offsets are sent; what they say then is only that the transaction failed.
-            if broken is not None:
-                broken.poll(_REFUSAL_S)
-            reason = refused[0] if refused else error.args[0]
+            # Of a refused row the calls of the transaction say only that it failed.
+            reason = next((error for error in refused if error.code() not in _GIVEN_UP), errors[0])
             what = f"{self._topic} does not take results: {reason.str()}"
             fix = "see whether the topic is there, has enough partitions, and whether this client may write transactions to it"
             if reason.code() == KafkaError.INVALID_TIMESTAMP:
                 fix = f"set {', '.join(f'{key}={value}' for key, value in ANY_TIMESTAMP_CONFIG.items())} on the topic"
-            raise SinkError(what, code="TG-SINK-TOPIC", where=f"{self._topic}-{partition}", fix=fix) from error
+            raise SinkError(what, code="TG-SINK-TOPIC", where=f"{self._topic}-{partition}", fix=fix) from raised
 
     def close(self) -> None:
         self._producers.clear()
@@ -146,3 +147,19 @@ class PlainTopicSink:
 
 def _is_passing(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _COORDINATOR_ERRORS
+
+
+def _last_words(producer: Producer | None) -> list[KafkaError]:
+    """Have a producer that has failed tell of the rows that were refused, each to its own callback; return the fatal error it may have."""
+    if producer is not None:
+        try:
+            producer.poll(_REFUSAL_S)
+        except (KafkaException, SystemError) as raised:
+            return _kafka_errors(raised)
+    return []
+
+
+def _kafka_errors(raised: BaseException) -> list[KafkaError]:
+    """Return the error in *raised*. A callback that runs while the client's exception is pending has it wrapped in a SystemError."""
+    cause = raised if isinstance(raised, KafkaException) else raised.__cause__
+    return [cause.args[0]] if isinstance(cause, KafkaException) else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -86,6 +87,23 @@ def test_two_workers_publish_in_turns(stack: Stack) -> None:
     for number, worker in enumerate([0, 1, 0, 1, 1, 0]):
         workers[worker].publish(number * SPAN_US, 0, [(number * SPAN_US, b"a", b"%d" % number)])
     assert [value for _, value, _ in seen(stack.bootstrap, topic, 1)] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_worker_whose_turn_comes_again_learns_of_its_fence_within_a_large_sheet(stack: Stack) -> None:
+    """The client may learn of it at any call of the transaction: here while rows are queued, which it then refuses as such."""
+    topic = create(stack.bootstrap, fresh("plain"), 1)
+    fenced, other = (PlainTopicSink({"bootstrap.servers": stack.bootstrap}, topic, SPAN_US) for _ in range(2))
+    fenced.publish(0, 0, [(0, b"a", b"0")])
+    other.publish(SPAN_US, 0, [(SPAN_US, b"a", b"1")])
+    queue = fenced._queue
+
+    def slowly(producer: Producer, row: Any, *rest: Any) -> None:
+        queue(producer, row, *rest)
+        time.sleep(0.05)
+
+    fenced._queue = slowly  # type: ignore[method-assign]
+    fenced.publish(2 * SPAN_US, 0, [(2 * SPAN_US, b"a", b"%03d" % number) for number in range(40)])
+    assert [value for _, value, _ in seen(stack.bootstrap, topic, 1)] == [b"0", b"1", *(b"%03d" % number for number in range(40))]
 
 
 def test_a_zombie_does_not_end_the_job(stack: Stack) -> None:

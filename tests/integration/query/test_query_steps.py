@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from integration.query.test_query import end_of, iso
 from support.chance import dice_of
 from support.stack.drawn_logs import draw, expected, logs_of
-from support.stack.jobs import Workspace, settings_of, workspace
+from support.stack.jobs import Workspace, session_of, settings_of, workspace
 from support.stack.topics import check_promises, create, exists, fresh, produce, read_ordered
 
 from ordering.policies import Policies
@@ -210,8 +211,10 @@ def test_a_cti_says_that_files_are_written(finished: Finished) -> None:
     span_us = finished.counts[len(finished.counts) // 2][0] // SPAN_US * SPAN_US
     in_the_way = held / FileSink(held, "ndjson", SPAN_US).name(span_us, 0)
     (in_the_way / "folder").mkdir(parents=True)
-    failed = space.start("query", script, *settings_of(query__max_events_per_batch=600))
+    # Its JVM ends with it: else a task that has not heard of the end would still write into the checkpoint that is deleted below.
+    failed = space.start_alone("query", script, *settings_of(query__max_events_per_batch=600))
     assert failed.wait() != 0
+    assert "java" not in [process.name() for process in psutil.process_iter() if session_of(process.pid) == failed.pid]
     assert "TG-SINK-FILE" in failed.errors
     found = read_ordered(space.stack.bootstrap, f"{finished.topic}.held", 1)
     assert [found.c(channel) <= span_us + SPAN_US for channel in found.ctis] == [True]

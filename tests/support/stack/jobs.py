@@ -143,7 +143,7 @@ class Job:
             self._process.kill()
         elif self.running:
             os.kill(self.pid, signal.SIGKILL)
-        while members := [process for process in psutil.process_iter() if _session_of(process.pid) == self._process.pid]:
+        while members := [process for process in psutil.process_iter() if session_of(process.pid) == self._process.pid]:
             for process in members:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
@@ -177,7 +177,8 @@ def _start_alone(folder: Path, environment: dict[str, str], command: list[str], 
     return subprocess.Popen(program, cwd=folder, env=environment, stdout=output, stderr=errors, start_new_session=True)
 
 
-def _session_of(pid: int) -> int:
+def session_of(pid: int) -> int:
+    """Return the session of a process, which is the process id of its job; -1 of one that has ended."""
     try:
         return -1 if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE else os.getsid(pid)
     except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):

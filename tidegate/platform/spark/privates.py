@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import threading
 import traceback
 from collections.abc import Callable
@@ -49,13 +50,26 @@ def start_jvm(properties: Path) -> None:
 
 
 def stop_jvm(timeout_s: float) -> None:
-    """End the JVM and wait for it: it writes a class archive only at its end, and ``stop`` of a session leaves it running."""
+    """
+    End the JVM and wait for it, if there is one of this process: ``stop`` of a session leaves it running, with the tasks that have not
+    heard of it yet. One that has not ended after *timeout_s* is killed.
+    """
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(timeout=timeout_s)
+    jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if jvm is None or jvm.stdin is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    with suppress(Exception):  # a JVM that was killed has no sockets to close
+        gateway.shutdown()
+    with suppress(OSError):
+        jvm.stdin.close()
+    try:
+        jvm.wait(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
 
 
 def load_state_library(session: SparkSession) -> None:

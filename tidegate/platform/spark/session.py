@@ -44,12 +44,15 @@ from tidegate.platform.spark.privates import (
     load_state_library,
     silence_accumulator_server,
     start_jvm,
+    stop_jvm,
 )
 from tidegate.platform.spark.state_store import REPORT_SCHEMA
 from tidegate.platform.spark.worker_log import WORKER_LOG
 
 # The environment variable with the folders in which Spark spills, separated by commas; it takes precedence over spark.local.dir.
 LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
+# How long a JVM may take to end, seconds.
+_JVM_END_S = 10.0
 
 Report = TypeVar("Report")
 
@@ -143,9 +146,13 @@ def _prepare_state(spark: SparkSession) -> None:
 
 
 def end_session(spark: SparkSession) -> None:
-    """Stop Spark, ignoring a JVM that has already ended."""
+    """
+    Stop Spark and its JVM, ignoring one that has already ended. Once a job's process has ended, no task of it writes: whoever then deletes
+    its checkpoint is not met by a file of it that comes later.
+    """
     with suppress(Py4JError, ConnectionError):
         spark.stop()
+    stop_jvm(_JVM_END_S)
 
 
 @dataclass(frozen=True, slots=True)

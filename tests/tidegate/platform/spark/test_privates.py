@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import signal
 import socket
 import socketserver
 import subprocess
@@ -17,6 +18,7 @@ import zipfile
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
 import pytest
@@ -103,6 +105,7 @@ def test_checkpoints_that_are_taken_or_unreadable_are_reported_in_these_words() 
 
 IN_A_JVM = """
 from pathlib import Path
+from types import SimpleNamespace
 
 from pyspark.sql import SparkSession
 
@@ -158,3 +161,13 @@ def test_of_a_jvm_that_was_killed_no_server_of_sparks_prints_a_traceback(capfd: 
         with socket.create_connection(server.server_address):  # type: ignore[arg-type]
             server.handle_request()
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("program", "code"), [("sys.stdin.read(); time.sleep(0.3)", 0), ("time.sleep(60)", -signal.SIGKILL)])
+def test_the_jvm_has_ended_when_stop_jvm_returns(program: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself, as it does when its standard input ends; one that does not is killed."""
+    child = subprocess.Popen([sys.executable, "-c", f"import sys, time; {program}"], stdin=subprocess.PIPE)
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=child, shutdown=lambda: None))
+    privates.stop_jvm(2.0)
+    assert child.returncode == code
+    assert SparkContext._gateway is None
