@@ -16,7 +16,7 @@ the script and the settings alone. A script without findings may still be wrong,
 ``TG-LINT-EARLY``       an input with early off: one event with a wrong time moves the times of all later ones
 ``TG-LINT-LIKE``        LIKE without a wildcard
 ``TG-LINT-NULL``        a comparison with NULL, which never holds
-``TG-LINT-QUOTES``      a field in double quotes, where a text may be meant
+``TG-LINT-QUOTES``      a name in double quotes: a field where a text may be meant, or a text where no such column is known
 ``TG-LINT-PREFIX``      a name before a point that is no input's, and looks like one
 ``TG-LINT-WHERE``       a name in WHERE by which SELECT calls something else
 ``TG-LINT-WORD``        a word that other SQLs write for the clock or the user, and a field of the event here
@@ -288,12 +288,16 @@ def _null(bound: _Bound) -> Iterator[Finding]:
 
 
 def _quotes(bound: _Bound) -> Iterator[Finding]:
+    texts = {part.offset for part in bound.exprs() if isinstance(part, Literal)}
     for tree in bound.script.statements:
         for column in tree.find_all(exp.Column):
-            # Brackets in a name can hardly be meant as a text: Stream Analytics writes such fields in double quotes.
-            if is_quoted(column, bound.script.source) and not set("[]") & set(column.name):
-                message = f'"{column.name}" is a field, not a text'
-                yield bound.warning("TG-LINT-QUOTES", message, offset_of(column), text_or_field(column.name))
+            if is_quoted(column, bound.script.source):
+                offset, fix = offset_of(column), text_or_field(column.name)
+                if offset in texts:
+                    yield bound.warning("TG-LINT-QUOTES", f'"{column.name}" is read as a text: no such column is known', offset, fix)
+                # Brackets in a name can hardly be meant as a text: Stream Analytics writes such fields in double quotes.
+                elif not set("[]") & set(column.name):
+                    yield bound.warning("TG-LINT-QUOTES", f'"{column.name}" is a field, not a text', offset, fix)
 
 
 def _prefix(bound: _Bound) -> Iterator[Finding]:

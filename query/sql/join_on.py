@@ -21,6 +21,7 @@ from query.plan.join_bounds import Bound, Bounds
 from query.plan.nodes import Column, Filter, Join, Project, ReferenceJoin, Rows, Scan, walk
 from query.plan.origins import origins, renumber_columns
 from query.sql.column_layout import Layout, over_own_rows
+from query.sql.misused_names import names_meant_as_texts
 from query.sql.scopes import Relation, RelationLeaf, ScopeNames, joins_and_applies, slot
 from tidegate.language.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.language.expressions.functions.dates import fixed_unit
@@ -174,7 +175,9 @@ class OnBinder:
 
     def _conditions(self, node: exp.Expr, relations: Sequence[Relation]) -> list[Expr]:
         times = _times(node, relations)
-        names = _OnNames(self.source, relations, {offset: index for offset, index in times.items() if index is not None}, frozenset(times))
+        texts = names_meant_as_texts([node], relations, self.source) - frozenset(times)
+        of_sides = {offset: index for offset, index in times.items() if index is not None}
+        names = _OnNames(self.source, relations, texts, of_sides, frozenset(times))
         bound = ScalarBinder(self.source, names).bind_condition(node, "ON")
         for offset, index in names.times.items():
             if _is_reference(relations[index]):

@@ -1,13 +1,13 @@
 """
-Names with another meaning than their author expects: a text in double quotes is a name here; WHERE cannot use an alias of SELECT.
+Names with another meaning than their author expects: a text in double quotes is a name; WHERE cannot use an alias of SELECT.
 
-Law: a name that a relation is known to have is never refused. If a relation may have any field, a name in double quotes on the right of a
-comparison is refused, because the author meant a text; ``[name]`` always means the field.
+Law: a name that a relation is known to have is that column. Another name in double quotes is a text if no relation can have such a column, and
+on the right of a comparison; lint warns of both. There, a name with brackets is refused: it may be either. ``[name]`` always means the field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sqlglot import exp
 
@@ -17,13 +17,19 @@ from tidegate.language.expressions.syntax.errors import Source, offset_of
 _COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like)
 
 
-def refuse_misused_names(select: exp.Select, relations: Sequence[Relation], source: Source) -> None:
-    """Raise QueryError, with its place and a fix, if a SELECT contains such a name."""
+def names_meant_as_texts(clauses: Iterable[exp.Expr], relations: Sequence[Relation], source: Source) -> frozenset[int]:
+    """Return the offsets of the names in *clauses* that are texts by their place. Raises QueryError: a name there may be either."""
     known = {name.lower() for relation in relations for name in relation.known_columns}
-    for name in _right_sides(select):
-        if is_quoted(name, source) and name.name.lower() not in known:
-            message, fix = f'"{name.name}" is a name, not a text', text_or_field(name.name)
+    names = [name for name in _right_sides(clauses) if is_quoted(name, source) and name.name.lower() not in known]
+    for name in names:
+        if set("[]") & set(name.name):
+            message, fix = f'"{name.name}" may be a field or a text', text_or_field(name.name)
             raise source.error("FIELD", name, message, fix=fix)
+    return frozenset(map(offset_of, names))
+
+
+def refuse_new_names_in_where(select: exp.Select, relations: Sequence[Relation], source: Source) -> None:
+    """Raise QueryError, with its place and a fix, if WHERE uses a name that SELECT gives."""
     for name in named_by_select(select):
         if not any(relation.may_have((name.name,)) for relation in relations):
             message = f"{name.name} is a name that SELECT gives a column, and WHERE is evaluated before SELECT"
@@ -54,10 +60,13 @@ def named_by_select(select: exp.Select) -> Iterator[exp.Column]:
             yield column
 
 
-def _right_sides(select: exp.Select) -> Iterator[exp.Column]:
-    for name in ("expressions", "where", "having", "group", "joins"):
-        value = select.args.get(name)
-        for node in value if isinstance(value, list) else [value] if value else []:
-            for part in node.find_all(*_COMPARING, exp.In, exp.Between):
-                right = [*part.expressions, *(part.args.get(part_name) for part_name in ("expression", "low", "high"))]
-                yield from (node for node in right if isinstance(node, exp.Column))
+def clauses_over_rows(select: exp.Select) -> list[exp.Expr]:
+    """Return the clauses of a SELECT whose names are those of its rows; ON has names of its own."""
+    values = [select.args.get(name) for name in ("expressions", "where", "having", "group")]
+    return [node for value in values for node in (value if isinstance(value, list) else [value]) if node]
+
+
+def _right_sides(clauses: Iterable[exp.Expr]) -> Iterator[exp.Column]:
+    for part in (part for clause in clauses for part in clause.find_all(*_COMPARING, exp.In, exp.Between)):
+        right = [*part.expressions, *(part.args.get(part_name) for part_name in ("expression", "low", "high"))]
+        yield from (node for node in right if isinstance(node, exp.Column))

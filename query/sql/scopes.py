@@ -26,6 +26,7 @@ from tidegate.language.expressions.tree import (
     Expr,
     Header,
     Leaf,
+    Literal,
     Numbered,
     Payload,
     Property,
@@ -92,13 +93,16 @@ class Relation:
 
 @dataclass(frozen=True)
 class ScopeNames:
-    """The names of several relations, in the order of the script."""
+    """The names of several relations, in the order of the script; *texts* are the offsets of those that are texts by their place."""
 
     source: Source
     relations: Sequence[Relation]
+    texts: frozenset[int] = frozenset()
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
-        """Return the column as a leaf of its relation. Raises QueryError: no relation has it, or several may."""
+        """Return the column as a leaf of its relation, or the text that is meant. Raises QueryError: no relation has it, or several may."""
+        if offset in self.texts:
+            return Literal(path[0], Kind.NVARCHAR, offset=offset)
         if len(path) > 1:
             for index, relation in enumerate(self.relations):
                 if path[0].lower() in relation.names:
@@ -111,13 +115,15 @@ class ScopeNames:
         if len(candidates) > 1 or (candidates and self._must_be_side(path, self.relations[candidates[0]])):
             self._refuse_hidden(path, offset)
             self._refuse_unknown(path, offset)
-            self._refuse_text(path, offset)
+            if (text := self._text(path, offset)) is not None:
+                return text
             names = [self.relations[index].name for index in candidates]
             message = f"{'.'.join(path)} may be a column of {' or of '.join(names)}"
             fix, example = "write one of these names before it", ".".join((names[0], *path))
             raise self.source.error("FIELD", offset, message, fix=fix, example=example)
+        if not candidates and (text := self._text(path, offset)) is not None:
+            return text
         if not candidates and len(self.relations) > 1:
-            self._refuse_text(path, offset)
             of_relations = [(*side.known_columns, *([side.name] if len(path) > 1 else [])) for side in self.relations]
             known_names = [name for names in of_relations for name in names]
             fix = suggest(path[0], known_names, f"their columns are {', '.join(known_names)}")
@@ -203,12 +209,11 @@ class ScopeNames:
             example = ".".join((meant, *path[1:]) if meant else (names[0], *path))
             raise self.source.error("FIELD", offset, f"no input is called {path[0]} here", fix=fix, example=example)
 
-    def _refuse_text(self, path: tuple[str, ...], offset: int) -> None:
-        """Refuse a name in double quotes that no relation is known to have: its author meant a text."""
+    def _text(self, path: tuple[str, ...], offset: int) -> Literal | None:
+        """Return the text that a name in double quotes means, if no relation is known to have a column of that name."""
         is_known = any(relation.knows(path[0]) for relation in self.relations)
-        if len(path) == 1 and not is_known and offset >= 0 and self.source.text[offset] == '"':
-            fix = "write '{}' for the text".format(path[0].replace("'", "''"))
-            raise self.source.error("FIELD", offset, f'"{path[0]}" is a name, not a text', fix=fix)
+        is_text = len(path) == 1 and not is_known and offset >= 0 and self.source.text[offset] == '"'
+        return Literal(path[0], Kind.NVARCHAR, offset=offset) if is_text else None
 
     def _refuse_relation(self, name: str, offset: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
@@ -229,7 +234,6 @@ class ScopeNames:
         if path[0].lower() not in names:
             if relation.star is not None and relation.star.may_have(path):
                 return self._resolve_in_star(index, relation, relation.star, path, offset)
-            self._refuse_text(path, offset)
             fix = suggest(path[0], relation.known_columns, f"its columns are {', '.join(relation.known_columns)}")
             raise self.source.error("FIELD", offset, f"{relation.name} has no column {path[0]}", fix=fix)
         assert not isinstance(relation.rows, (Scan, Filter))

@@ -21,7 +21,7 @@ from query.sql.cross_apply import bind_applies
 from query.sql.group_by import WINDOW_EXAMPLE, GroupByBinder, GroupedExpressions
 from query.sql.input_clauses import InputBinder, spelled_name
 from query.sql.join_on import OnBinder, joins_of, name_sides
-from query.sql.misused_names import refuse_misused_names
+from query.sql.misused_names import clauses_over_rows, names_meant_as_texts, refuse_new_names_in_where
 from query.sql.operator_calls import bind_operator_call
 from query.sql.partition_by import PartitionKeys
 from query.sql.scopes import Relation, ScopeNames, first_table, of_relation
@@ -147,8 +147,9 @@ class SelectBinder:
         return analyzed, bound.transform(lambda expr: over_columns(expr, analyzed))
 
     def _bind_expressions(self, select: exp.Select, relations: Sequence[Relation]) -> _BoundSelect:
-        refuse_misused_names(select, relations, self.source)
-        binder = ScalarBinder(self.source, ScopeNames(self.source, relations))
+        refuse_new_names_in_where(select, relations, self.source)
+        texts = names_meant_as_texts(clauses_over_rows(select), relations, self.source)
+        binder = ScalarBinder(self.source, ScopeNames(self.source, relations, texts))
         where, having, group = (select.args.get(name) for name in ("where", "having", "group"))
         condition = binder.bind_condition(where.this, "WHERE") if where else None
         if group:

@@ -171,11 +171,9 @@ class FunctionBinder(ABC):
 
     def _pattern(self, name: str, node: exp.Expr) -> Expr:
         """Bind the pattern of a function; a constant must be valid."""
-        pattern = self._bind(node)
+        is_text = self.source.text[max(offset_of(node), 0)] == '"' and not self.names.knows(node.name)
+        pattern = Literal(node.name, Kind.NVARCHAR, offset=offset_of(node)) if is_text else self._bind(node)
         if not isinstance(pattern, Literal):
-            if self.source.text[max(offset_of(node), 0)] == '"':
-                message, fix = f'"{node.name}" is a name, not a text', f"write '{node.name}'"
-                raise self.source.error("FIELD", pattern.offset, message, fix=fix, example=PATTERN_EXAMPLES[name])
             return pattern
         if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
             example = PATTERN_EXAMPLES[name]

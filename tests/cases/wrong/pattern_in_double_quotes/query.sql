@@ -1,1 +1,0 @@
-SELECT v INTO out FROM a TIMESTAMP BY at WHERE k LIKE "x%"

@@ -1,2 +1,0 @@
-SELECT v INTO out FROM a TIMESTAMP BY at
-WHERE k = "x"
