@@ -1,8 +1,9 @@
 """
 Names with another meaning than their author expects: a text in double quotes is a name; WHERE cannot use an alias of SELECT.
 
-Law: a name that a relation is known to have is that column. Another name in double quotes is a text if no relation can have such a column, and
-on the right of a comparison; lint warns of both. There, a name with brackets is refused: it may be either. ``[name]`` always means the field.
+Law: a name that a relation is known to have is that column. Another name in double quotes is a text if no relation can have such a column,
+on the right of a comparison, and as a value that CASE chooses; lint warns of all three. There, a name with brackets is refused: it may be
+either. ``[name]`` always means the field.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like)
 def names_meant_as_texts(clauses: Iterable[exp.Expr], relations: Sequence[Relation], source: Source) -> frozenset[int]:
     """Return the offsets of the names in *clauses* that are texts by their place. Raises QueryError: a name there may be either."""
     known = {name.lower() for relation in relations for name in relation.known_columns}
-    names = [name for name in _right_sides(clauses) if is_quoted(name, source) and name.name.lower() not in known]
+    names = [name for name in _places_of_texts(clauses) if is_quoted(name, source) and name.name.lower() not in known]
     for name in names:
         if set("[]") & set(name.name):
             message, fix = f'"{name.name}" may be a field or a text', text_or_field(name.name)
@@ -66,7 +67,9 @@ def clauses_over_rows(select: exp.Select) -> list[exp.Expr]:
     return [node for value in values for node in (value if isinstance(value, list) else [value]) if node]
 
 
-def _right_sides(clauses: Iterable[exp.Expr]) -> Iterator[exp.Column]:
-    for part in (part for clause in clauses for part in clause.find_all(*_COMPARING, exp.In, exp.Between)):
-        right = [*part.expressions, *(part.args.get(part_name) for part_name in ("expression", "low", "high"))]
-        yield from (node for node in right if isinstance(node, exp.Column))
+def _places_of_texts(clauses: Iterable[exp.Expr]) -> Iterator[exp.Column]:
+    """Yield the names on the right of comparisons, and those that are values of a CASE."""
+    for part in (part for clause in clauses for part in clause.find_all(*_COMPARING, exp.In, exp.Between, exp.Case)):
+        values = [*part.expressions, *(part.args.get(part_name) for part_name in ("expression", "low", "high", "default"))]
+        values += [value for branch in part.args.get("ifs", ()) for value in (branch.this if part.this else None, branch.args.get("true"))]
+        yield from (node for node in values if isinstance(node, exp.Column))

@@ -80,6 +80,7 @@ def test_the_edges_of_a_window_under_names_of_other_sqls_are_told_what_to_write(
         ('SELECT "k" AS "b" INTO out FROM a TIMESTAMP BY at WHERE [k] = \'red\'', [("TG-LINT-QUOTES", "1:8")]),
         ('SELECT "[my][Field]" AS b INTO out FROM a TIMESTAMP BY at', []),
         ('SELECT k INTO out FROM a TIMESTAMP BY at WHERE k = "red"', [("TG-LINT-QUOTES", "1:52")]),
+        ('SELECT CASE k WHEN "x" THEN 1 END AS n INTO out FROM a TIMESTAMP BY at', [("TG-LINT-QUOTES", "1:20")]),
         ('SELECT k INTO out FROM a TIMESTAMP BY at WHERE PATINDEX("r%", k) = 1', [("TG-LINT-QUOTES", "1:57")]),
         ('SELECT a.k, "too late" AS n INTO out FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 5', [("TG-LINT-QUOTES", "1:13")]),
         ('CREATE TABLE a (red bigint); SELECT k INTO out FROM a TIMESTAMP BY at WHERE k = "red"', [("TG-LINT-QUOTES", "1:81")]),

@@ -1,0 +1,5 @@
+SELECT
+    Device_id,
+    udf.Hex2Int(HexValue) AS Decimal
+FROM
+    Input

@@ -1,0 +1,3 @@
+SELECT *
+FROM Input TIMESTAMP BY Time
+WHERE License_plate LIKE 'A%9'

@@ -1,0 +1,4 @@
+SELECT
+    Make, Time
+INTO [Output]
+FROM [Input]
