@@ -1,1 +1,1 @@
-SELECT k INTO out FROM a TIMESTAMP BY at WHERE ST_WITHIN(CreatePoint(lat, lon), fence) = 1
+SELECT k INTO out FROM a TIMESTAMP BY at WHERE ST_WITHIN(lat, lon, fence) = 1

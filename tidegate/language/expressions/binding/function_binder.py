@@ -22,6 +22,7 @@ from tidegate.language.expressions.functions.catalog import (
     ANOMALIES,
     CALLABLE,
     FUNCTIONS,
+    GEOGRAPHY,
     NOT_YET,
     PATTERN_CALLS,
     REFUSED,
@@ -29,6 +30,7 @@ from tidegate.language.expressions.functions.catalog import (
 )
 from tidegate.language.expressions.functions.dates import DATE_PART_FUNCTIONS, DATE_PARTS
 from tidegate.language.expressions.functions.definition import ARGUMENTS_MAX, Function
+from tidegate.language.expressions.functions.geography import missing_packages
 from tidegate.language.expressions.functions.patterns import PATTERN_EXAMPLES, PATTERN_PLACES, pattern_problem
 from tidegate.language.expressions.kinds import DECLARABLE, Kind, KindMismatch
 from tidegate.language.expressions.syntax.counterparts import COUNTERPARTS
@@ -118,6 +120,10 @@ class FunctionBinder(ABC):
         function = column_functions.REGISTERED.get(name)
         assert function is not None, f"{name} is registered"
         self._refuse_count(function, node)
+        if name in GEOGRAPHY and (missing := missing_packages()):
+            message = f"{node.name} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed"
+            fix, example = "install the extra geo, here and wherever workers run", "pip install 'tidegate[geo]'"
+            raise self.source.error("FUNCTION", node, message, fix=fix, example=example)
         args = node.expressions
         if name == "getrecordpropertyvalue" and isinstance(args[1], exp.Column) and {"[", "]"} & set(args[1].name):
             # "[my][Field]": Stream Analytics takes a name with brackets in double quotes for the text.

@@ -24,6 +24,7 @@ from tidegate.language.expressions.functions import column_patterns
 from tidegate.language.expressions.functions.conditional import CONDITIONAL_FUNCTIONS
 from tidegate.language.expressions.functions.dates import DATE_FUNCTIONS
 from tidegate.language.expressions.functions.definition import Function
+from tidegate.language.expressions.functions.geography import GEOGRAPHY_FUNCTIONS
 from tidegate.language.expressions.functions.numeric import NUMERIC_FUNCTIONS
 from tidegate.language.expressions.functions.operators import OPERATORS
 from tidegate.language.expressions.functions.patterns import PATTERN_FUNCTIONS
@@ -49,16 +50,15 @@ ANALYTICS = ("lag", "last", "isfirst")
 _WINDOWS = ("tumbling", "hopping", "sliding", "session")
 # The window functions, by all their names.
 WINDOWS = (*_WINDOWS, *(f"{name}window" for name in _WINDOWS), "snapshotwindow", "window", "windows")
-_PLACE = "compute it in a Python function, some ten lines (docs/queries/extending.md)", "udf.kilometres_between(lat1, lon1, lat2, lon2)"
 _ANOMALY = (
     "write AnomalyDetection_SpikeAndDip or AnomalyDetection_ChangePoint, which followed it",
     "AnomalyDetection_SpikeAndDip(v, 95, 120, 'spikesanddips') OVER (LIMIT DURATION(minute, 2))",
 )
+# Functions of the extra geo.
+GEOGRAPHY = frozenset(GEOGRAPHY_FUNCTIONS)
 # Functions of Stream Analytics that are not supported yet, with what to do meanwhile and an example.
 NOT_YET = {
     "anomalydetection": _ANOMALY,
-    **dict.fromkeys(("createlinestring", "createpoint", "createpolygon"), _PLACE),
-    **dict.fromkeys(("st_distance", "st_intersects", "st_overlaps", "st_within"), _PLACE),
     "first_value": ("take the first row of a window", "TopOne() OVER (ORDER BY System.Timestamp() ASC)"),
 }
 

@@ -1,0 +1,1 @@
+SELECT p, ST_WITHIN(p, 'POLYGON((0 0,2 0,2 2,0 2,0 0))') AS inside INTO out FROM a TIMESTAMP BY at

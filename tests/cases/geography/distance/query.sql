@@ -1,0 +1,1 @@
+SELECT ST_DISTANCE(carPosition, warehouse) AS metres INTO out FROM a TIMESTAMP BY at

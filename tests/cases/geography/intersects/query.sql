@@ -1,0 +1,1 @@
+SELECT ST_INTERSECTS(pavedRoad, dirtRoad) AS meets INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,1 @@
+SELECT ST_OVERLAPS(datacenterArea, stormArea) AS overlaps INTO out FROM a TIMESTAMP BY at

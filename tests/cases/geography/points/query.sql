@@ -1,0 +1,1 @@
+SELECT CreatePoint(latitude, longitude) AS place INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,1 @@
+SELECT CreatePolygon(CreatePoint(latitude, longitude), CreatePoint(10.0, 10.0), CreatePoint(10.5, 10.5), CreatePoint(latitude, longitude)) AS area INTO out FROM a TIMESTAMP BY at
