@@ -1,5 +1,5 @@
 """
-Strategies for the events of a query under test: fields as in the user's examples, at times that are as bad as a log's can be.
+The events of a query under test, drawn: fields as in the user's examples, at times that are as bad as a log's can be.
 
 Times rise with ties, gaps from a fraction of the query's windows to several of them (silence), and events that come late. Each field has
 the values that the examples have, or others of their kind: a number that rounds, the same text with another ending.
@@ -7,10 +7,9 @@ the values that the examples have, or others of their kind: a number that rounds
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from hypothesis import strategies as st
 
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from query.local.inputs import ARRIVAL, PARTITION
@@ -23,25 +22,22 @@ EVENTS_MAX = 12
 _FLOATS = (0.1, 0.2, 0.7, 1e16, -1e16, 3.3)
 
 
-def events(scan: Scan, examples: Sequence[Row], reach_us: int) -> st.SearchStrategy[list[dict[str, Any]]]:
+def draw_events(chance: random.Random, scan: Scan, examples: Sequence[Row], reach_us: int) -> list[dict[str, Any]]:
     """Draw the events of an input, in the order in which they come; *reach_us*: how long events count, microseconds."""
     unit_us = max(reach_us // 4, SECOND_US)
-    gaps = st.sampled_from([unit_us // 3 // 1000 * 1000, 0, 0, unit_us, 3 * unit_us, 11 * unit_us])
-    lateness = st.sampled_from([0, 0, unit_us // 2 // 1000 * 1000, 2 * unit_us])
-    fields = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in _values(examples).items()})
-    event = st.tuples(gaps, lateness, st.integers(0, 1), fields)
-    return st.lists(event, min_size=1, max_size=EVENTS_MAX).map(lambda drawn: _lay_out(drawn, scan))
-
-
-def _lay_out(drawn: Sequence[tuple[int, int, int, dict[str, Any]]], scan: Scan) -> list[dict[str, Any]]:
-    arrival_us, rows = START_US, []
+    gaps_us = (unit_us // 3 // 1000 * 1000, 0, 0, unit_us, 3 * unit_us, 11 * unit_us)
+    lateness_us = (0, 0, unit_us // 2 // 1000 * 1000, 2 * unit_us)
+    values = _values(examples)
     timed = [part for part in scan.timestamp_by.walk() if isinstance(part, Field)] if scan.timestamp_by is not None else []
-    for gap_us, late_us, partition, fields in drawn:
-        arrival_us += gap_us
-        row = {name: value for name, value in fields.items() if value is not _ABSENT}
+    arrival_us, rows = START_US, []
+    for _ in range(chance.randint(1, EVENTS_MAX)):
+        arrival_us += chance.choice(gaps_us)
+        event_us = arrival_us - chance.choice(lateness_us)
+        drawn = {name: chance.choice(of_field) for name, of_field in values.items()}
+        row = {name: value for name, value in drawn.items() if value is not _ABSENT}
         for field in timed:
-            _set(row, field.path, format_tick(arrival_us - late_us))
-        rows.append({**row, ARRIVAL: format_tick(arrival_us), PARTITION: partition})
+            _set(row, field.path, format_tick(event_us))
+        rows.append({**row, ARRIVAL: format_tick(arrival_us), PARTITION: chance.randint(0, 1)})
     return rows
 
 

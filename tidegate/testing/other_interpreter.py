@@ -33,15 +33,33 @@ class OtherInterpreter:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         atexit.register(self.close)
 
+        self._is_unread = False
+
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what *function*, a module's own, returns there; raise what it raises."""
+        self.ask(function, *arguments)
+        return self.answer()
+
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Let it begin a call. The answer of an earlier one that nobody wanted is thrown away."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        if self._is_unread:
+            self._read_answer()
         _write(self._process.stdin, (function, arguments))
-        is_good, value = _read(self._process.stdout)
+        self._is_unread = True
+
+    def answer(self) -> Any:
+        """Return what the last call returned; raise what it raised."""
+        is_good, value = self._read_answer()
         if not is_good:
             raise value
         return value
+
+    def _read_answer(self) -> tuple[bool, Any]:
+        assert self._process.stdout is not None
+        self._is_unread = False
+        is_good, value = _read(self._process.stdout)
+        return is_good, value
 
     def close(self) -> None:
         if self._process.stdin is not None:
