@@ -132,6 +132,25 @@ class ProgressStore:
         last_start_ms = max((int(sink.job.get("started_ms", 0)) for sink in sinks), default=0)
         return [sink for sink in sinks if sink.is_alive(now_ms) or int(sink.job.get("at_ms", 0)) >= last_start_ms or sink.unreadable]
 
+    def forget_sinks(self, output: str, topic: str | None, *, only_count: bool = False) -> int:
+        """
+        Delete the progress of an output's sinks that read *topic*, unless *only_count*; return of how many there is any. Another project
+        of the same Redis may have an output of this name, which copies another topic. What cannot be read is deleted too.
+        """
+        key = progress_key(sink_key(output))
+        try:
+            with translate_errors(self._settings.address):
+                fields: Any = self._connection().hgetall(key)
+                own = [name for name, text in fields.items() if _parse_progress(key, {name: text}).job.get("reads") in (None, topic)]
+                if own and not only_count:
+                    self._connection().hdel(key, *own)
+                return len(own)
+        except ForeignValueError:
+            if not only_count:
+                with translate_errors(self._settings.address):
+                    self._connection().delete(key)
+            return 1
+
     def ask_details(self, ordered_topic: str, substreams: int) -> None:
         """Ask the job for details of each partition and of this many *substreams*; the question is valid for some seconds."""
         with translate_errors(self._settings.address):

@@ -19,7 +19,7 @@ from ordering.errors import RefusedError, SettingError
 from tidegate.platform.checkpoint.binding import checkpoint_folder, read_binding, replace_text
 from tidegate.platform.checkpoint.claim import UNFINISHED_RESET
 from tidegate.platform.checkpoint.damage import read_json
-from tidegate.platform.observe.progress_store import progress_key, question_key, sink_key
+from tidegate.platform.observe.progress_store import progress_key, question_key
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.inputs import InputSettings
 from tidegate.platform.settings.tables.outputs import OutputSettings
@@ -50,9 +50,8 @@ class JobBelongings:
 
     @property
     def redis_patterns(self) -> tuple[str, ...]:
-        """The keys in Redis, as patterns."""
-        names = *self.publishers, *(sink_key(output.name) for output in self.outputs)
-        own = [key for name in names for key in (progress_key(name), question_key(name))]
+        """The keys in Redis, as patterns, without those of sinks: an output of another project may have the same name."""
+        own = [key for name in self.publishers for key in (progress_key(name), question_key(name))]
         return (*own, *self.hashes)
 
 

@@ -24,7 +24,7 @@ from sinks.stores.registry import make_store
 from tidegate.basics.fault_points import pause_at
 from tidegate.platform.checkpoint.claim import UNFINISHED_RESET, claim, release
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.observe.progress_store import SILENT_AFTER_S, ProgressStore, sink_key
+from tidegate.platform.observe.progress_store import SILENT_AFTER_S, ProgressStore, progress_key, sink_key
 from tidegate.platform.redis_client import connect, translate_errors
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
@@ -112,6 +112,9 @@ class Reset:
         if keys:
             with translate_errors(self._settings.redis.address):
                 self._redis.delete(*keys)
+        with ProgressStore(self._settings.redis) as store:
+            for output in self._job.outputs:
+                store.forget_sinks(output.name, output.topic)
         mark.unlink()
         folder.rmdir()
         release(folder)
@@ -174,7 +177,11 @@ class Reset:
         return sorted(map(str, found))
 
     def _hashes(self) -> Iterator[Doomed]:
-        return (Doomed("redis", key, _KEYS.get(key.split(":")[-1], "about the topic")) for key in self._keys())
+        yield from (Doomed("redis", key, _KEYS.get(key.split(":")[-1], "about the topic")) for key in self._keys())
+        with ProgressStore(self._settings.redis) as store:
+            for output in self._job.outputs:
+                if store.forget_sinks(output.name, output.topic, only_count=True):
+                    yield Doomed("redis", progress_key(sink_key(output.name)), "what its sinks have published")
 
 
 def _literal(pattern: str) -> str:

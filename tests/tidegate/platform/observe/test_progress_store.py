@@ -14,7 +14,7 @@ from support.valkey_server import Server
 
 from ordering.errors import RefusedError, UnreachableError
 from tidegate.platform.observe import process_identity
-from tidegate.platform.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore, sink_key
+from tidegate.platform.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore, progress_key, sink_key
 from tidegate.platform.observe.recovery_report import Replay
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 
@@ -145,6 +145,26 @@ def test_several_sinks_of_one_output_publish_side_by_side(server: Server) -> Non
     assert shown() == [3]
     assert len(store.read_sinks("rides", 10**9)) == 1
     assert TOPIC not in store.ordered_topics() or key not in store.ordered_topics()
+
+
+def test_only_the_sinks_of_a_topic_are_forgotten(server: Server) -> None:
+    """Another project's output of the same name copies another topic; what nobody can read is in the way of all."""
+    store, key = ProgressStore(server.settings()), sink_key("shared")
+
+    def sink(number: int, topic: str) -> ProgressPublisher:
+        return ProgressPublisher(
+            server.settings(), key, is_one_of_several=True, every_s=0.01, wall_ms=lambda: 1_000, number=number, reads=topic
+        )
+
+    with sink(1, "ours"), sink(2, "theirs"):
+        until(lambda: len(store.read_sinks("shared", 1_500)) == 2)
+    assert store.forget_sinks("shared", "ours", only_count=True) == 1
+    assert store.forget_sinks("shared", "ours") == 1
+    assert store.forget_sinks("shared", "ours") == 0
+    assert [sink.job["reads"] for sink in store.read_sinks("shared", 1_500)] == ["theirs"]
+    redis.Redis(port=server.port).set(progress_key(key), "no hash")
+    assert store.forget_sinks("shared", "ours") == 1
+    assert not redis.Redis(port=server.port).exists(progress_key(key))
 
 
 def test_a_sink_without_the_right_to_look_publishes_all_the_same(server: Server) -> None:

@@ -76,7 +76,7 @@ def test_another_start_of_the_process_knows_nothing_of_a_signal_before() -> None
 
 
 ENDED_RUN = """
-import os, signal, sys
+import signal, sys
 from tidegate.basics.early_stop import end_on_signal
 end_on_signal()
 from tidegate.platform.observe.console import run_stoppable
@@ -85,7 +85,7 @@ from tidegate.platform.observe.stopping import stop_on_signal
 def program():
     with stop_on_signal():
         pass
-    os.kill(os.getpid(), int(sys.argv[2]))
+    signal.raise_signal(int(sys.argv[2]))  # by os.kill another thread may get it, and later
     raise SystemExit(3)
 
 run_stoppable(program, is_job=True)
