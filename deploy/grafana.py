@@ -4,7 +4,8 @@ Write deploy/grafana.json, a Grafana board with a panel for each metric of docs/
     python deploy/grafana.py            # write it anew
     python deploy/grafana.py --check    # exit code 1 if it is not as it would be written
 
-Law: the board is a function of the tables of that page. A counter is shown as its rate, a gauge as it is.
+Law: the board is a function of the tables of that page. A counter is shown as its rate, a gauge as it is, a histogram as its median and its
+99th percentile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, BOARD = ROOT / "docs" / "operate" / "metrics.md", ROOT / "deploy" / "grafana.json"
 _SECTION = re.compile(r"^## (Of an? \w+)$(.*?)(?=^## )", re.MULTILINE | re.DOTALL)
-_ROW = re.compile(r"^\| `(tidegate_\w+)` \| (counter|gauge) \|(?:.*\|)? ([^|]+) \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| `(tidegate_\w+)` \| (counter|gauge|histogram) \|(?:.*\|)? ([^|]+) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 # What the lines of a panel are told apart by.
 _BY = {"Of a process": ("job_name",), "Of an input": ("input",), "Of a query": ("query",), "Of a sink": ("output", "store")}
@@ -35,6 +36,7 @@ _ALSO_BY = {
     **dict.fromkeys(("tidegate_consumer_lag", "tidegate_watermark_timestamp_seconds", "tidegate_held_events"), ("topic", "partition")),
     "tidegate_query_null_share": ("input", "column", "kind"),
     "tidegate_query_absent_columns": ("input",),
+    "tidegate_query_result_delay_seconds": ("output",),
     "tidegate_job_state": ("state",),
     "tidegate_build_info": ("version", "spark", "python"),
     "tidegate_sink_consumer_lag": ("topic", "partition"),
@@ -70,12 +72,15 @@ def documented_metrics(page: str) -> Iterator[Documented]:
             yield Documented(section, name, kind, _LINK.sub(r"\1", meaning).replace("`", ""))
 
 
-def expression_of(metric: Documented) -> str:
-    """Return the query of a metric's panel."""
+def expressions_of(metric: Documented) -> dict[str, str]:
+    """Return the queries of a metric's panel, by what their lines are called beside their labels."""
     if metric.kind == "gauge":
-        return metric.name
+        return {"": metric.name}
     labels = ", ".join((*_BY[metric.section], *_ALSO_BY.get(metric.name, ())))
-    return f"sum by ({labels}) (rate({metric.name}[$__rate_interval]))"
+    if metric.kind == "counter":
+        return {"": f"sum by ({labels}) (rate({metric.name}[$__rate_interval]))"}
+    rates = f"sum by ({labels}, le) (rate({metric.name}_bucket[$__rate_interval]))"
+    return {name: f"histogram_quantile({share}, {rates})" for name, share in (("median", 0.5), ("99 %", 0.99))}
 
 
 def make_board(page: str) -> dict[str, Any]:
@@ -107,7 +112,14 @@ def _metric_panel(metric: Documented) -> dict[str, Any]:
         labels = ("instance", *_ALSO_BY.get(metric.name, ()))
     title = metric.name.removeprefix("tidegate_").removesuffix("_total").replace("_", " ")
     unit = "s" if metric.name.endswith("_seconds") and "timestamp" not in metric.name else "short" if metric.kind == "gauge" else "ops"
-    return _panel(title, expression_of(metric), unit, " ".join(f"{{{{{label}}}}}" for label in labels), metric.meaning)
+    legend = " ".join(f"{{{{{label}}}}}" for label in labels)
+    panel = _panel(title, "", unit, "", metric.meaning)
+    (target,) = panel["targets"]
+    panel["targets"] = [
+        target | {"refId": chr(ord("A") + place), "expr": expression, "legendFormat": f"{legend} {name}".rstrip()}
+        for place, (name, expression) in enumerate(expressions_of(metric).items())
+    ]
+    return panel
 
 
 def _panel(title: str, expression: str, unit: str, legend: str, description: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ordering.ticks import INFINITY, NEVER, format_tick
 from tidegate.platform.observe.null_shares import NullShare, find_null_columns
 from tidegate.platform.observe.recovery_report import Positions
 from tidegate.platform.observe.reports import BucketReport, Gap
+from tidegate.platform.observe.result_delays import RecentDelays
 
 # How long a CTI may promise events that are not there, while the brokers answer (PROTOCOL.md).
 GAP_WAIT_S = 60.0
@@ -31,12 +32,14 @@ class QueryProgress:
         self._first: tuple[float, int] | None = None
         self._reported_absent: set[tuple[str, str]] = set()
         self._found_null: set[tuple[str, str]] = set()
+        self._recent_delays = RecentDelays()
         self.batches = 0
 
     def accept_reports(self, reports: list[BucketReport]) -> None:
         self.batches += 1
         # Another thread may be iterating over the dictionary, so it is replaced, never changed.
         self._reports = {**self._reports, **{report.bucket: report for report in reports}}
+        self._recent_delays.add(item for report in reports for item in report.delays.items())
         self._gaps = {gap for report in self._reports.values() for gap in report.waiting}
         if self._first is None:
             self._first = time.monotonic(), self.totals()["events"]
@@ -66,6 +69,10 @@ class QueryProgress:
         new = [each for each in found if (each.input, each.column) not in self._found_null]
         self._found_null = names
         return new
+
+    def recent_delays(self) -> list[dict[str, Any]]:
+        """Return the delays of the results of the last minutes, by output."""
+        return self._recent_delays.as_dicts()
 
     def check_gaps(self, answered_s: float, ends: Positions, positions: Positions) -> None:
         """

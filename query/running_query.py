@@ -111,6 +111,8 @@ class RunningQuery:
         if self.progress.batches:
             # Reports come before their batch has ended, so the positions are read from Spark's log.
             self._watch.advance(finished_positions(self.plan))
+        # Also in a silence, in which older results leave the window.
+        self._publisher.update_job(delays=self.progress.recent_delays())
         behind = self._watch.poll()
         self._metrics.set_query_lags(self.name, self._watch.catch_up.lags)
         self.progress.check_gaps(self._watch.answered_s, self._watch.catch_up.ends, self._watch.catch_up.positions)

@@ -87,6 +87,7 @@ class Accepted:
         carried: Rows that the reader has collected after a start in the middle and not accepted yet. The caller must put them, in this
             order, before the events of the next range.
         progress: Every rise of a channel's c, in log order, after the event accepted at that offset.
+        arrivals_us: For each of *progress* the arrival frontier that its CTI carries, microseconds.
         frontier: (log offset, c): every rise of the partition's frontier, the least c of all channels of the newest roster; none before
             each has a CTI.
         finished: Whether every channel of the roster has ended.
@@ -100,6 +101,7 @@ class Accepted:
     position: Ints
     carried: Ints
     progress: list[ChannelRise]
+    arrivals_us: list[int]
     frontier: list[tuple[int, int]]
     finished: bool
     listed: list[tuple[int, int, bytes, int]]
@@ -132,24 +134,25 @@ class _EventRun:
 
 
 _List = tuple[tuple[bytes, int], ...]
-# The promise of a CTI in its channel: (log offset, n, c, listed substreams).
-_Promise = tuple[int, int, int, _List]
+# The promise of a CTI in its channel: (log offset, n, c, listed substreams, arrival frontier).
+_Promise = tuple[int, int, int, _List, int]
 
 
 class _Rises(NamedTuple):
-    """What rose in one ``accept`` call: channels, the frontier as (log offset, c), the roster as (log offset, roster)."""
+    """What rose in one ``accept`` call: channels, their arrival frontiers, the frontier as (log offset, c), (log offset, roster)."""
 
     progress: list[ChannelRise]
+    arrivals_us: list[int]
     frontier: list[tuple[int, int]]
     rosters: list[tuple[int, Roster]]
 
 
 @dataclass(slots=True)
 class _Harvest:
-    """The results of one ``accept`` call: accepted events, CTIs that count as (log offset, number, c), lists, counts."""
+    """The results of one ``accept`` call: accepted events, CTIs that count as (log offset, number, c, arrival frontier), lists, counts."""
 
     accepted: list[_EventRun] = field(default_factory=list)
-    applied: list[tuple[int, int, int]] = field(default_factory=list)
+    applied: list[tuple[int, int, int, int]] = field(default_factory=list)
     listed: list[tuple[int, int, _List]] = field(default_factory=list)
     duplicates: int = 0
     gaps: int = 0
@@ -178,25 +181,25 @@ class _Channel:
         harvest.duplicates += len(events) - len(chosen_events) - gaps
         promises, self.waiting = self.waiting + promises, []
         for promise in promises:
-            offset, n, c, listed = promise
+            offset, n, c, listed, arrival_us = promise
             if n > self.last + 1:
                 self.waiting.append(promise)
                 continue
             completed = offset if n <= before + 1 else max(offset, int(chosen_events.position[n - 2 - before]))
-            harvest.applied.append((completed, self.number, c))
+            harvest.applied.append((completed, self.number, c, arrival_us))
             if listed:
                 harvest.listed.append((completed, self.number, listed))
 
     def collect(self, events: _EventRun, wanted: Mask, promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
         """Collect the *wanted* events (s >= X); each CTI accepts those below its n, until one settles the channel."""
         done = 0
-        for index, (offset, n, c, listed) in enumerate(promises):
+        for index, (offset, n, c, listed, arrival_us) in enumerate(promises):
             until = int(np.searchsorted(events.position, offset))
             self._gather(events[done:until], wanted[done:until], harvest)
             done = until
             below = int(np.searchsorted(self.collected.seq, n))
             harvest.accepted.append(self.collected[:below].at_offset(offset))
-            harvest.applied.append((offset, self.number, c))
+            harvest.applied.append((offset, self.number, c, arrival_us))
             if listed:
                 harvest.listed.append((offset, self.number, listed))
             self.collected, self.last = self.collected[below:], max(self.last, n - 1)
@@ -307,7 +310,8 @@ class PartitionReader:
         # In the order in which their CTIs count.
         lists = sorted(harvest.listed, key=lambda entry: entry[0])
         listed = [(offset, number, key, w) for offset, number, entries in lists for key, w in entries]
-        return Accepted(rows, position, self._carried_rows(), rises.progress, rises.frontier, self.finished, listed, rises.rosters)
+        carried, progress, arrivals_us = self._carried_rows(), rises.progress, rises.arrivals_us
+        return Accepted(rows, position, carried, progress, arrivals_us, rises.frontier, self.finished, listed, rises.rosters)
 
     def _promises(self, log: Log) -> dict[int, list[_Promise]]:
         """Return the CTIs of each channel in log order; a CTI in several parts is at its last part."""
@@ -318,7 +322,7 @@ class PartitionReader:
             if incomplete or cti.parts > 1:
                 listed = self._list_assembler.add_part(cti)
             if listed is not None:
-                promises.setdefault(cti.number, []).append((offset, cti.n, cti.c, listed))
+                promises.setdefault(cti.number, []).append((offset, cti.n, cti.c, listed, cti.arrival_us))
         return promises
 
     def _number_collected(self) -> int:
@@ -339,14 +343,15 @@ class PartitionReader:
     def _roster_numbers(self) -> Sequence[int]:
         return self._roster.channels_of(self.partition, self.output_partitions) if self._roster else range(0)
 
-    def _advance(self, log: Log, applied: list[tuple[int, int, int]]) -> _Rises:
+    def _advance(self, log: Log, applied: list[tuple[int, int, int, int]]) -> _Rises:
         """Raise channels, frontier and roster; return their rises. At one offset the roster is applied first, then the largest c."""
         version = self._roster.version if self._roster else -1
         rosters_met = [(offset, cti.roster) for offset, cti in log.ctis if cti.roster.version > version and cti.part == cti.parts - 1]
         rosters: list[tuple[int, Roster]] = []
         progress: list[ChannelRise] = []
+        arrivals_us: list[int] = []
         frontier: list[tuple[int, int]] = []
-        for offset, number, c in sorted(applied, key=lambda promise: (promise[0], -promise[2])):
+        for offset, number, c, arrival_us in sorted(applied, key=lambda promise: (promise[0], -promise[2])):
             while rosters_met and rosters_met[0][0] <= offset:
                 self._apply_roster(*rosters_met.pop(0), rosters, frontier)
             channel = self._channels[number]
@@ -355,11 +360,12 @@ class PartitionReader:
                 may_raise = channel.c <= self._frontier
                 channel.c = c
                 progress.append(ChannelRise(offset, number, c))
+                arrivals_us.append(arrival_us)
                 if may_raise:
                     self._raise_frontier(offset, frontier)
         for offset, roster in rosters_met:
             self._apply_roster(offset, roster, rosters, frontier)
-        return _Rises(progress, frontier, rosters)
+        return _Rises(progress, arrivals_us, frontier, rosters)
 
     def _apply_roster(self, offset: int, roster: Roster, rosters: list[tuple[int, Roster]], frontier: list[tuple[int, int]]) -> None:
         if self._roster is None or roster.version > self._roster.version:
@@ -390,6 +396,8 @@ class PartitionReader:
                 for _, channel in sorted(self._channels.items())
             ],
             "parts": self._list_assembler.save(),
+            # A member of its own: a reader of an earlier version passes it over.
+            "arrivals": [[promise[-1] for promise in channel.waiting] for _, channel in sorted(self._channels.items())],
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -408,11 +416,12 @@ class PartitionReader:
         reader = cls(partition, output_partitions, fields["start_us"])
         reader.duplicates, reader.gaps, reader._frontier = fields["duplicates"], fields["gaps"], fields["frontier"]
         reader._roster = fields["roster"] and Roster.restore(fields["roster"])
-        for number, settled, last, c, waiting, runs in fields["channels"]:
+        arrivals = fields.get("arrivals", [[NEVER] * len(channel[4]) for channel in fields["channels"]])
+        for (number, settled, last, c, waiting, runs), arrivals_us in zip(fields["channels"], arrivals, strict=True):
             seq = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(first, past, dtype=np.int64) for first, past in runs)])
             # Only the seqs of collected events are saved: rows and offsets are assigned again at the next call.
             collected = _EventRun(seq, seq, seq)
-            reader._channels[number] = _Channel(number, settled, last, c, _restore_promises(waiting), collected)
+            reader._channels[number] = _Channel(number, settled, last, c, _restore_promises(waiting, arrivals_us), collected)
         reader._list_assembler = ListAssembler.restore(fields["parts"], partition)
         return reader
 
@@ -479,11 +488,12 @@ def _in_log_order(accepted: list[_EventRun], settled_log: Log | None, first_row:
 
 
 def _save_promises(waiting: list[_Promise]) -> list[tuple[Any, ...]]:
-    return [(offset, n, c, [(key.hex(), w) for key, w in listed]) for offset, n, c, listed in waiting]
+    return [(offset, n, c, [(key.hex(), w) for key, w in listed]) for offset, n, c, listed, _ in waiting]
 
 
-def _restore_promises(waiting: list[list[Any]]) -> list[_Promise]:
-    return [(offset, n, c, tuple((bytes.fromhex(key), w) for key, w in listed)) for offset, n, c, listed in waiting]
+def _restore_promises(waiting: list[list[Any]], arrivals_us: list[int]) -> list[_Promise]:
+    pairs = zip(waiting, arrivals_us, strict=True)
+    return [(offset, n, c, tuple((bytes.fromhex(key), w) for key, w in listed), us) for (offset, n, c, listed), us in pairs]
 
 
 def _no_events() -> _EventRun:

@@ -50,6 +50,7 @@ from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cti, Roster, shift_cti
 from ordering.protocol.reader import Accepted, PartitionReader
 from ordering.ticks import INFINITY, NEVER, TICK_MAX
+from query.buckets.arrival_frontiers import ArrivalFrontiers
 from query.buckets.cti_pacing import CtiPacing
 from query.buckets.result_channel import NUMBER_MASK, FullSpan, ResultChannel
 from query.columns.decoded_range import DecodedRange
@@ -58,7 +59,7 @@ from query.config import Promise
 from query.engine.lead import shift_slices
 from query.engine.pending_events import sort_by_time
 from query.engine.program import Divide, Program
-from query.engine.retention import Retention, encode_table
+from query.engine.retention import RetainedKind, Retention, encode_table
 from query.plan.row_tables import RESULT_SCHEMA
 from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
 from tidegate.basics.dead_letter_reasons import QueryReason
@@ -142,7 +143,10 @@ class Bucket(ABC):
             for source in self._sources
             for log, partition in source.logs.items()
         }
-        self._pacing = [CtiPacing(config.pace, source.logs.values(), source.partitions) for source in self._sources]
+        self._pacing = [
+            CtiPacing(config.pace, source.logs.values(), source.partitions, ArrivalFrontiers(RetainedKind.ARRIVALS.of(index)))
+            for index, source in enumerate(self._sources)
+        ]
         # Events that a reader has collected after a start in the middle and not accepted yet.
         self._carried = dict.fromkeys(self.readers, NO_EVENTS)
         self._retention = Retention()
@@ -258,10 +262,38 @@ class Bucket(ABC):
 
     def next_ctis(self) -> list[Cti | None]:
         """Return for each output the CTI to write once everything released so far is acknowledged; None if it would state nothing new."""
-        next_offset = sum(self._next_offset.values())
+        next_offset, arrival_us = sum(self._next_offset.values()), self._arrival_of_frontier()
+        for pacing in self._pacing:
+            pacing.arrivals.forget(self.frontier_us, self._retention)
         return [
-            channel.next_cti(self.output_frontier_us(output), next_offset, self._retention) for output, channel in enumerate(self._channels)
+            channel.next_cti(self.output_frontier_us(output), next_offset, arrival_us, self._retention)
+            for output, channel in enumerate(self._channels)
         ]
+
+    def _arrival_of_frontier(self) -> int:
+        """Return the arrival frontier that CTIs follow from, microseconds; ``NEVER`` if it is not known."""
+        if self.frontier_us == NEVER:
+            return NEVER
+        ((arrival_us, _),) = self._count_by_arrival(np.array([self.frontier_us]))
+        return NEVER if arrival_us == INFINITY else arrival_us
+
+    def count_by_arrival(self, output: int, results: Released) -> list[tuple[int, int]]:
+        """
+        Return (arrival frontier, count) of results that have just become final: by then the raw records had arrived that made them final.
+        Results whose arrival frontier is not known are not counted. With OVER a result may be ahead of all CTIs, and counts with the last.
+        """
+        if not len(results):
+            return []
+        # A result is final once its input is complete up to and including its instant.
+        counts = self._count_by_arrival(results.system_us - self._program.ahead_us(output) + 1)
+        return [(arrival_us, count) for arrival_us, count in counts if arrival_us < INFINITY]
+
+    def _count_by_arrival(self, instants_us: Ints) -> list[tuple[int, int]]:
+        sources = [pacing.arrivals.of_instants(instants_us, self._retention) for pacing in self._pacing]
+        if all(len(arrivals_us) == 1 for arrivals_us, _ in sources):
+            return [(min(int(arrivals_us[0]) for arrivals_us, _ in sources), len(instants_us))]
+        least_us = np.minimum.reduce([arrivals_us[index] for arrivals_us, index in sources])
+        return list(zip(*(column.tolist() for column in np.unique(least_us, return_counts=True)), strict=True))
 
     def pop_full_spans(self, output: int = 0) -> list[FullSpan]:
         """Return the result files of an output to which no later result can belong, and forget their rows."""

@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from ordering.arrays import Ints
 from ordering.protocol.frontier import Frontier, Pace, PacedStream, Rises
-from ordering.protocol.punctuation import Roster
+from ordering.protocol.punctuation import Roster, shift_cti
 from ordering.protocol.reader import Accepted, ChannelRise, PartitionReader
+from query.buckets.arrival_frontiers import ArrivalFrontiers, Channel
 from query.columns.events import end_edges
 
-# (ordered partition, roster number of the input partition).
-Channel = tuple[int, int]
 # The rises of channels, in log order.
 Progress = list[ChannelRise]
 
@@ -28,13 +27,14 @@ _NO_OFFSETS = np.empty(0, dtype=np.int64)
 
 
 class CtiPacing:
-    """The paced channels of some ordered *partitions*, of a topic with *output_partitions* in all."""
+    """The paced channels of some ordered *partitions*, of a topic with *output_partitions* in all, and the *arrivals* of their CTIs."""
 
-    def __init__(self, pace: Pace, partitions: Iterable[int], output_partitions: int) -> None:
+    def __init__(self, pace: Pace, partitions: Iterable[int], output_partitions: int, arrivals: ArrivalFrontiers) -> None:
         self._pace, self._partitions, self._output_partitions = pace, tuple(partitions), output_partitions
         self._paced: dict[Channel, PacedStream] = {}
         self._frontier: Frontier[Channel] = Frontier()
         self._newest: Roster | None = None
+        self.arrivals = arrivals
 
     @property
     def frontier(self) -> int:
@@ -51,11 +51,16 @@ class CtiPacing:
         rises: dict[int, Rises] = {}
         for offset, number, c in accepted.progress:
             rises.setdefault(number, []).append((offset, c))
+        # The rises of a channel have different c.
+        arrivals = zip(accepted.progress, accepted.arrivals_us, strict=True)
+        arrival_of = {(number, shift_cti(c, -self._pace.delay_us)): arrival_us for (_, number, c), arrival_us in arrivals}
         counted = self._counted_offsets(events, accepted.position)
         passed: Progress = []
         for number in sorted(rises.keys() | counted.keys()):
             paced = self._paced.setdefault((partition, number), PacedStream(self._pace))
-            passed += [ChannelRise(offset, number, c) for offset, c in paced.thin(rises.get(number, []), counted.get(number, _NO_OFFSETS))]
+            for offset, c in paced.thin(rises.get(number, []), counted.get(number, _NO_OFFSETS)):
+                passed.append(ChannelRise(offset, number, c))
+                self.arrivals.rise((partition, number), c, arrival_of[number, c])
             self._frontier.rise((partition, number), paced.last_c)
         return sorted(passed)
 
@@ -75,11 +80,13 @@ class CtiPacing:
 
     def save(self) -> dict[str, Any]:
         paced = [[*channel, paced.last_c, paced.events_since] for channel, paced in sorted(self._paced.items())]
-        return {"frontier": self._frontier.value, "paced": paced}
+        return {"frontier": self._frontier.value, "paced": paced, "arrivals": self.arrivals.save()}
 
     def restore(self, saved: dict[str, Any], readers: Iterable[PartitionReader]) -> None:
         for reader in readers:
             self._join_roster(reader.roster)
         self._paced = {(partition, number): PacedStream.restore(self._pace, c, events) for partition, number, c, events in saved["paced"]}
+        # A state of an earlier version has none.
+        self.arrivals.restore(saved.get("arrivals", []))
         passed = {channel: paced.last_c for channel, paced in self._paced.items()}
         self._frontier = Frontier.restore(saved["frontier"], dict(self._frontier.members) | passed)

@@ -142,8 +142,11 @@ class ResultChannel:
             self._keep_ahead(system_us, retention)
         return released
 
-    def next_cti(self, c: int, next_offset: int, retention: Retention) -> Cti | None:
-        """Return the CTI to write once all numbered results are acknowledged; None if it would state nothing new."""
+    def next_cti(self, c: int, next_offset: int, arrival_us: int, retention: Retention) -> Cti | None:
+        """
+        Return the CTI to write once all numbered results are acknowledged, with the arrival frontier that it follows from; None if it would
+        state nothing new.
+        """
         numbering = self.numbering
         if c > numbering.c:
             numbering.c = c
@@ -160,7 +163,7 @@ class ResultChannel:
             # Results of the other run that are still to be recognized come later, so they do not lie below c.
             ahead=sum(piece.num_rows for piece in retention.pieces(self._ahead_name)) + numbering.skipped,
             next_offset=next_offset,
-            arrival_us=numbering.c,
+            arrival_us=arrival_us,
             largest_us=numbering.largest_us,
             roster=self._roster,
             cause=Cause.SHUTDOWN if numbering.c == INFINITY else Cause.EVENT,

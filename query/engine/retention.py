@@ -54,6 +54,7 @@ class RetainedKind(StrEnum):
     RESULTS = "results"  # of an output, for its files
     AHEAD = "ahead"  # times of an output's results that are not below its last CTI
     PROGRESS = "progress"  # of substreams
+    ARRIVALS = "arrivals"  # of a source's CTIs above the frontier
 
     def of(self, *numbers: int) -> str:
         """Name the rows of one owner: an operator and its side, a source, an output."""

@@ -7,6 +7,7 @@ Law: a repeated batch writes the same bytes with the same numbers.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,7 @@ from tidegate.platform.kafka.unreadable import error_of_ordered_topic
 from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.platform.observe.logs import bind_fields, configure_worker
 from tidegate.platform.observe.reports import BucketReport, Gap, LooksUpFrom
+from tidegate.platform.observe.result_delays import count_delays
 from tidegate.platform.spark.privates import batch_of_task
 from tidegate.platform.spark.range_rows import read_row
 from tidegate.platform.spark.shuffle_keys import same_task
@@ -140,6 +142,9 @@ class BucketRun:
         self._nulls = _NULL_COUNTS.setdefault((plan.checkpoint, number), NullCounts(plan.plans))
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
+        # By output: results written and not acknowledged yet, by the arrival frontier that each follows from; and the delays of the others.
+        self._unacknowledged = [Counter[int]() for _ in plan.outputs]
+        self._delays = [Counter[int]() for _ in plan.outputs]
         # What this batch has read.
         self._events = self._bytes = 0
 
@@ -174,10 +179,18 @@ class BucketRun:
         if is_end:
             self._write_settled(self._bucket.end())
         self._flush()
+        self._count_delays()
         self._letters.flush()
         pause_at("events acknowledged")
         # Files come before CTIs: a run that has lost its checkpoint resumes at a CTI and takes everything before it as written.
         self._publish()
+
+    def _count_delays(self) -> None:
+        """Count the delays of results, which have been acknowledged now."""
+        now_us = time.time_ns() // 1_000
+        for by_arrival, delays in zip(self._unacknowledged, self._delays, strict=True):
+            delays.update(count_delays(by_arrival, now_us))
+            by_arrival.clear()
 
     def _flush(self) -> None:
         topic = next((output.topic for output in self._plan.outputs if output.topic), None)
@@ -228,9 +241,11 @@ class BucketRun:
 
     def _write(self, released: list[Released]) -> None:
         self._spend("compute")
-        for writer, results in zip(self._writers, released, strict=True):
+        for output, (writer, results) in enumerate(zip(self._writers, released, strict=True)):
             if writer is not None:
                 writer.write_events(results)
+            for arrival_us, count in self._bucket.count_by_arrival(output, results):
+                self._unacknowledged[output][arrival_us] += count
         for row in self._bucket.pop_bad_rows():
             self._letters.send(DeadLetter(row.reason, self._origin(row), row.key, row.value))
         self._spend("write")
@@ -276,4 +291,5 @@ class BucketRun:
             absent=self._first_records.report(is_finished=bucket.is_finished),
             seconds={name: round(spent, 4) for name, spent in self._seconds.items()},
             looks_up_from=LooksUpFrom(*bucket.looks_up_from) if self._plan.references else None,
+            delays={output.name: delays for output, delays in zip(self._plan.outputs, self._delays, strict=True) if delays},
         )

@@ -355,6 +355,15 @@ QUERYING = [
         _CUTS,
     ),
     Bug(
+        "arrival-of-the-last-cti",
+        "A result's CTI says how far arrivals had come when its instant was reached, not how far a channel has been read since.",
+        5,
+        "query/buckets/arrival_frontiers.py",
+        "arrival_us[np.minimum(np.searchsorted(c, edges), len(c) - 1)]",
+        "arrival_us[-1]",
+        "tests/query/buckets/test_arrival_frontiers.py::test_a_channel_that_is_ahead_counts_with_the_cti_that_was_enough",
+    ),
+    Bug(
         "groups-by-spelling",
         "Numbers that are equal are one key, however they are written.",
         5,

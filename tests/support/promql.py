@@ -19,7 +19,7 @@ Vector = dict[Labels, float]
 # What one fetch found, by name.
 Scrape = Mapping[str, Vector]
 
-_TOKEN = re.compile(r'\s*("[^"]*"|[A-Za-z_]\w*|\d+|==|[^\s\w])')
+_TOKEN = re.compile(r'\s*("[^"]*"|[A-Za-z_]\w*|\d+\.\d+|\d+|==|[^\s\w])')
 _COMPARE = {">": operator.gt, "<": operator.lt, "==": operator.eq}
 _UNIT_S = {"s": 1, "m": 60, "h": 3600}
 
@@ -128,6 +128,13 @@ class Evaluation:
                 group = _kept(labels, names, is_without)
                 total[group] = total.get(group, 0) + value
             return total
+        if name == "histogram_quantile":
+            self._pop("(")
+            share = float(self._pop())
+            self._pop(",")
+            inner = self._sets()
+            self._pop(")")
+            return _quantiles(share, inner)
         if self._peek() == "(":
             self._pop("(")
             series = self._range(self._pop())
@@ -158,6 +165,15 @@ class Evaluation:
                 if chosen <= labels:
                     series.setdefault(labels, []).append((at * self._step_s, value))
         return series
+
+
+def _quantiles(share: float, counts: Vector) -> Vector:
+    """Return for each histogram the least bound that is not below its quantile; Prometheus looks between two bounds."""
+    buckets: dict[Labels, list[tuple[float, float]]] = {}
+    for labels, count in counts.items():
+        buckets.setdefault(_kept(labels, ["le"], True), []).append((float(dict(labels)["le"]), count))
+    bounds = {labels: sorted(counted) for labels, counted in buckets.items()}
+    return {labels: next(le for le, count in counted if count >= share * counted[-1][1]) for labels, counted in bounds.items()}
 
 
 def _increase(samples: list[tuple[int, float]]) -> float | None:

@@ -294,6 +294,9 @@ def test_a_query_over_the_results_of_another_gives_what_both_together_give(chain
     found = chain.read("totals", 1)
     assert [event.value for event in found.events[0, 0]] == lines
     assert {found.c(channel) for channel in found.ctis} == {INFINITY}
+    # Two queries deep, CTIs still say how far the arrivals of the raw records had come.
+    known = {cti.arrival_us for ctis in chain.read("ordered", PARTITIONS).ctis.values() for cti, _ in ctis}
+    assert {cti.arrival_us for ctis in found.ctis.values() for cti, _ in ctis} <= known
 
 
 def test_a_query_whose_keys_stay_apart_is_spread_over_partitions(chain: Chain) -> None:

@@ -8,6 +8,7 @@ A gauge is computed when it is fetched: a delay grows while nothing happens. Eve
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from platform import python_version
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ordering.errors import SettingError
@@ -28,6 +29,7 @@ from tidegate.platform.observe.health import STATES, Health
 from tidegate.platform.observe.metrics_server import serve
 from tidegate.platform.observe.null_shares import NullShare, sum_null_shares
 from tidegate.platform.observe.reports import BucketReport, IngestReport
+from tidegate.platform.observe.result_delays import Delays, histogram
 from tidegate.platform.observe.watermark_delay import Tolerances, delay_causes, query_delay_causes
 
 Partition = tuple[str, int]
@@ -111,11 +113,16 @@ class _Query:
     lags: Mapping[Partition, int] = field(default_factory=dict)
     seconds: dict[tuple[int, str], float] = field(default_factory=dict)
     null_columns: Sequence[NullShare] = ()
+    # By output: how many results had each delay, milliseconds, since the process began.
+    delays: Mapping[str, Delays] = field(default_factory=dict)
 
     def accept_reports(self, reports: Iterable[BucketReport]) -> None:
         for report in reports:
             self.reports = {**self.reports, report.bucket: report}
             self.seconds = add_seconds(self.seconds, report.bucket, report.seconds)
+            if report.delays:
+                added = {output: dict(Counter(self.delays.get(output, {})) + Counter(delays)) for output, delays in report.delays.items()}
+                self.delays = {**self.delays, **added}
 
 
 # What a sink may wait for; each is published with 0 too, so that Prometheus sees it begin.
@@ -295,6 +302,8 @@ class Metrics(Collector):
         null = GaugeMetricFamily("tidegate_query_null_share", text, labels=("query", "input", "column", "kind"))
         text = "Columns of the query of which more recent records are NULL than query.null_share_warn."
         mostly_null = GaugeMetricFamily("tidegate_query_null_columns", text, labels=("query",))
+        text = "From the arrival of the raw records that made a result final to its acknowledgement, since the process began."
+        result_delay = HistogramMetricFamily("tidegate_query_result_delay_seconds", text, labels=("query", "output"))
         now_us = self._now_us()
         for query, bucket, report, behind in self._bucket_reports():
             duplicates.add_metric([query, bucket], report.duplicates)
@@ -308,11 +317,14 @@ class Metrics(Collector):
             for (number, step), seconds in sorted(query_.seconds.items()):
                 spent.add_metric([query_.name, str(number), step], seconds)
             mostly_null.add_metric([query_.name], len(query_.null_columns))
+            for output, delays in sorted(query_.delays.items()):
+                buckets, sum_s = histogram(delays)
+                result_delay.add_metric([query_.name, visible(output)], buckets, sum_s)
             for column in sum_null_shares(query_.reports.values()):
                 labels_of_column = [query_.name, visible(column.input), visible(column.column)]
                 null.add_metric([*labels_of_column, "null"], column.share)
                 null.add_metric([*labels_of_column, "absent"], column.absent / column.records)
-        yield from (duplicates, spent, delay, lag, absent, null, mostly_null)
+        yield from (duplicates, spent, delay, lag, absent, null, mostly_null, result_delay)
 
     def _sink_metrics(self) -> Iterator[Metric]:
         for name, text, count in _SINK_COUNTERS:

@@ -58,6 +58,13 @@ class _NullColumn(_Known):
     in_words: str
 
 
+class _ResultDelay(_Known):
+    output: str
+    in_words: str
+    p50_s: _Seconds | None = None
+    p99_s: _Seconds | None = None
+
+
 class JobFields(_Known):
     """The field about the whole job."""
 
@@ -74,6 +81,7 @@ class JobFields(_Known):
     jump: _Jump | None = None
     breaks: _Breaks | None = None
     nulls: list[_NullColumn] = []
+    delays: list[_ResultDelay] = []
     waits_for: str = ""
     stands_still: str | None = None
     process: str | None = None
@@ -130,6 +138,7 @@ class BucketReportFields(_ReportFields):
     nulls: dict[str, tuple[_Count, dict[str, tuple[_Count, _Count]]]] = {}
     absent: dict[str, list[str]] = {}
     looks_up_from: tuple[_Tick, _Count] | None = None
+    delays: dict[str, list[tuple[_Count, _Count]]] = {}
 
 
 class ReplayFields(BaseModel):

@@ -256,6 +256,8 @@ class BucketReport:
     seconds: Mapping[str, float] = field(default_factory=dict)
     # None without reference data.
     looks_up_from: LooksUpFrom | None = None
+    # By output: for each delay, milliseconds, how many results of the batch had it (:mod:`tidegate.platform.observe.result_delays`).
+    delays: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -287,6 +289,8 @@ class BucketReport:
         }
         if self.looks_up_from is not None:
             members["looks_up_from"] = astuple(self.looks_up_from)
+        if self.delays:
+            members["delays"] = {output: sorted(delays.items()) for output, delays in self.delays.items()}
         return members
 
     def to_json(self) -> str:
@@ -307,6 +311,7 @@ class BucketReport:
             },
             absent={name: tuple(columns) for name, columns in members.get("absent", {}).items()},
             looks_up_from=None if looks_up_from is None else LooksUpFrom(*looks_up_from),
+            delays={output: dict(delays) for output, delays in members.get("delays", {}).items()},
         )
 
     @classmethod

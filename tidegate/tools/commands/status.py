@@ -161,7 +161,7 @@ class JobStatus:
 
 
 # Fields that a job publishes and JSON shows unchanged; times, by their names in JSON and the beginnings of their published names.
-_FIELDS = "lag", "recovery", "failure", "jump", "waits_for", "stands_still", "breaks", "nulls"
+_FIELDS = "lag", "recovery", "failure", "jump", "waits_for", "stands_still", "breaks", "nulls", "delays"
 _TIMES = (("started", "started"), ("last_seen", "at"))
 
 
@@ -221,6 +221,10 @@ def _print_notes(job: JobStatus) -> None:
         terminal.line(Styled(job.name, "yellow"), f": {breaks['in_words']}: {breaks['fix']}")
     for column in job.published.get("nulls", ()):
         terminal.line(Styled(job.name, "yellow"), f": {column['in_words']}")
+    for delays in job.published.get("delays", ()):
+        # Each output of a job has a line of its own.
+        if job.state in RUNNING and job.name == f"query {delays['output']}":
+            terminal.line(f"{job.name}: {delays['in_words']}")
     if "jump" in job.published:
         terminal.line(Styled(job.name, "yellow"), f": {_jump_in_words(job.published['jump'])}")
 

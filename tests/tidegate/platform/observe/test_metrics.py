@@ -115,7 +115,22 @@ def fetch(port: int) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 _PROCESS = ("job_name", "state", "version", "spark", "python")
-_ORDER = ("input", "query", "topic", "partition", "bucket", "action", "reason", "cause", "step", "column", "kind", *_PROCESS)
+_ORDER = (
+    "input",
+    "query",
+    "output",
+    "le",
+    "topic",
+    "partition",
+    "bucket",
+    "action",
+    "reason",
+    "cause",
+    "step",
+    "column",
+    "kind",
+    *_PROCESS,
+)
 
 
 def test_each_number_of_the_specification_is_fetched_by_input_topic_and_partition() -> None:
@@ -212,6 +227,20 @@ def test_the_seconds_of_a_query_add_up_by_bucket_and_step() -> None:
     by_step = {"read": 0.75, "compute": 3.0, "write": 0.25, "acknowledge": 1.0}
     expected = {("counts", "0", step): seconds for step, seconds in by_step.items()} | {("counts", "1", "compute"): 8.0}
     assert fetch(port)["tidegate_query_stage_seconds_total"] == expected
+
+
+def test_delays_of_results_add_up_by_output() -> None:
+    """A histogram over all buckets and batches; an output without results has none."""
+    port = free_port()
+    metrics = Metrics(port, now_us=lambda: NOW_US)
+    for delays in ({"counts": {80: 2, 1_500: 1}}, {"counts": {80: 1}, "sums": {7_000: 4}}, {}):
+        metrics.accept_query_reports("counts", [BucketReport(0, delays=delays), BucketReport(1)])
+    found = fetch(port)
+    assert found["tidegate_query_result_delay_seconds_count"] == {("counts", "counts"): 4, ("counts", "sums"): 4}
+    assert found["tidegate_query_result_delay_seconds_sum"] == {("counts", "counts"): pytest.approx(1.74), ("counts", "sums"): 28}
+    buckets = found["tidegate_query_result_delay_seconds_bucket"]
+    of_counts = {labels: count for labels, count in buckets.items() if "sums" not in labels}
+    assert sorted(of_counts.values()) == [0] * 3 + [3] * 4 + [4] * 16
 
 
 def test_hostile_names_stay_one_label_each() -> None:

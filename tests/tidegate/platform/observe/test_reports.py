@@ -65,6 +65,7 @@ BUCKET_REPORTS = st.builds(
     absent=st.dictionaries(NAME, st.lists(NAME, max_size=2).map(tuple), max_size=2),
     seconds=SECONDS,
     looks_up_from=st.none() | st.builds(LooksUpFrom, TICK, COUNT),
+    delays=st.dictionaries(NAME, st.dictionaries(COUNT, COUNT, max_size=2), max_size=2),
 )
 
 
@@ -88,7 +89,7 @@ def test_json_names_are_those_that_earlier_versions_published() -> None:
         assert IngestReport.of_dict(members).to_json() == json.dumps(members, separators=(",", ":"))
     bucket: dict[str, Any] = {"bucket": 1, "read": 2, "bytes": 3, "c": 4, "final": False, "totals": {"events": 5}, "duplicates": 6}
     bucket |= {"waiting": [["a", 1, 2, 3, -1]], "nulls": {"a": [9, {"b": [2, 1]}]}, "absent": {"a": ["b"]}, "seconds": {"compute": 0.5}}
-    for members in (bucket, {**bucket, "looks_up_from": [7, 8]}):
+    for members in (bucket, {**bucket, "looks_up_from": [7, 8]}, {**bucket, "delays": {"out": [[120, 2]]}}):
         assert BucketReport.of_dict(members).to_json() == json.dumps(members, separators=(",", ":"))
 
 

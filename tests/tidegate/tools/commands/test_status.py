@@ -20,6 +20,7 @@ from ordering.errors import RefusedError
 from tidegate.platform.observe.progress_store import JobProgress, ProgressPublisher
 from tidegate.platform.observe.recovery_report import CatchUp, Recovery, RecoveryKind
 from tidegate.platform.observe.reports import BucketReport, IngestReport
+from tidegate.platform.observe.result_delays import RecentDelays
 from tidegate.tools.commands.status import JobStatus
 
 RECOVERY = CatchUp(Recovery(RecoveryKind.CHECKPOINT, {("a", 0): 10}, {("a", 0): 5_010}, batch=7, repeats_batch=True))
@@ -58,7 +59,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             state="replaying", breaks={"in_words": "of the recent events 98 % are late", "fix": "raise late", "policy": "late"}
         )
         both.publish([BucketReport(number, totals={"results": 9, "results_too_large": 600, "bad_rows": number}) for number in range(2)])
-        both.update_job(state="live")
+        recent = RecentDelays()
+        recent.add([("first", {120: 99, 4_000: 9}), ("second", {7: 1})])
+        both.update_job(state="live", delays=recent.as_dicts())
         waits.update_job(state="live", waits_for="waiting for Kafka: no broker answers")
         time.sleep(1.5)
         yield made
@@ -119,6 +122,9 @@ def test_every_output_of_a_script_is_shown_as_its_one_job_tells_it(server: Serve
     for_people = status(server, tmp_path, "first", "--config", "queries.toml").stdout
     assert "query first: 1,200 results are dead letters: too large for their topic" in for_people
     assert "query first: 1 events are dead letters: the query failed on them" in for_people
+    delays = "half of the last 108 results came within 120 ms of their raw records' arrival, 99 % within 4.0 s"
+    assert f"query first: {delays}\n" in for_people
+    assert "second" not in for_people
     assert status(server, tmp_path, "second", "--config", "queries.toml").returncode == 0
     assert status(server, tmp_path, "third", "--config", "queries.toml").returncode == 1
 
