@@ -286,12 +286,15 @@ class Bucket(ABC):
             return []
         # A result is final once its input is complete up to and including its instant.
         counts = self._count_by_arrival(results.system_us - self._program.ahead_us(output) + 1)
-        return [(arrival_us, count) for arrival_us, count in counts if arrival_us < INFINITY]
+        return [(arrival_us, count) for arrival_us, count in counts if count and arrival_us < INFINITY]
 
     def _count_by_arrival(self, instants_us: Ints) -> list[tuple[int, int]]:
         sources = [pacing.arrivals.of_instants(instants_us, self._retention) for pacing in self._pacing]
         if all(len(arrivals_us) == 1 for arrivals_us, _ in sources):
             return [(min(int(arrivals_us[0]) for arrivals_us, _ in sources), len(instants_us))]
+        if len(sources) == 1:
+            ((arrivals_us, index),) = sources
+            return list(zip(arrivals_us.tolist(), np.bincount(index, minlength=len(arrivals_us)).tolist(), strict=True))
         least_us = np.minimum.reduce([arrivals_us[index] for arrivals_us, index in sources])
         return list(zip(*(column.tolist() for column in np.unique(least_us, return_counts=True)), strict=True))
 
