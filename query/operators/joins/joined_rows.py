@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Mask
 from query.columns.large_tables import AT_ONCE_BYTES, take_values
+from query.operators.joins.lying import keep, lying_of
 from query.operators.joins.matching import Pairs
 from query.operators.rows.row_stage import RowStage
 from query.plan.columns_read import ColumnNumbers
@@ -86,6 +87,16 @@ def meet_condition(
     condition: Expr, left: pa.Table, right: pa.Table, pairs: Pairs, width: int, left_bytes: Ticks, right_bytes: Ticks
 ) -> Mask:
     """Return which pairs meet a condition; a pair on which it fails does not. Left rows have *width* columns."""
+    lying, others = lying_of(condition, width)
+    if lying:
+        places = np.arange(len(pairs[0]))
+        for one in lying:
+            places = places[one.holds(left, right, keep(pairs, places))]
+        if others is not None:
+            places = places[meet_condition(others, left, right, keep(pairs, places), width, left_bytes, right_bytes)]
+        met: Mask = np.zeros(len(pairs[0]), dtype=np.bool_)
+        met[places] = True
+        return met
     verdicts = []
     for part in portions(pairs, left_bytes, right_bytes):
         left_rows, right_rows = pairs[0][part], pairs[1][part]
