@@ -97,6 +97,11 @@ def open_services(settings: Settings, name: str) -> tuple[Admin, RedisJournal]:
     return Admin.connect(settings.kafka), RedisJournal.open(settings.redis, input_name=name)
 
 
+def name_partitions(settings: Settings, name: str, admin: Admin) -> list[str]:
+    """Return the names of an input's partitions in the order of the roster."""
+    return [f"{topic}-{number}" for topic, number in plan_for_journal(settings, name, admin).partitions]
+
+
 def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     """Return the job's plan with the fields that journal keys need; partitions are in roster order if a checkpoint has one."""
     from ingest.config import IngestPlan

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +31,15 @@ from support.stack.topics import create, fresh, produce
 from tidegate.platform.stack.embedded import free_port
 
 pytestmark = pytest.mark.integration
+# A busy machine is no fault of the page.
+expect.set_options(timeout=60_000)
 
 START_MS = 1_767_600_000_000  # 2026-01-05T08:00:00Z
 MARKUP = "</script><img src=x onerror=alert(1)><b>bold</b>"
 SCRIPT = (
     "SELECT System.Timestamp() AS minute_end, COUNT(*) AS fixes INTO counts FROM cars TIMESTAMP BY at GROUP BY TumblingWindow(minute, 1)"
 )
-PAGES = "pipeline", "time", "why", "messages"
+PAGES = "pipeline", "time", "why", "event", "messages", "tune", "history"
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,14 @@ class Pipeline:
     origin: str
     jobs: dict[str, Job]
 
-    def ask(self, *command: str) -> Any:
-        """Return what a command says with ``--format json``."""
+    def ask(self, *command: str, many: bool = False, is_silent: bool = False) -> Any:
+        """Return what a command says with ``--format json``: an object, with *many* a list of them, nothing if it *is_silent*."""
         own = {"TIDEGATE_KAFKA__BOOTSTRAP": self.stack.bootstrap, "TIDEGATE_REDIS__URL": self.stack.redis_url}
         line = [sys.executable, "-P", "-m", "tidegate", *command, "--format", "json"]
         done = subprocess.run(line, cwd=self.space.folder, env=os.environ | own, capture_output=True, text=True, check=False, timeout=60)
-        assert done.stdout, done.stderr
-        return json.loads(done.stdout)
+        assert done.stdout or is_silent, done.stderr
+        found = [json.loads(each) for each in done.stdout.splitlines()]
+        return found if many or is_silent else found[0]
 
 
 @pytest.fixture(scope="module")
@@ -162,21 +167,76 @@ def test_the_pipeline_shows_its_jobs_and_leads_to_their_topics(pipeline: Pipelin
     page = tab.go("/")
     for job in ("ingest cars", "query counts"):
         expect(page.get_by_role("row", name=job)).to_contain_text("live")
-    page.get_by_role("link", name=f"{pipeline.topic}.counts").first.click()
+    graph = page.get_by_role("group", name="The pipeline").locator("text")
+    for node in (pipeline.topic, "ingest cars", f"{pipeline.topic}.ordered", "query counts"):
+        expect(graph.filter(has_text=re.compile(f"^{re.escape(node)}$"))).to_be_visible()
+    expect(graph.filter(has_text=f"never spoke: {pipeline.topic}-2")).to_be_visible()
+    graph.filter(has_text=f"{pipeline.topic}.counts").click()
     expect(page.get_by_role("heading", name="Messages")).to_be_visible()
     assert f"topic={pipeline.topic}.counts" in page.url
 
 
 def test_time_shows_what_each_policy_did(pipeline: Pipeline, tab: Watched) -> None:
-    """The legend counts what the ordered topic holds, also after a reload."""
+    """The legend counts what the command writes as figures, also after a reload; the events are those of the topic, with their places."""
+    file = pipeline.space.folder / "time.json"
+    pipeline.ask("watermarks", "cars", "--plot", str(file), is_silent=True)
+    figures = json.loads(file.read_text())
+    counts = Counter(event[3] for event in figures["events"])
+    assert set(counts) == {"in order", "late", "out of order"}
     page = tab.go("/time?name=cars")
-    counts = pipeline.ask("status", "cars")["jobs"][0]["fates"]
-    assert counts
     for _ in range(2):
-        expect(page.get_by_text("in order: ")).to_be_visible()
-        for what in ("late", "out of order"):
-            expect(page.get_by_text(f"■ {what}: ")).to_be_visible()
+        for what, count in counts.items():
+            expect(page.get_by_text(f"■ {what}: {count}", exact=True)).to_be_visible()
         page.reload()
+    answer = page.request.get(f"{pipeline.origin}/api/time?name=cars").json()
+    assert {name: answer[name] for name in figures} == figures
+    assert figures["partitions"] == [f"{pipeline.topic}-{number}" for number in range(3)]
+
+
+def test_time_is_zoomed_and_a_point_opens_its_event(pipeline: Pipeline, tab: Watched) -> None:
+    """A drag shows less; the address keeps it; a click on the point under the pointer shows what the policies did with it."""
+    page = tab.go("/time?name=cars&number=0")
+    expect(page.get_by_text("■ in order: ")).to_be_visible()
+    figures = page.request.get(f"{pipeline.origin}/api/time?name=cars&number=0").json()
+    assert {event[4] for event in figures["events"]} == {0}
+    box = page.locator("canvas").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 300, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 600, box["y"] + 120)
+    page.mouse.up()
+    page.wait_for_url("**from=*")
+    expect(page.get_by_text("■ in order: ")).to_be_visible()
+    zoomed = page.request.get(page.url.replace("/time?", "/api/time?")).json()
+    assert 0 < len(zoomed["events"]) < len(figures["events"])
+    page.get_by_role("button", name="Live").click()
+    page.wait_for_url(lambda url: "from=" not in url)
+    expect(page.get_by_text("■ in order: ")).to_be_visible()
+    # The first event stands at the left edge: the pointer finds it wherever it is high.
+    found = False
+    for y in range(int(box["height"]) - 30, 20, -6):
+        page.mouse.move(box["x"] + 14, box["y"] + y)
+        found = page.get_by_text(f"{pipeline.topic}-0@0: ").count() > 0
+        if found:
+            page.mouse.click(box["x"] + 14, box["y"] + y)
+            break
+    assert found
+    expect(page.get_by_role("heading", name="Event")).to_be_visible()
+    expect(page.get_by_text("system timestamp").first).to_be_visible()
+    [explained] = pipeline.ask("explain", "cars", f"{pipeline.topic}-0@0", many=True)
+    expect(page.get_by_text(explained["system_timestamp"]).first).to_be_visible()
+
+
+def test_tune_and_history_say_what_the_commands_say(pipeline: Pipeline, tab: Watched) -> None:
+    """The forecast of other policies is that of the command; the starts of both jobs are listed."""
+    page = tab.go("/tune?name=cars&late=1m")
+    tuned = pipeline.ask("tune", "cars", "--late", "1m")
+    row = page.get_by_role("row", name="these").get_by_role("cell")
+    expect(row.nth(4)).to_have_text(f"{tuned['now']['moved']:,}")
+    expect(row.nth(5)).to_have_text(f"{tuned['now']['dropped']:,}")
+    tab.go("/history")
+    for job in ("ingest cars", "query counts"):
+        expect(page.get_by_role("row", name=job).filter(has_text="started")).to_be_visible()
 
 
 def test_keys_values_and_field_names_never_become_markup(pipeline: Pipeline, tab: Watched) -> None:
@@ -239,6 +299,11 @@ def test_a_broker_that_is_away_is_said_and_its_return_is_seen(pipeline: Pipeline
     expect(page.get_by_text(MARKUP).first).to_be_visible()
     pipeline.stack.stop_kafka()
     expect(page.get_by_role("alert")).not_to_be_empty()
+    # The jobs are known without the broker.
+    tab.go("/pipeline")
+    expect(page.get_by_role("row", name="ingest cars")).to_be_visible()
+    expect(page.get_by_role("alert")).not_to_be_empty()
     pipeline.stack.start_kafka()
-    expect(page.get_by_role("alert")).to_be_empty(timeout=60_000)
+    expect(page.get_by_role("alert")).to_be_empty()
+    expect(page.get_by_role("group", name="The pipeline")).to_be_visible()
     tab.forgive_refusals()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.platform.observe.console import Format, end_line, live_lines, print_json
+from tidegate.tools.commands.ui import PORT, command_flags, page_beside
 
 if TYPE_CHECKING:
     from ordering.errors import TidegateError
@@ -24,6 +25,10 @@ def run(
     ] = None,
     until_end: Annotated[bool, typer.Option("--until-end", help="Read inputs to their present end; the rest ends with them.")] = False,
     stack: Annotated[bool, typer.Option("--stack", help="Start the embedded Kafka and Valkey first, and stop them at the end.")] = False,
+    page: Annotated[
+        bool, typer.Option("--page/--no-page", help="Serve the pipeline as a page to this machine, if the extra ui is there.")
+    ] = True,
+    page_port: Annotated[int, typer.Option(min=0, max=65535, help="The port of that page.")] = PORT,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
@@ -77,6 +82,9 @@ def run(
         stop = running.enter_context(stop_on_signal())
         around = Surroundings(settings, _session_of(spark), cluster, metrics, stop, on_batch, until_end)
         kept = [KeptStage(stage) for stage in make_stages(settings, labels, around, on_failure)]
+        if page:
+            folder_of_paths = config.parent if config is not None else Path()
+            running.enter_context(page_beside(settings, folder_of_paths, command_flags(config, assign), page_port))
         show = running.enter_context(live_lines(standard_error(), [each.stage.label for each in kept]))
 
         def on_turn() -> None:

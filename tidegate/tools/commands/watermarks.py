@@ -7,6 +7,7 @@ also asks the jobs for expensive figures, the next release and single substreams
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -36,7 +37,10 @@ def watermarks(
     substreams: Annotated[bool, typer.Option("--substreams", help=f"Also the {SUBSTREAMS} fullest substreams of each partition.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print the table once instead of showing it live; so into a file or pipe.")] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the newest watermarks and events of the input's ordered topic: FILE.svg or FILE.png.")
+        Path | None,
+        typer.Option(
+            help="Draw the newest watermarks and events of the input's ordered topic: FILE.svg, FILE.png or, as figures, FILE.json."
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Into a file or pipe too: print again every second.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
@@ -91,7 +95,9 @@ def _plot(settings: Settings, name: str | None, plot: Path) -> None:
     from tidegate.tools.staircase.picture import draw_staircase
     from tidegate.tools.staircase.read import read_staircase
 
-    check_plot(plot)
+    as_json = plot.suffix.lower() == ".json"
+    if not as_json:
+        check_plot(plot)
     if name is None and len(settings.inputs) != 1:
         what, fix = "a picture shows one input or output", f"name one of: {', '.join(sorted({*settings.inputs, *settings.outputs}))}"
         raise SettingError(what, code="TG-SETTING-FLAG", where="--plot", fix=fix)
@@ -103,7 +109,15 @@ def _plot(settings: Settings, name: str | None, plot: Path) -> None:
     table = None if is_output else settings.input(chosen)
     policies, over = (None, False) if table is None else (table.policies(), table.over is not None)
     stairs = read_staircase(admin, settings.kafka.client_properties(), found, policies, over)
-    write_picture(draw_staircase(stairs, {}), plot)
+    if not as_json:
+        write_picture(draw_staircase(stairs, {}), plot)
+        return
+    from ingest.commands.journal import name_partitions
+    from tidegate.tools.staircase.figures import make_figures
+
+    names = [] if table is None else name_partitions(settings, chosen, admin)
+    place_text = str if table is None else table.places.text
+    plot.write_text(json.dumps(make_figures(stairs, policies, names, place_text)) + "\n")
 
 
 def _as_dict(rows: list[Row]) -> dict[str, Any]:

@@ -30,8 +30,10 @@ from tidegate.tools.page.access import Access, Guard
 # Takes the parameters of a request; returns what becomes JSON.
 Answer = Callable[[Mapping[str, str]], Any]
 
-PAGES = ("pipeline", "time", "why", "messages")
+PAGES = ("pipeline", "time", "why", "event", "messages", "tune", "history")
 _FILES = Path(__file__).parent / "files"
+# What a browser is given by name: scripts, styles, the icon. Nothing else of the folder is served.
+_ASSETS = tuple(sorted(path.name for path in _FILES.iterdir() if path.suffix in (".js", ".css", ".svg")))
 _KEPT_S = 1.0
 _KEPT_MAX = 64
 
@@ -105,5 +107,5 @@ def make_page(answers: Mapping[str, Answer], access: Access) -> ASGIApp:
         return StreamingResponse(stream(), media_type="text/event-stream")
 
     pages = [Route(f"/{name}", page) for name in ("", *PAGES)]
-    files = [Route(f"/{name}", file) for name in ("page.js", "page.css")]
+    files = [Route(f"/{name}", file) for name in _ASSETS]
     return Guard(Starlette(routes=[*pages, *files, Route("/api/{name}", answer), Route("/events/{name}", events)]), access)

@@ -8,22 +8,24 @@ partition's events, without those that were dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ordering.arrays import Ints
 from ordering.policies import Policies
-from ordering.protocol.punctuation import Cti
+from ordering.protocol.punctuation import Cause, Cti
 from ordering.protocol.wire import Flag
 from ordering.ticks import INFINITY, NEVER
 from tidegate.ordered_topic.decode import OrderedPiece, decode
 from tidegate.platform.kafka.admin import Admin, Topic
 from tidegate.platform.kafka.ranges import RangeReader
 
-# How many of the newest records are looked at, and how many events a picture shows.
-RECORDS_MAX, EVENTS_MAX = 50_000, 2_000
+# How many of the newest records are looked at, and how many events and CTIs a picture shows.
+RECORDS_MAX, EVENTS_MAX, CTIS_MAX = 50_000, 2_000, 400
 MOVED = Flag.EARLY | Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION
 
 
@@ -35,6 +37,8 @@ class Staircase:
     Attributes:
         steps: (arrival frontier, promise) of each rise.
         events: How many events were looked at.
+        number, offset: The roster number of each event's input partition, and its place there.
+        ctis: (arrival frontier, promise, roster number, cause) of CTIs, thinned.
     """
 
     topic: str
@@ -44,38 +48,114 @@ class Staircase:
     flags: Ints
     events: int
     steps: Mapping[int, list[tuple[int, int]]] = field(default_factory=dict)
+    number: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    offset: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    ctis: list[tuple[int, int, int, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of an ordered topic: the headers of its events (``EVENT_HEADER``), and its CTIs."""
+
+    tables: Sequence[NDArray[Any]]
+    ctis: Sequence[Cti]
+
+    @classmethod
+    def of(cls, piece: OrderedPiece) -> Stretch:
+        # A copy: the records' keys and values are let go.
+        return cls([piece.events.fields.copy()] if len(piece.events) else [], [cti for _, cti in piece.ctis])
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What of a stretch is shown: arrivals in [from_us, until_us), of one input partition or, with None, of all."""
+
+    from_us: int = NEVER
+    until_us: int = INFINITY
+    number: int | None = None
+
+
+WHOLE = Section()
 
 
 def read_staircase(admin: Admin, kafka: Mapping[str, str], topic: Topic, policies: Policies | None = None, over: bool = False) -> Staircase:
     """Return the newest stretch of an ordered topic; *policies* are those of its input, *over* says whether that has substreams."""
     starts, ends = admin.starts(topic.all_partitions), admin.ends(topic.all_partitions)
     share = max(RECORDS_MAX // topic.partitions, 1)
-    pieces = []
-    for place in topic.all_partitions:
-        with RangeReader(kafka, *place, headers=True) as reader:
-            pieces += [decode(records, *place) for records in reader.read(max(starts[place], ends[place] - share), ends[place])]
-    return make_staircase(topic.name, pieces, policies, over)
+    stretches = [
+        stretch
+        for place in topic.all_partitions
+        for stretch, _ in read_stretches(kafka, place, max(starts[place], ends[place] - share), ends[place])
+    ]
+    return make_staircase(topic.name, stretches, policies, over)
 
 
-def make_staircase(topic: str, pieces: list[OrderedPiece], policies: Policies | None = None, over: bool = False) -> Staircase:
-    """Return the staircase in decoded pieces of a topic."""
-    tables = [piece.events.fields for piece in pieces if len(piece.events)]
-    columns = {name: np.concatenate([table[name] for table in tables]) if tables else np.empty(0) for name in _NAMES}
-    count = len(columns["seq"])
-    # The same event may stand there twice, after a writer that failed: a dot on a dot.
-    chosen = np.linspace(0, count - 1, min(count, EVENTS_MAX)).round().astype(np.int64) if count else np.empty(0, dtype=np.int64)
-    order = np.argsort(columns["arrival_us"], kind="stable")[chosen]
-    arrival, event, system, flags = (columns[name][order].astype(np.int64) for name in _NAMES[2:])
-    steps = find_steps([cti for piece in pieces for _, cti in piece.ctis])
+def read_stretches(kafka: Mapping[str, str], place: tuple[str, int], start: int, end: int) -> list[tuple[Stretch, int]]:
+    """Return a range of a partition of an ordered topic in stretches, each with how many offsets it covers."""
+    found = []
+    with RangeReader(kafka, *place, headers=True) as reader:
+        for records in reader.read(start, end):
+            piece = decode(records, *place)
+            found.append((Stretch.of(piece), len(records)))
+    return found
+
+
+def make_staircase(
+    topic: str, stretches: Iterable[Stretch], policies: Policies | None = None, over: bool = False, shown: Section = WHOLE
+) -> Staircase:
+    """Return the staircase in stretches of a topic; only what *shown* names is thinned, so a narrow section has more detail."""
+    stretches = list(stretches)
+    tables = [table for stretch in stretches for table in stretch.tables]
+    columns = {name: np.concatenate([table[name] for table in tables]) if tables else np.empty(0, dtype=np.int64) for name in _SHOWN}
+    ctis = [cti for stretch in stretches for cti in stretch.ctis]
+    steps = find_steps(ctis)
     if policies is not None:
         for number in np.unique(columns["number"]).tolist():
             if len(steps.get(number, ())) < 2:
                 own = columns["number"] == number
                 steps[number] = compute_steps(columns["arrival_us"][own], columns["system_us"][own], policies, over)
-    return Staircase(topic, arrival, event, system, flags, count, dict(sorted(steps.items())))
+    inside = (columns["arrival_us"] >= shown.from_us) & (columns["arrival_us"] < shown.until_us)
+    if shown.number is not None:
+        inside &= columns["number"] == shown.number
+    rows = np.flatnonzero(inside)
+    count = len(rows)
+    # The same event may stand there twice, after a writer that failed: a dot on a dot.
+    chosen = np.linspace(0, count - 1, min(count, EVENTS_MAX)).round().astype(np.int64) if count else np.empty(0, dtype=np.int64)
+    order = rows[np.argsort(columns["arrival_us"][rows], kind="stable")[chosen]]
+    arrival, event, system, flags, numbers, offsets = (columns[name][order].astype(np.int64) for name in _SHOWN)
+    return Staircase(
+        topic,
+        arrival,
+        event,
+        system,
+        flags,
+        count,
+        {number: _clip(rises, shown) for number, rises in sorted(steps.items()) if shown.number in (None, number)},
+        numbers,
+        offsets,
+        _thin_ctis(ctis, shown),
+    )
 
 
-_NAMES = ("seq", "number", "arrival_us", "event_time_us", "system_us", "flags")
+def _clip(rises: list[tuple[int, int]], shown: Section) -> list[tuple[int, int]]:
+    """Return the rises within a section; the promise that holds at its beginning is a rise there."""
+    before = [promise for arrival, promise in rises if arrival < shown.from_us]
+    inside = [rise for rise in rises if shown.from_us <= rise[0] < shown.until_us]
+    return [(shown.from_us, before[-1]), *inside] if before else inside
+
+
+def _thin_ctis(ctis: Sequence[Cti], shown: Section) -> list[tuple[int, int, int, str]]:
+    """Return CTIs of a section, one of those that each input partition wrote at the same time into several output partitions."""
+    first_us = max(shown.from_us, NEVER + 1)
+    inside = (cti for cti in ctis if NEVER < cti.c < INFINITY and first_us <= cti.arrival_us < shown.until_us)
+    ordered = sorted({(cti.arrival_us, cti.c, cti.number, cti.cause.value) for cti in inside if shown.number in (None, cti.number)})
+    # An estimate is rare, and is what one looks for: all of them stay, up to the bound.
+    estimates = [cti for cti in ordered if cti[3] == Cause.IDLE.value][-CTIS_MAX:]
+    others = [cti for cti in ordered if cti[3] != Cause.IDLE.value]
+    return sorted(estimates + others[:: max(-(-len(others) // CTIS_MAX), 1)])
+
+
+_SHOWN = ("arrival_us", "event_time_us", "system_us", "flags", "number", "offset")
 
 
 def compute_steps(arrival_us: Ints, system_us: Ints, policies: Policies, over: bool) -> list[tuple[int, int]]:

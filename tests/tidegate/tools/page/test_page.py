@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from starlette.testclient import TestClient
 
 from ordering.errors import SettingError, UnreachableError
 from tidegate.platform.settings.load import Settings
-from tidegate.tools.commands.ui import check_binding, list_names, make_answers
+from tidegate.tools.commands.page_answers import list_names, make_answers
+from tidegate.tools.commands.ui import check_binding, page_beside
 from tidegate.tools.page import server
 from tidegate.tools.page.access import LOOPBACK, Access
 from tidegate.tools.page.server import PAGES, make_page
@@ -28,7 +31,9 @@ def client(answers: Mapping[str, Any] | None = None, token: str = "", host: str 
     return TestClient(make_page(answers or {"echo": dict}, Access(frozenset(LOOPBACK), token)), base_url=f"http://{host}")
 
 
-@pytest.mark.parametrize("path", ["/", *(f"/{page}" for page in PAGES), "/page.js", "/page.css", "/api/echo"])
+@pytest.mark.parametrize(
+    "path", ["/", *(f"/{page}" for page in PAGES), "/page.js", "/time.js", "/dagre.js", "/page.css", "/icon.svg", "/api/echo"]
+)
 def test_every_answer_forbids_what_is_not_of_this_server(path: str) -> None:
     """Files, pages and answers all carry the policy."""
     answer = client().get(path)
@@ -86,7 +91,7 @@ def test_hostile_text_travels_as_json_alone() -> None:
 
 def test_the_script_makes_no_markup_of_text() -> None:
     """The script has no way to make markup of text, and the page no inline script or style."""
-    script = (FILES / "page.js").read_text()
+    script = "".join(path.read_text() for path in FILES.glob("*.js") if path.name != "dagre.js")
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|setAttribute\(\"on", script)
     page = (FILES / "index.html").read_text()
     assert not re.search(r"<script>|<style| style=| on\w+=|https?://", page)
@@ -131,3 +136,30 @@ def test_only_topics_of_the_pipeline_are_shown() -> None:
     answer = client(make_answers(settings, Path())).get("/api/messages", params={"topic": "__consumer_offsets"})
     assert answer.status_code == 400
     assert answer.json()["code"] == "TG-SETTING-NAME"
+
+
+@pytest.mark.parametrize("asked", [{"late": "5s --config=/etc/passwd"}, {"touch": "-1"}, {"reorder": "--limit=1"}, {"early": "5"}])
+def test_tuning_takes_durations_and_shares_alone(asked: dict[str, str]) -> None:
+    """What a client asks becomes no other flag of a command."""
+    settings = Settings.model_validate({"inputs": {"cars": {"topic": "cars", "timestamp_by": "at"}}})
+    answer = client(make_answers(settings, Path())).get("/api/tune", params={"name": "cars", **asked})
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "TG-SETTING-VALUE"
+
+
+def test_a_file_beside_the_page_is_not_served() -> None:
+    """Only scripts, styles and the icon have addresses."""
+    for path in ("/dagre.LICENSE", "/index.html", "/../server.py", "/%2e%2e/server.py"):
+        assert client().get(path).status_code == 404
+
+
+def test_a_run_shows_the_page_and_a_taken_port_does_not_stop_it() -> None:
+    """The first run has the port; a second one goes on without a page; once the first has ended, the port is free."""
+    with page_beside(Settings(), Path(), [], 0) as address:
+        port = int(address.rpartition(":")[2])
+        with urllib.request.urlopen(f"{address}/api/names", timeout=20) as answer:
+            assert json.load(answer) == {"inputs": [], "outputs": [], "topics": []}
+        with page_beside(Settings(), Path(), [], port) as other:
+            assert other == ""
+    with page_beside(Settings(), Path(), [], port) as again:
+        assert again == address

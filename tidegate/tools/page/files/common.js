@@ -1,0 +1,92 @@
+// What all pages share. Text of topics is only ever set as textContent, never as markup.
+export const main = document.getElementById("main"), trouble = document.getElementById("trouble");
+export const page = location.pathname.slice(1) || "pipeline";
+export const asked = new URLSearchParams(location.search);
+
+export function make(tag, text, className) {
+  const element = document.createElement(tag);
+  if (text !== undefined && text !== null) element.textContent = String(text);
+  if (className) element.className = className;
+  return element;
+}
+export async function ask(name, parameters) {
+  const answer = await fetch("/api/" + name + "?" + new URLSearchParams(parameters || {}));
+  const found = await answer.json();
+  trouble.textContent = answer.ok ? "" : found.error;
+  return answer.ok ? found : null;
+}
+export function fillTable(names, rows) {
+  const table = make("table"), head = make("tr"), body = make("tbody"), top = make("thead"), wide = make("div", null, "wide");
+  for (const name of names) { const cell = make("th", name); cell.scope = "col"; head.append(cell); }
+  top.append(head);
+  for (const row of rows) {
+    const line = make("tr");
+    for (const cell of row) line.append(cell instanceof Node ? cell : make("td", cell));
+    body.append(line);
+  }
+  table.append(top, body);
+  wide.append(table);
+  return wide;
+}
+export function makeChoice(title, name, options) {
+  const label = make("label", title), choice = make(options ? "select" : "input");
+  for (const option of options || []) choice.append(make("option", option));
+  choice.value = asked.get(name) || (options ? options[0] || "" : "");
+  choice.addEventListener("change", () => { asked.set(name, choice.value); location.search = asked.toString(); });
+  label.append(choice);
+  return [label, choice.value];
+}
+// Asks again every so often, while the page is seen and not paused.
+export function repeat(seconds, step) {
+  const pause = make("button", "Pause");
+  pause.type = "button";
+  let isPaused = false;
+  pause.addEventListener("click", () => { isPaused = !isPaused; pause.textContent = isPaused ? "Go on" : "Pause"; });
+  const turn = async () => {
+    if (!isPaused && !document.hidden) {
+      try { await step(); } catch (error) { trouble.textContent = "the server of this page does not answer"; }
+    }
+    setTimeout(turn, seconds * 1000);
+  };
+  turn();
+  return pause;
+}
+export function go(changes) {
+  for (const [name, value] of Object.entries(changes)) if (value === null || value === "") asked.delete(name); else asked.set(name, value);
+  location.search = asked.toString();
+}
+export function link(text, path, parameters) {
+  const made = make("a", text);
+  made.href = path + "?" + new URLSearchParams(parameters);
+  return made;
+}
+export function button(text, label, act) {
+  const made = make("button", text);
+  made.type = "button";
+  made.title = label;
+  made.addEventListener("click", act);
+  return made;
+}
+// A JSON value as nested lists of names and values.
+export function showValue(value) {
+  if (value === null || typeof value !== "object") return make("span", value === null ? "-" : value);
+  if (Array.isArray(value)) {
+    if (value.every((each) => each === null || typeof each !== "object")) return make("span", value.length ? value.join(", ") : "-");
+    const list = make("ol");
+    for (const each of value) { const item = make("li"); item.append(showValue(each)); list.append(item); }
+    return list;
+  }
+  const list = make("dl");
+  for (const [name, each] of Object.entries(value)) {
+    const shown = make("dd");
+    shown.append(showValue(each));
+    list.append(make("dt", name.replaceAll("_", " ")), shown);
+  }
+  return list;
+}
+// Seconds as a person says them.
+export function span(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  const s = Math.abs(seconds), sign = seconds < 0 ? "-" : "";
+  return sign + (s < 60 ? +s.toFixed(1) + " s" : s < 7200 ? Math.round(s / 60) + " min" : s < 172800 ? Math.round(s / 3600) + " h" : Math.round(s / 86400) + " d");
+}

@@ -1,0 +1,163 @@
+// Time: arrival across, event time up. Drag to zoom; a click opens the event.
+import { ask, asked, button, go, main, make, makeChoice, repeat } from "./common.js";
+
+const PLACE = { left: 12, right: 12, top: 22, bottom: 24 };
+function colours() {
+  return matchMedia("(prefers-color-scheme: dark)").matches
+    ? { "in order": "#8ab4f8", late: "#ffb74d", "out of order": "#ce93d8", early: "#ff8a80", text: "#ccc", band: "#ffffff12", cti: "#5fd28d", idle: "#ffd54f" }
+    : { "in order": "#1a56b0", late: "#b65c00", "out of order": "#7b1fa2", early: "#b3261e", text: "#333", band: "#0000000d", cti: "#11703a", idle: "#8a6d00" };
+}
+const word = (us) => new Date(us / 1000).toISOString().slice(0, 19) + "Z";
+
+// Scales of what is shown; event times far off do not squeeze all others.
+function scales(canvas, found) {
+  const arrivals = [], times = [];
+  for (const [arrival, time] of found.events) { arrivals.push(arrival); times.push(time); }
+  for (const steps of Object.values(found.steps)) for (const [arrival, time] of steps) { arrivals.push(arrival); times.push(time); }
+  if (!arrivals.length) return null;
+  times.sort((a, b) => a - b);
+  const least = arrivals.reduce((a, b) => Math.min(a, b)), most = arrivals.reduce((a, b) => Math.max(a, b)) + 1;
+  const cut = times.length > 200 ? Math.floor(times.length * 0.002) : 0, low = times[cut], high = times[times.length - 1 - cut] + 1;
+  const width = canvas.clientWidth - PLACE.left - PLACE.right, height = canvas.clientHeight - PLACE.top - PLACE.bottom;
+  return {
+    left: least, right: most, low, high,
+    x: (us) => PLACE.left + (us - least) / (most - least) * width,
+    y: (us) => PLACE.top + (high - us) / (high - low) * height,
+    arrival: (x) => Math.round(least + (x - PLACE.left) / width * (most - least)),
+  };
+}
+function draw(canvas, found, chosen) {
+  const scale = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight, pen = canvas.getContext("2d"), colour = colours();
+  canvas.width = width * scale; canvas.height = height * scale;
+  pen.scale(scale, scale);
+  const at = scales(canvas, found);
+  if (!at) return null;
+  pen.save();
+  pen.beginPath();
+  pen.rect(0, PLACE.top - 4, width, height - PLACE.top - PLACE.bottom + 8);
+  pen.clip();
+  pen.fillStyle = colour.band;
+  const band = (shift, edge) => {
+    pen.beginPath();
+    pen.moveTo(at.x(at.left), at.y(at.left + shift)); pen.lineTo(at.x(at.right), at.y(at.right + shift));
+    pen.lineTo(at.x(at.right), edge); pen.lineTo(at.x(at.left), edge); pen.fill();
+  };
+  if (found.late_us !== null) band(-found.late_us, height + 1e6);
+  if (found.early_us !== null) band(found.early_us, -1e6);
+  for (const [arrival, time, , what] of found.events) {
+    pen.fillStyle = colour[what];
+    pen.fillRect(at.x(arrival) - 1.5, at.y(time) - 1.5, 3, 3);
+  }
+  pen.strokeStyle = colour.text; pen.lineWidth = 1.2;
+  for (const steps of Object.values(found.steps)) {
+    pen.beginPath();
+    let last = null;
+    for (const [arrival, time] of steps) {
+      if (last !== null) pen.lineTo(at.x(arrival), at.y(last));
+      pen.lineTo(at.x(arrival), at.y(time));
+      last = time;
+    }
+    if (last !== null) pen.lineTo(at.x(at.right), at.y(last));
+    pen.stroke();
+  }
+  for (const [arrival, time, , cause] of found.ctis) {
+    const isIdle = cause === "idle";
+    pen.fillStyle = isIdle ? colour.idle : colour.cti;
+    pen.beginPath(); pen.arc(at.x(arrival), at.y(time), isIdle ? 4 : 2, 0, 7); pen.fill();
+  }
+  pen.setLineDash([6, 4]);
+  for (const each of found.held) {
+    if (each.from_us === null) continue;
+    pen.beginPath(); pen.moveTo(at.x(at.left), at.y(each.from_us)); pen.lineTo(at.x(at.right), at.y(each.from_us)); pen.stroke();
+  }
+  pen.restore();
+  if (chosen) {
+    pen.fillStyle = colour.band; pen.strokeStyle = colour.text;
+    pen.fillRect(chosen[0], PLACE.top, chosen[1] - chosen[0], height - PLACE.top - PLACE.bottom);
+    pen.strokeRect(chosen[0], PLACE.top, chosen[1] - chosen[0], height - PLACE.top - PLACE.bottom);
+  }
+  pen.fillStyle = colour.text; pen.font = "12px system-ui";
+  pen.fillText("arrival from " + word(at.left), PLACE.left, height - 7);
+  pen.textAlign = "right"; pen.fillText("to " + word(at.right), width - PLACE.right, height - 7);
+  pen.textAlign = "left"; pen.fillText("event time, " + word(at.low) + " to " + word(at.high), PLACE.left, 15);
+  return at;
+}
+function nearest(found, at, x, y) {
+  let best = null, least = 100;
+  for (const event of found.events) {
+    const across = at.x(event[0]) - x, up = at.y(event[1]) - y, distance = across * across + up * up;
+    if (distance < least) { best = event; least = distance; }
+  }
+  return best;
+}
+const origin = (found, event) => (found.partitions[event[4]] || "partition " + event[4]) + "@" + event[5];
+function describe(found, event) {
+  const moved = event[2] === event[1] ? "" : ", moved to " + word(event[2]);
+  return origin(found, event) + ": " + event[3] + ", happened " + word(event[1]) + ", arrived " + word(event[0]) + moved;
+}
+export async function showTime() {
+  const names = await ask("names"), choices = make("div", null, "choices"), canvas = make("canvas"), legend = make("div"), told = make("p", " ");
+  main.append(make("h1", "Time"), choices, canvas, told, legend);
+  if (!names || !names.inputs.length) return;
+  const [label, name] = makeChoice("input", "name", names.inputs), numberPlace = make("label", "partition"), numbers = make("select");
+  numberPlace.append(numbers);
+  numbers.append(new Option("all", ""));
+  numbers.addEventListener("change", () => go({ number: numbers.value }));
+  canvas.setAttribute("role", "img");
+  const parameters = { name };
+  for (const each of ["before", "from", "until", "number"]) if (asked.get(each)) parameters[each] = asked.get(each);
+  let found = null, at = null, start = null;
+  const look = async () => {
+    const answer = await ask("time", parameters);
+    if (!answer || start !== null) return;
+    found = answer;
+    at = draw(canvas, found);
+    if (numbers.length === 1) found.partitions.forEach((each, number) => numbers.append(new Option(each, number)));
+    numbers.value = asked.get("number") || "";
+    const counts = {};
+    for (const event of found.events) counts[event[3]] = (counts[event[3]] || 0) + 1;
+    const words = Object.entries(counts).map(([what, count]) => count + " " + what).join(", ");
+    canvas.setAttribute("aria-label", "Arrival across, event time up: " + words);
+    const mark = (colour, text) => { const made = make("span", "■ " + text, "key"); made.style.color = colours()[colour]; return made; };
+    const marks = Object.entries(counts).map(([what, count]) => mark(what, what + ": " + count));
+    if (found.ctis.length) marks.push(mark("cti", "CTIs: " + found.ctis.filter((cti) => cti[3] !== "idle").length));
+    const estimates = found.ctis.filter((cti) => cti[3] === "idle").length;
+    if (estimates) marks.push(mark("idle", "estimates made in silence: " + estimates));
+    const held = found.held.map((each) => make("p", each.partition + " holds " + each.held.toLocaleString("en") + " events" +
+      (each.from_us === null ? "" : ", the first of " + word(each.from_us) + ": released when the watermark is above that (dashed)") + "."));
+    legend.replaceChildren(...marks, ...held, make("p", found.events.length.toLocaleString("en") + " of " + found.looked_at.toLocaleString("en") +
+      " events of " + found.topic + ". Lines: the watermark of each input partition. Shaded: beyond the early (above) and the late tolerance (below). " +
+      "Dropped events are not in that topic. Drag to zoom, click a point to open its event."));
+  };
+  const isStill = asked.get("before") || asked.get("from");
+  const zoom = (factor, shift) => {
+    if (!at) return;
+    const width = at.right - at.left, middle = (at.left + at.right) / 2 + shift * width, half = width * factor / 2;
+    go({ from: String(Math.round(middle - half)), until: String(Math.round(middle + half)) });
+  };
+  const goBack = () => { if (at) go({ before: String(Math.round(at.low)), from: null, until: null }); };
+  choices.append(label, numberPlace, button("Zoom in", "the middle half of these arrivals", () => zoom(0.5, 0)),
+    button("Zoom out", "twice as long a time", () => zoom(2, 0)), button("◀", "earlier arrivals", () => zoom(1, -0.5)),
+    button("▶", "later arrivals", () => zoom(1, 0.5)), button("Further back", "what the topic holds before these", goBack),
+    button("Live", "the newest events", () => go({ before: null, from: null, until: null })));
+  if (isStill) await look(); else choices.append(repeat(3, look));
+  const inside = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  canvas.addEventListener("pointerdown", (event) => { start = inside(event); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!found || !at) return;
+    const [x, y] = inside(event);
+    if (start !== null) { draw(canvas, found, [Math.min(start[0], x), Math.max(start[0], x)]); return; }
+    const under = nearest(found, at, x, y);
+    told.textContent = under ? describe(found, under) : " ";
+    canvas.style.cursor = under ? "pointer" : "crosshair";
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    if (start === null || !found || !at) { start = null; return; }
+    const [x, y] = inside(event), from = Math.min(start[0], x), until = Math.max(start[0], x);
+    start = null;
+    if (until - from > 6) { go({ from: String(at.arrival(from)), until: String(at.arrival(until)) }); return; }
+    const under = nearest(found, at, x, y);
+    if (under) location.href = "/event?" + new URLSearchParams({ name, place: origin(found, under) });
+  });
+  addEventListener("resize", () => { if (found) at = draw(canvas, found); });
+}
