@@ -97,7 +97,7 @@ tidegate.tools.compare
 tidegate.tools.verify  tidegate.tools.reset  tidegate.tools.project  tidegate.tools.peek  tidegate.tools.results  tidegate.tools.staircase
 tidegate.tools.pipeline  tidegate.tools.why  tidegate.tools.trace
 tidegate.testing  tidegate.tools.page
-tidegate.tools.commands
+tidegate.tools.commands  tidegate.pytest_plugin
 tidegate.__main__
 """
 """From the lowest floor to the roof; rooms in one line do not know each other."""

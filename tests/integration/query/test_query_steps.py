@@ -15,12 +15,13 @@ import pytest
 from integration.query.test_query import end_of, iso
 from support.chance import dice_of
 from support.stack.drawn_logs import draw, expected, logs_of
-from support.stack.jobs import Workspace, session_of, settings_of, workspace
+from support.stack.jobs import Workspace, settings_of, workspace
 from support.stack.topics import check_promises, create, exists, fresh, produce, read_ordered
 
 from ordering.policies import Policies
 from ordering.ticks import INFINITY, SECOND_US
 from sinks.files import FileSink
+from tidegate.testing.real_stack import session_of
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

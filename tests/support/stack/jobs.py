@@ -25,6 +25,8 @@ import psutil
 from support.stack.servers import Addresses
 from support.stack.warm_jobs import HOST, SPARK_TABLE
 
+from tidegate.testing.real_stack import session_of
+
 JOB_TIMEOUT_S = 240.0
 """How long a job, or a wait for one, may take on a busy machine."""
 _POLL_S = 0.1
@@ -175,14 +177,6 @@ def _start_alone(folder: Path, environment: dict[str, str], command: list[str], 
     # As the installed program does, it leaves the working folder out of the import path.
     program = [sys.executable, "-P", "-m", "tidegate", *command]
     return subprocess.Popen(program, cwd=folder, env=environment, stdout=output, stderr=errors, start_new_session=True)
-
-
-def session_of(pid: int) -> int:
-    """Return the session of a process, which is the process id of its job; -1 of one that has ended."""
-    try:
-        return -1 if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE else os.getsid(pid)
-    except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-        return -1
 
 
 class Workspace:

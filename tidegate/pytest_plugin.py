@@ -1,0 +1,47 @@
+"""
+The fixtures of ``tidegate.testing`` for pytest; they are there once Tidegate is installed.
+
+Law: a session that uses none of them pays nothing: what a fixture needs is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tidegate.testing.real_stack import RealStack
+    from tidegate.testing.virtual_time import VirtualTime
+
+
+@pytest.fixture
+def virtual_time() -> VirtualTime:
+    """Time that moves only by ``virtual_time.advance("5s")``; ``virtual_time.event(...)`` is an event that arrives at its present."""
+    from tidegate.testing.virtual_time import VirtualTime
+
+    return VirtualTime()
+
+
+@pytest.fixture(scope="session")
+def tidegate_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStack]:
+    """A real Kafka and a real Valkey on this machine, one of each for the session; Java 17 is needed. See ``tidegate up``."""
+    from tidegate.testing.real_stack import real_stack
+
+    with real_stack(tmp_path_factory.mktemp("tidegate-stack")) as running:
+        yield running
+
+
+@pytest.fixture
+def kill_and_restart(tidegate_stack: RealStack, tmp_path: Path) -> Callable[..., None]:
+    """Start a stage in ``tmp_path``, kill it, start it again, wait for its end: ``kill_and_restart(["ingest", "a", "--until-end"])``."""
+    return partial(tidegate_stack.kill_and_restart, folder=tmp_path)
+
+
+@pytest.fixture
+def assert_same_bytes(tidegate_stack: RealStack, tmp_path: Path) -> Callable[[str, str], None]:
+    """Compare two ordered topics or result topics to their ends: ``assert_same_bytes("rides-1", "rides-2")``."""
+    return partial(tidegate_stack.assert_same_bytes, folder=tmp_path)
