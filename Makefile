@@ -25,8 +25,8 @@ install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.loc
 $(NATIVE): tidegate/platform/kafka/native.c $(wildcard tidegate/language/json_columns/*.[ch] tidegate/records/payloads/*.c) hatch_build.py | .venv/installed
 	@$(BIN)/python hatch_build.py || true
 
-demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark; POSTGRES=URL fills tables too
-	@$(BIN)/tidegate demo $(if $(POSTGRES),--postgres $(POSTGRES))
+demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark; POSTGRES=URL fills tables too, KEEP=1 leaves page and servers up
+	@$(BIN)/tidegate demo $(if $(POSTGRES),--postgres $(POSTGRES)) $(if $(KEEP),--keep)
 
 # mypy takes one core for twenty seconds when it has no cache: the tests run beside it.
 check: style  ## style, types and all tests that need no service (3 minutes)

@@ -14,6 +14,7 @@ import json
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -31,7 +32,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
 from tidegate.platform.kafka.admin import Admin
-from tidegate.platform.stack.embedded import EmbeddedStack
+from tidegate.platform.stack.embedded import EmbeddedStack, free_port
 
 sys.path.append(str(Path(__file__).parent))  # a command lets no script's folder come before what is installed
 from expected import expected_lines, written_lines
@@ -39,6 +40,7 @@ from produce import Flight, flights, produce
 
 HERE = Path(__file__).parent
 PARTITIONS = 4
+PAGE_PORT = 8600
 QUERIES = {"departures": "departures.sql", "mean_delay": "mean_delay.sql", "daily": "daily.sql"}
 READS = {"departures": "flights.ordered", "mean_delay": "flights.ordered", "daily": "departures"}
 # The extra delta is installed: the queries can fill a lake.
@@ -231,6 +233,35 @@ def check_stores(jobs: list[Job], work: Path, postgres: str | None) -> bool:
     return same
 
 
+def show_page(work: Path, environment: dict[str, str]) -> subprocess.Popen[bytes] | None:
+    """Serve the pipeline as a page on a free port, and print its address; nothing without the extra ui."""
+    if find_spec("uvicorn") is None or find_spec("starlette") is None:
+        console.print("without a page, which needs the extra ui: pip install 'tidegate[ui]'", markup=False)
+        return None
+    port = PAGE_PORT if _is_free(PAGE_PORT) else free_port()
+    command = [sys.executable, "-P", "-m", "tidegate", "ui", "--port", str(port)]
+    with (work / "ui.log").open("wb") as log:
+        # A session of its own: Ctrl-C ends the demo, which ends the page, or leaves it with --keep.
+        page = subprocess.Popen(command, cwd=work, env=environment, stdout=log, stderr=log, start_new_session=True)
+    (work / "page.json").write_text(json.dumps({"address": f"http://127.0.0.1:{port}", "pid": page.pid}))
+    console.print(f"the pipeline as a page: http://127.0.0.1:{port}")
+    return page
+
+
+def draw_pictures(work: Path, environment: dict[str, str]) -> None:
+    """Leave two pictures beside the results: the watermarks over the events, and delay against events touched."""
+    for name, command in (("watermarks", ["watermarks", "flights"]), ("tuning", ["tune", "flights"])):
+        picture = work / "out" / f"{name}.svg"
+        line = [sys.executable, "-P", "-m", "tidegate", *command, "--plot", str(picture)]
+        done = subprocess.run(line, cwd=work, env=environment, capture_output=True, text=True, check=False)
+        console.print(f"picture: {picture.relative_to(Path.cwd())}" if done.returncode == 0 else f"[red]no picture: {done.stderr[-300:]}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
 def look_into(table: Path) -> str:
     """Return a command that shows rows of a table of the lake; it runs where it is printed, and needs no program but this one."""
     rows = f"duckdb.read_parquet('{os.path.relpath(table)}/*.parquet').limit(5)"
@@ -263,11 +294,13 @@ def main() -> int:
         empty_schema(arguments.postgres)
     console.rule("Tidegate: a week of real flights, in order")
     stack.start(console.print)
+    page = None
     try:
         properties = {"bootstrap.servers": stack.bootstrap}
         addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
         environment = {**os.environ, **addresses, **store_settings(arguments.postgres)}
         chosen = flights(HERE / "flights.parquet", arguments.flights)
+        page = show_page(work, environment)
         produce_s = send(chosen, properties)
         jobs_begun = time.monotonic()
         jobs = run_jobs(work, environment, Admin(properties))
@@ -280,9 +313,15 @@ def main() -> int:
         report(jobs, len(chosen), produce_s, time.monotonic() - jobs_begun)
         same = check(chosen, work)
         same &= check_stores(jobs, work, arguments.postgres)
+        draw_pictures(work, environment)
     finally:
         if not arguments.keep:
+            if page is not None:
+                page.terminate()
+                page.wait()
             stack.stop()
+        elif page is not None:
+            console.print(f"the page stays up; to end it: kill {page.pid}; then the servers: tidegate down --dir {stack.directory}")
     console.print(f"results are in {work.relative_to(Path.cwd())}/out; took {time.monotonic() - begun:.0f} s")
     return 0 if same else 1
 
