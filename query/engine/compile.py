@@ -8,13 +8,14 @@ from query.operators.analytic.analysis import Analysis
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.operators.joins.reference_join import ReferenceTableJoin
 from query.operators.joins.temporal_join import TemporalJoin
+from query.operators.patterns.recognition import Recognition
 from query.operators.rows.apply import Expansion
 from query.operators.rows.event_fields import EventFields
 from query.operators.rows.project import EncodedProjection, Projection
 from query.operators.rows.union import UnionOfRows
 from query.operators.windows.windowed_aggregate import WindowAggregation
 from query.plan.columns_read import ColumnNumbers
-from query.plan.nodes import Analyze, Apply, Custom, Join, Project, ReferenceJoin, Rows, Union, WindowedAggregate
+from query.plan.nodes import Analyze, Apply, Custom, Join, Project, Recognize, ReferenceJoin, Rows, Union, WindowedAggregate
 from query.plan.operator import Operator
 from query.reference.tables import NO_REFERENCES, ReferenceTable
 
@@ -47,6 +48,8 @@ def make_operator(
         return Analysis(node)
     if isinstance(node, Apply):
         return Expansion(node)
+    if isinstance(node, Recognize):
+        return Recognition(node)
     if isinstance(node, Custom):
         return node.operator
     assert isinstance(node, Project), f"no operator for {node.describe()}"

@@ -17,6 +17,7 @@ from query.plan.nodes import (
     Join,
     Plan,
     Project,
+    Recognize,
     ReferenceJoin,
     Rows,
     Union,
@@ -123,7 +124,7 @@ def columns_read(node: Rows, needed: ColumnNumbers) -> tuple[ColumnNumbers, ...]
 
 def columns_present(node: Rows, needed: ColumnNumbers) -> list[int]:
     """Return the numbers of the columns that the rows of *node* have, if *needed* of them are used."""
-    if needed is None or isinstance(node, (WindowedAggregate, Custom)):
+    if needed is None or isinstance(node, (WindowedAggregate, Custom, Recognize)):
         return list(range(len(node.columns)))
     return sorted(computed_columns(node, needed)) if isinstance(node, Project) else sorted(needed)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from query.plan.nodes import Analyze, Custom, Join, Node, Plan, Scan, Union, WindowedAggregate, source_of, walk
+from query.plan.nodes import Analyze, Custom, Join, Node, Plan, Recognize, Scan, Union, WindowedAggregate, source_of, walk
 from query.plan.origins import Origins, origins
 from query.plan.windows import Session
 from query.plan.windows import windows_of as each_window
@@ -77,6 +77,8 @@ def meetings(node: Node) -> Iterator[Meeting]:
     elif isinstance(node, Analyze):
         for analytic in node.analytics:
             yield Meeting(inputs, _candidates(origins(node.child, key) for key in analytic.partition), str(analytic))
+    elif isinstance(node, Recognize):
+        yield Meeting(inputs, _candidates(origins(node.child, key) for key in node.partition), node.describe())
     elif isinstance(node, Join):
         pairs = [(*origins(node.left, left), *origins(node.right, right)) for left, right in node.keys]
         candidates = _candidates(pair for pair in pairs if _is_of_one_kind(pair))

@@ -18,10 +18,11 @@ from typing import Protocol
 from ordering.ticks import INFINITY, format_duration
 from query.plan.join_bounds import Bounds
 from query.plan.operator import Operator
+from query.plan.row_patterns import Pattern
 from query.plan.windows import AnyWindow, WindowSet
 from tidegate.language.expressions.evaluation.static_kinds import static_kind
 from tidegate.language.expressions.kinds import Kind
-from tidegate.language.expressions.tree import Aggregate, Analytic, Expr, Required, Requirement, Slot
+from tidegate.language.expressions.tree import Aggregate, Analytic, Expr, MatchValue, Required, Requirement, Slot
 
 # The look-back of a query that can be computed only from the beginning.
 UNBOUNDED = INFINITY
@@ -308,6 +309,36 @@ class Custom(SingleInputNode):
 
     def describe(self) -> str:
         return f"Custom {self.name}({', '.join(self.arguments)}): {', '.join(column.name for column in self.columns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recognize(SingleInputNode):
+    """One result for each row that begins a match of a pattern, when the match is certain; see :mod:`query.operators.patterns`."""
+
+    # The partition keys and all values of a row that definitions and measures need.
+    child: Rows
+    # Columns whose values rows of one match have in common.
+    partition: tuple[Slot, ...]
+    # How much later than the first row of a match its other rows may be.
+    limit_us: int
+    pattern: Pattern
+    # For a variable its condition, over columns of the row and over *inputs*, whose numbers are those of :class:`Total`.
+    definitions: tuple[tuple[str, Expr], ...]
+    # The values of earlier rows that conditions read.
+    inputs: tuple[MatchValue, ...]
+    # The values of whole matches that *columns* are computed from, as totals.
+    measures: tuple[MatchValue, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def reach_us(self) -> int:
+        return self.limit_us
+
+    def describe(self) -> str:
+        keys = ", ".join(map(str, self.partition)) or "all"
+        rules = ", ".join(f"{name} AS {condition}" for name, condition in self.definitions)
+        columns = ", ".join(map(str, self.columns))
+        return f"Recognize ({self.pattern}) within {format_duration(self.limit_us)} by {keys}, {rules}: {columns}"
 
 
 def scan_of(node: Node) -> Scan | None:

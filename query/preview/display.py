@@ -11,7 +11,7 @@ from ordering.ticks import NEVER, format_duration, format_tick
 from query.absent_columns import CODE
 from query.plan.columns_read import fields_extracted
 from query.plan.local_windows import zones_of
-from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, ReferenceJoin, WindowedAggregate, walk
+from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, Recognize, ReferenceJoin, WindowedAggregate, walk
 from query.preview.forecast import Forecast
 from query.reference.csv_types import CODE as TYPE
 from query.reference.files import load_reference, versions_of
@@ -149,6 +149,8 @@ def describe_keys(plan: Plan) -> list[str]:
             keys += [f"groups of {', '.join(map(str, node.keys))}"] if node.keys else []
         elif isinstance(node, Analyze):
             keys += [f"partitions of {', '.join(map(str, analytic.partition))}" for analytic in node.analytics if analytic.partition]
+        elif isinstance(node, Recognize):
+            keys += [f"partitions of {', '.join(map(str, node.partition))}"] if node.partition else []
         elif isinstance(node, (Join, ReferenceJoin)):
             keys += [f"matches of {left} = {right}" for left, right in node.keys]
     return list(dict.fromkeys(keys))

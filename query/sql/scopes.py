@@ -261,7 +261,7 @@ def first_table(select: exp.Select) -> exp.Expr | None:
 def joins_and_applies(select: exp.Select) -> list[exp.Join]:
     """Return the JOINs and APPLYs after the first input of FROM, in the order of the script; an APPLY is a join with a lateral table."""
     table = first_table(select)
-    of_table = table.args.get("joins") if isinstance(table, exp.Table) else None
+    of_table = table.args.get("joins") if isinstance(table, (exp.Table, exp.MatchRecognize)) else None
     return [*(of_table or []), *(select.args.get("joins") or [])]
 
 

@@ -21,6 +21,7 @@ from query.sql.cross_apply import bind_applies
 from query.sql.group_by import WINDOW_EXAMPLE, GroupByBinder, GroupedExpressions
 from query.sql.input_clauses import InputBinder, spelled_name
 from query.sql.join_on import OnBinder, joins_of, name_sides
+from query.sql.match_recognize import MatchBinder
 from query.sql.misused_names import clauses_over_rows, names_meant_as_texts, refuse_new_names_in_where
 from query.sql.operator_calls import bind_operator_call
 from query.sql.partition_by import PartitionKeys
@@ -196,6 +197,9 @@ class SelectBinder:
         if isinstance(table, exp.Subquery) and isinstance(table.this, (exp.Select, exp.SetOperation)):
             rows = replace(self, is_side=False, is_result=False).bind(table)
             return self._over_rows(table.alias or "subquery", frozenset({table.alias.lower()} - {""}), rows)
+        if isinstance(table, exp.MatchRecognize):
+            rows = MatchBinder(self.source, self.window_us_max).bind(table, self._relation(table.this))
+            return Relation(table.alias or "match", frozenset({table.alias.lower()} - {""}), rows)
         if isinstance(table, exp.Unnest):
             fix, example = COUNTERPARTS["unnest"]
             raise self.source.error("FUNCTION", table, "there is no UNNEST", fix=fix, example=example)

@@ -91,6 +91,12 @@ KINDS = {
     "SELECT k, COUNT(*) AS n INTO three FROM shift(l, mcs, 3) GROUP BY k, HoppingWindow(mcs, 9, 3)",
     "looked_up_ahead": "WITH s AS (SELECT k, w FROM {x}) "
     "SELECT x.k AS k, r.rate AS rate, r.name AS name FROM shift(s, mcs, 6) x LEFT JOIN r ON x.k = r.k AND x.w = r.w",
+    "matched": "SELECT * FROM {x} MATCH_RECOGNIZE (LIMIT DURATION(mcs, 9) PARTITION BY k MEASURES FIRST(k) AS k, FIRST(A.v) AS v, "
+    "LAST(g) AS g, COUNT(*) AS n, SUM(B.w) AS s, Classifier() AS c AFTER MATCH SKIP TO NEXT ROW PATTERN (A B* (C | .)) "
+    "DEFINE A AS w = 0, B AS w = 1, C AS C.w = 0) AS m",
+    "matched_by_earlier_rows": "SELECT m.k AS k, m.at AS at, m.n AS n FROM {x} MATCH_RECOGNIZE (LIMIT DURATION(mcs, 7) PARTITION BY k "
+    "MEASURES FIRST(k) AS k, System.Timestamp() AS at, COUNT(B.w) AS n AFTER MATCH SKIP TO NEXT ROW PATTERN (A+ B{1,3}) "
+    "DEFINE A AS A.w >= 0, B AS B.w <> LAST(A.w) OR MAX(B.w) > A.w) AS m",
     "several_outputs": "WITH s AS (SELECT k, SUM(v) AS v, COUNT(*) AS n FROM {x} GROUP BY k, TumblingWindow(mcs, 3)) "
     "SELECT k, v INTO one FROM s WHERE n > 1; SELECT k, MAX(v) AS m INTO two FROM s GROUP BY k, SlidingWindow(mcs, 7); "
     "SELECT k, w, LAG(w) OVER (PARTITION BY k LIMIT DURATION(mcs, 9)) AS b INTO three FROM {x}; SELECT * INTO four FROM s",

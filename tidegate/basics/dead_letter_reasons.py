@@ -60,6 +60,7 @@ class QueryReason(StrEnum):
     CALL = "{} failed: {}"
     VALUE_TOO_LARGE = "value too large: {}"
     JOIN_TOO_LARGE = "join too large: more than {} pairs of one key at one instant, {} left out"
+    PATTERN_STEPS = "no match found within {} steps of MATCH_RECOGNIZE"
     FOREIGN_KEY = "the result's key is not {}, which OVER names"
     NO_TIME = "the result's time lies after the year 9999"
     RESULT_TOO_LARGE = "result too large: {} bytes, and its topic takes {}"

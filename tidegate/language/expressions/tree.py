@@ -522,6 +522,44 @@ class Analytic(Expr):
 UNITS_US = {"day": DAY_US, "hour": HOUR_US, "minute": MINUTE_US, "second": SECOND_US, "millisecond": MILLISECOND_US, "microsecond": 1}
 
 
+@dataclass(frozen=True, slots=True)
+class MatchValue(Expr):
+    """
+    A value of the rows of one match of MATCH_RECOGNIZE.
+
+    Args:
+        function: ``value`` (of the row that is tested; in MEASURES of the last row), ``first``, ``last``, ``classifier``, or the name of
+            *aggregate*'s function.
+        variable: The name in PATTERN whose rows count, in lower case; None: all rows of the match.
+        arg: The value of a row; None for the classifier and for aggregates.
+        aggregate: The aggregate over the rows.
+    """
+
+    function: str
+    variable: str | None
+    arg: Expr | None
+    aggregate: Aggregate | None = None
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        if self.aggregate is not None:
+            return self.aggregate.parts
+        return () if self.arg is None else (self.arg,)
+
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
+        if self.aggregate is not None:
+            return replace(self, aggregate=self.aggregate.with_parts(parts))
+        return replace(self, arg=parts[0] if parts else None)
+
+    def __str__(self) -> str:
+        of = "" if self.variable is None else f"{self.variable}."
+        if self.function == "value":
+            return f"{of}{self.arg}"
+        if self.aggregate is not None:
+            return f"{self.aggregate}{'' if self.variable is None else f' of {self.variable}'}"
+        return f"{self.function.upper()}({'' if self.arg is None else f'{of}{self.arg}'})"
+
+
 def _duration_arguments(duration_us: int) -> str:
     unit, unit_us = next((unit, us) for unit, us in UNITS_US.items() if duration_us % us == 0)
     return f"{unit}, {duration_us // unit_us}"

@@ -22,6 +22,7 @@ from tidegate.language.expressions.tree import (
     Header,
     Leaf,
     Literal,
+    MatchValue,
     Numbered,
     OnlyKind,
     PartitionId,
@@ -55,6 +56,9 @@ def static_kind(expr: Expr) -> Kind | None:
         return _aggregate_kind(expr)
     if isinstance(expr, Analytic):
         return _analytic_kind(expr)
+    if isinstance(expr, MatchValue):
+        inner = expr.aggregate or expr.arg
+        return Kind.ARRAY if inner is None else static_kind(inner)
     if isinstance(expr, Call) and (column_function := column_functions.REGISTERED.get(expr.name)):
         return column_function.result_kind
     if isinstance(expr, Call) and (function := catalog.FUNCTIONS.get(expr.name)) and function.result_kind:
@@ -128,7 +132,7 @@ def check_size(expr: Expr) -> None:
         columns: dict[Expr, TypedSql] = {
             part: TypedSql("c0", static_kind(part) or kind)
             for part in expr.walk()
-            if isinstance(part, (Leaf, Aggregate, Analytic)) or column_functions.is_column_call(part)
+            if isinstance(part, (Leaf, Aggregate, Analytic, MatchValue)) or column_functions.is_column_call(part)
         }
         try:
             refuse_long(translate(expr, columns).sql)

@@ -1,12 +1,13 @@
 """
 The dialect: T-SQL as Stream Analytics writes it, parsed by sqlglot.
 
-It differs from sqlglot's T-SQL in six ways. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` defines event time and the substream key.
+It differs from sqlglot's T-SQL in seven ways. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` defines event time and the substream key.
 ``FROM input PARTITION BY key [INTO n]`` says how Stream Analytics spreads its work; both clauses may stand in either order.
 ``FROM a UNION b`` has all rows of both.
 ``& | ^`` stand on one level with ``+ -``, as in T-SQL itself.
 ``f(x) OVER (PARTITION BY key, ... LIMIT DURATION(unit, n) WHEN condition)`` defines the earlier events that a function reads; its clauses
-may stand in any order. Every function keeps its spelling, so that errors show the script's own words;
+may stand in any order. ``MATCH_RECOGNIZE ( ... )`` may stand after an input or step, its clauses in any order; its PATTERN is kept as text.
+Every function keeps its spelling, so that errors show the script's own words;
 :mod:`tidegate.language.expressions.functions.catalog` defines its meaning. Only CAST and TRY_CAST have a grammar of their own.
 """
 
@@ -29,6 +30,7 @@ OVER = "over"  # argument of a table node: the list of expressions of TIMESTAMP 
 PARTITION_BY = "partition_by"  # argument of a table node: the list of expressions of PARTITION BY
 LIMIT = "limit"  # argument of an OVER node: the function call DURATION(unit, n)
 WHEN = "when"  # argument of an OVER node: the condition of WHEN
+MATCH = "MATCH_RECOGNIZE"
 NAMES = {TokenType.VAR, TokenType.IDENTIFIER}  # tokens that are names
 
 
@@ -78,8 +80,11 @@ class AsaParser(TSQLParser):
     def _is_at_timestamp_by(self) -> bool:
         return bool(self._curr and self._next and self._curr.text.upper() == "TIMESTAMP" and self._next.text.upper() == "BY")
 
+    def _is_at_match_recognize(self) -> bool:
+        return bool(self._curr and self._next and self._curr.text.upper() == MATCH and self._next.token_type is TokenType.L_PAREN)
+
     def _parse_table_alias(self, alias_tokens: Collection[Any] | None = None) -> exp.TableAlias | None:
-        return None if self._is_at_timestamp_by() else super()._parse_table_alias(alias_tokens)
+        return None if self._is_at_timestamp_by() or self._is_at_match_recognize() else super()._parse_table_alias(alias_tokens)
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         if self._curr and self._curr.text.upper() == "ROWS" and self._next and self._next.token_type is TokenType.FROM:
@@ -90,12 +95,79 @@ class AsaParser(TSQLParser):
         table = super()._parse_table(*args, **kwargs)
         # In T-SQL an alias and joins follow the table; here they may follow these clauses, so they are parsed once more.
         if isinstance(table, exp.Table) and self._parse_input_clauses(table):
-            if not table.args.get("alias") and (alias := super()._parse_table_alias(self.TABLE_ALIAS_TOKENS)):
+            if not table.args.get("alias") and (alias := self._parse_table_alias(self.TABLE_ALIAS_TOKENS)):
                 table.set("alias", alias)
                 self._parse_input_clauses(table)
             for join in self._parse_joins():
                 table.append("joins", join)
+        if isinstance(table, (exp.Table, exp.Subquery)) and self._is_at_match_recognize():
+            return self._parse_match(table)
         return self._parse_union_of_names(table) if isinstance(table, exp.Table) else table
+
+    def _parse_match(self, table: exp.Expr) -> exp.Expr:
+        """Parse MATCH_RECOGNIZE over the rows of *table*."""
+        match = self.expression(exp.MatchRecognize(), self._curr)
+        match.set("this", table)
+        self._advance(2)
+        while self._curr and self._curr.token_type is not TokenType.R_PAREN:
+            name, clause = self._parse_match_clause()
+            if match.args.get(name):
+                self.raise_error(f"{name.split('_')[0].upper()} stands twice in {MATCH}")
+            match.set(name, clause)
+        self._match_r_paren()
+        if alias := super()._parse_table_alias(self.TABLE_ALIAS_TOKENS):
+            match.set("alias", alias)
+        for join in self._parse_joins():
+            match.append("joins", join)
+        return match
+
+    def _parse_match_clause(self) -> tuple[str, Any]:
+        start, word = self._curr, self._curr.text.upper()
+        if partition := self._parse_partition_by():
+            return PARTITION_BY, partition
+        if order := self._parse_order():
+            return "order", order
+        if self._match_text_seq("LIMIT"):
+            return LIMIT, self._require(self._parse_function(), "LIMIT needs DURATION(unit, n)")
+        if self._match_text_seq("WHEN"):
+            return WHEN, self._require(self._parse_disjunction(), "WHEN needs a condition")
+        if self._match_text_seq("MEASURES"):
+            return "measures", self._parse_csv(self._parse_expression)
+        for words in (("ONE", "ROW", "PER", "MATCH"), ("ALL", "ROWS", "PER", "MATCH"), ("AFTER", "MATCH", "SKIP")):
+            if self._match_text_seq(*words):
+                while words[0] == "AFTER" and self._curr and self._curr.text.upper() in ("TO", "PAST", "NEXT", "LAST", "FIRST", "ROW"):
+                    words = (*words, self._curr.text.upper())
+                    self._advance()
+                clause = self.expression(exp.Var(this=" ".join(words)), start)
+                return "after" if words[0] == "AFTER" else "rows", clause
+        if self._match_text_seq("PATTERN"):
+            return "pattern", self._parse_pattern_text()
+        if self._match_text_seq("DEFINE"):
+            return "define", self._parse_csv(self._parse_definition)
+        self.raise_error(f"{word} is no clause of {MATCH}")
+        raise AssertionError
+
+    def _parse_definition(self) -> exp.Expr | None:
+        name = self._parse_id_var(any_token=True)
+        if not self._match(TokenType.ALIAS):
+            self.raise_error("DEFINE takes a name, AS, and a condition")
+        condition = self._require(self._parse_disjunction(), "DEFINE needs a condition after AS")
+        return self.expression(exp.Alias(this=condition, alias=name))
+
+    def _parse_pattern_text(self) -> exp.Expr:
+        """Parse ``( ... )`` as the place of a text: where it begins and ends in the script."""
+        opening = self._curr
+        if not self._match(TokenType.L_PAREN):
+            self.raise_error("PATTERN needs a pattern in brackets")
+        depth = 1
+        while self._curr and depth:
+            depth += (self._curr.token_type is TokenType.L_PAREN) - (self._curr.token_type is TokenType.R_PAREN)
+            self._advance()
+        if depth:
+            self.raise_error("the bracket of PATTERN is never closed")
+        node = exp.Var(this="PATTERN")
+        node.meta.update(start=opening.start + 1, end=self._prev.start)
+        return node
 
     def _parse_union_of_names(self, table: exp.Table) -> exp.Expr:
         """Parse ``UNION b`` after a table, if it is there: all rows of both, as Stream Analytics joins steps that are partitioned anew."""

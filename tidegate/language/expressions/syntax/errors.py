@@ -17,6 +17,7 @@ Inside the program a place is an offset into the script; a message shows it as `
 ``TG-QUERY-WINDOW``       a window's or a duration's arguments are wrong, or LIMIT DURATION is missing
 ``TG-QUERY-ZONE``         no such time zone, or two where one calendar must count
 ``TG-QUERY-JOIN``         ON leaves the time between two rows without limit, or the kind of join is unknown
+``TG-QUERY-PATTERN``      MATCH_RECOGNIZE lacks a clause, or its PATTERN or DEFINE is wrong or too large
 ``TG-QUERY-NAME``         two output columns have the same name
 ``TG-QUERY-JAVASCRIPT``   a function in JavaScript cannot be read, or is no JavaScript
 ``TG-QUERY-SIZE``         the script is too big or nested too deeply

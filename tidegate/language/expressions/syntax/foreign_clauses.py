@@ -1,5 +1,5 @@
 """
-Clauses of other streaming SQLs, recognized by their words: windows as ksqlDB and Spark write them, EMIT, LATERAL and MATCH_RECOGNIZE.
+Clauses of other streaming SQLs, recognized by their words: windows as ksqlDB and Spark write them, EMIT and LATERAL.
 
 They are refused before parsing, because the parser would stop somewhere inside of them, at a word that is no mistake. Functions of other
 SQLs are refused where calls are bound (:mod:`~.counterparts`). Law: only words that cannot stand together in this dialect are refused.
@@ -60,10 +60,6 @@ def _find(word: str, following: Sequence[Token]) -> _Foreign | None:
         return _Foreign(f"there is no clause EMIT {words[0]}", fix, "GROUP BY origin, TumblingWindow(minute, 1)")
     if word == "LATERAL" and words[:1] in (["VIEW"], ["TABLE"]):
         return _Foreign(f"there is no LATERAL {words[0]}", _APPLY_FIX, _APPLY_EXAMPLE)
-    if word == "MATCH_RECOGNIZE" and kinds[:1] == [TokenType.L_PAREN]:
-        fix = "compare with earlier rows by LAG and LAST, or write an operator in Python (docs/queries/extending.md)"
-        example = "LAST(v) OVER (PARTITION BY k LIMIT DURATION(minute, 5) WHEN state = 'open')"
-        return _Foreign("MATCH_RECOGNIZE is not supported yet", fix, example, "NOT-YET")
     return None
 
 
