@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ingest.cti_imports import ImportedInput
-from ingest.offsets import Join, Positions
+from ingest.offsets import PartitionJoin, Positions
 from ingest.skips import Skip, Spans
 from ordering.model.state import State
 from ordering.model.step import Model
@@ -59,7 +59,7 @@ class IngestPlan:
     # The ordered topic's fingerprint in the journal (:mod:`ingest.journal.topic_fingerprint`).
     fingerprint: str = ""
     # Which of the partitions joined after the ordered topic was begun, and when.
-    joins: Mapping[Partition, Join] = field(default_factory=dict)
+    joins: Mapping[Partition, PartitionJoin] = field(default_factory=dict)
     # Offsets that are not read, and places where they were read again after a skip was undone.
     skips: tuple[Skip, ...] = ()
     # By partition: the offsets [start, end) whose events are compared with those of earlier attempts. They begin at the first skip that is

@@ -26,7 +26,7 @@ from tidegate.records.payloads.conditions import is_true
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchedContent:
     """What is looked for: records of which *condition* is true (None: any), and that have the *key* (None: any)."""
 
     condition: Expr | None = None
@@ -34,7 +34,7 @@ class Wanted:
 
 
 def find_offsets(
-    plan: IngestPlan, partition: Partition, start: int, end: int, wanted: Wanted, on_records: Callable[[int], None]
+    plan: IngestPlan, partition: Partition, start: int, end: int, wanted: SearchedContent, on_records: Callable[[int], None]
 ) -> Iterator[int]:
     """Yield the places of the events of a range that are wanted; *on_records* is called with the number of records of each piece."""
     fields = FieldReader.of(plan.settings, plan.payloads) if wanted.key is not None and plan.settings.over is not None else None

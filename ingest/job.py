@@ -36,7 +36,7 @@ from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.data_source import SOURCE_NAME, make_source
 from tidegate.platform.spark.deferred import Deferred
-from tidegate.platform.spark.session import Stage, start_stage
+from tidegate.platform.spark.session import StatefulStage, start_stage
 from tidegate.platform.spark.state_store import StageProcessor
 
 _log = get_logger("ingest")
@@ -85,7 +85,7 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: Callable[[list[IngestReport]], None]) -> StreamingQuery:
     """Start the job; the driver calls *on_reports* with the reports of each batch."""
     processor = StageProcessor(Deferred("ingest.stage.processor:IngestStage", plan), plan.checkpoint)
-    stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.tasks, plan.until_end)
+    stage = StatefulStage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.tasks, plan.until_end)
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     return start_stage(spark, source(plan, trigger_us), processor, stage, IngestReport.of_json, on_reports)
 

@@ -78,14 +78,14 @@ def _with_end(marks: Marks, position: int, value: int) -> Marks:
     return (*marks, (position, value)) if value else marks
 
 
-class Join(NamedTuple):
+class PartitionJoin(NamedTuple):
     """How an input partition joined: its roster number, and J in microseconds; its events below J are out of order."""
 
     number: int
     joined_us: int
 
 
-def sort_by_roster(partitions: Iterable[Partition], joins: Mapping[Partition, Join]) -> tuple[Partition, ...]:
+def sort_by_roster(partitions: Iterable[Partition], joins: Mapping[Partition, PartitionJoin]) -> tuple[Partition, ...]:
     """Return *partitions* in roster order: the initial ones sorted, then the others as they joined."""
     return tuple(sorted(partitions, key=lambda partition: (joins[partition].number if partition in joins else -1, partition)))
 
@@ -102,21 +102,21 @@ def parse_partition(name: str) -> Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class IngestOffset:
     """The positions of all input partitions."""
 
     partitions: Positions
     # Whether the input has ended.
     is_final: bool = False
     # The partitions that joined after the ordered topic was begun.
-    joins: Mapping[Partition, Join] = field(default_factory=dict)
+    joins: Mapping[Partition, PartitionJoin] = field(default_factory=dict)
 
     @property
     def roster(self) -> tuple[Partition, ...]:
         return sort_by_roster(self.partitions, self.joins)
 
-    def advance(self, partitions: Positions) -> Offset:
-        return Offset(partitions, self.is_final, self.joins)
+    def advance(self, partitions: Positions) -> IngestOffset:
+        return IngestOffset(partitions, self.is_final, self.joins)
 
     def to_json(self) -> dict[str, Any]:
         positions = {partition_name(partition): position.to_json() for partition, position in sorted(self.partitions.items())}
@@ -124,12 +124,12 @@ class Offset:
         return {"final": int(self.is_final), "joins": joins, "partitions": positions}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Offset:
+    def from_json(cls, stored: Mapping[str, Any]) -> IngestOffset:
         positions = {parse_partition(name): PlannedPosition.from_json(position) for name, position in stored["partitions"].items()}
-        joins = {parse_partition(name): Join(*join) for name, join in stored["joins"].items()}
+        joins = {parse_partition(name): PartitionJoin(*join) for name, join in stored["joins"].items()}
         return cls(positions, bool(stored["final"]), joins)
 
-    def ranges_to(self, end: Offset) -> Iterator[tuple[Partition, PlannedPosition, PlannedPosition]]:
+    def ranges_to(self, end: IngestOffset) -> Iterator[tuple[Partition, PlannedPosition, PlannedPosition]]:
         """Yield partition, start and end of each range between this offset and *end*; a partition that joins there has an empty range."""
         for partition, last in sorted(end.partitions.items()):
             first = self.partitions.get(partition, last)

@@ -16,7 +16,7 @@ from ordering.errors import TidegateError
 from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.progress_store import ProgressPublisher, ProgressStore
-from tidegate.platform.observe.recovery_report import CatchUp, Recovery, RecoveryKind
+from tidegate.platform.observe.recovery_report import CatchUpReport, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import AskEnds, RecoveryWatch
 from tidegate.platform.observe.reports import IngestReport, JumpReport
 
@@ -48,7 +48,7 @@ class RunningInput:
         self.failure: TidegateError | None = None
 
     @property
-    def catching_up(self) -> CatchUp:
+    def catching_up(self) -> CatchUpReport:
         return self._watch.catch_up
 
     def __enter__(self) -> RunningInput:

@@ -31,7 +31,7 @@ from query.sql.operator_calls import BUILT_IN_OPERATORS
 from tidegate.basics.dead_letter_reasons import QueryReason
 from tidegate.basics.package_offers import find_offers, load_offer, unusable_offer
 from tidegate.language.expressions.functions import column_functions, extension_aggregates
-from tidegate.language.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, argument_column, wrong_kinds
+from tidegate.language.expressions.functions.column_functions import ColumnFunction, FailedRows, RowNumbers, argument_column, wrong_kinds
 from tidegate.language.expressions.functions.extension_aggregates import ExtensionAggregate
 from tidegate.language.expressions.kinds import DECLARABLE, Kind
 from tidegate.language.expressions.syntax.errors import suggest, suggest_type
@@ -66,7 +66,7 @@ class ScalarFunction:
         kinds = tuple(_kind(called, spelled) for spelled in self.takes)
         gives = _kind(called, self.gives)
 
-        def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+        def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
             failures = wrong_kinds(args, kinds)
             has_right_kinds = np.ones(length, dtype=np.bool_)
             for failure in failures:
@@ -81,7 +81,7 @@ class ScalarFunction:
                 lambda: self.compute(*columns),
                 lambda row: self.compute(*(column.slice(row, 1) for column in columns)),
             )
-            failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
+            failures += [FailedRows(rows[failure.rows], failure.reason) for failure in failed]
             places = pa.array(np.where(has_right_kinds, np.cumsum(has_right_kinds) - 1, 0), mask=~has_right_kinds)
             return Variant.of(length, {gives: values.take(places)}), failures
 
@@ -116,7 +116,7 @@ class AggregateFunction:
 
         kinds = tuple(_kind(called, spelled) for spelled in self.takes)
 
-        def rule(columns: Sequence[Variant], first: RowNumbers, last: RowNumbers) -> tuple[Variant, list[Failure]]:
+        def rule(columns: Sequence[Variant], first: RowNumbers, last: RowNumbers) -> tuple[Variant, list[FailedRows]]:
             args = [column.of_kind(kind) for column, kind in zip(columns, kinds, strict=True)]
             with_rows = np.flatnonzero(last >= first)
             starts, counts = first[with_rows], (last - first + 1)[with_rows]
@@ -130,7 +130,7 @@ class AggregateFunction:
             )
             places = np.full(len(first), -1, dtype=np.int64)
             places[with_rows] = np.arange(len(with_rows))
-            failures = [Failure(with_rows[failure.rows], failure.reason) for failure in failed]
+            failures = [FailedRows(with_rows[failure.rows], failure.reason) for failure in failed]
             return Variant.of(len(first), {gives: values.take(pa.array(places, mask=places < 0))}), failures
 
         return ExtensionAggregate(kinds, gives, rule)
@@ -138,7 +138,7 @@ class AggregateFunction:
 
 def _compute_isolated(
     called: str, gives: Kind, count: int, noun: str, compute_all: Callable[[], Any], compute_one: Callable[[int], Any]
-) -> tuple[pa.Array, list[Failure]]:
+) -> tuple[pa.Array, list[FailedRows]]:
     """
     Return *count* values of a function that scripts call *called*. If computing all of them fails, each is computed alone, and is null if
     that fails too. *noun* says in messages what has a value each.
@@ -155,7 +155,7 @@ def _compute_isolated(
             values.append(_check_values(compute_one(number), gives, 1, noun))
         except Exception as error:
             values.append(pa.nulls(1, gives.arrow))
-            failures.append(Failure(np.array([number]), QueryReason.CALL.text(called, f"{type(error).__name__}: {error}")))
+            failures.append(FailedRows(np.array([number]), QueryReason.CALL.text(called, f"{type(error).__name__}: {error}")))
     return pa.concat_arrays(values), failures
 
 

@@ -165,7 +165,7 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
     """Start the job; the driver calls *on_reports* with the reports of each batch."""
     from query.stage.planned_range import RANGE_SCHEMA
     from tidegate.platform.spark.data_source import SOURCE_NAME, make_source
-    from tidegate.platform.spark.session import Stage, start_stage
+    from tidegate.platform.spark.session import StatefulStage, start_stage
     from tidegate.platform.spark.state_store import StageProcessor
 
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
@@ -173,5 +173,5 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
     processor = StageProcessor(Deferred("query.stage.processor:QueryStage", plan), plan.checkpoint)
     # Tasks without a bucket would take turns with the one that has it on the workers, and each worker would read and keep all of it.
     tasks = 1 if plan.buckets == 1 else plan.shuffle_partitions
-    stage = Stage(f"query-{plan.name}", plan.checkpoint, tasks, plan.until_end)
+    stage = StatefulStage(f"query-{plan.name}", plan.checkpoint, tasks, plan.until_end)
     return start_stage(spark, source, processor, stage, BucketReport.of_json, on_reports)

@@ -20,7 +20,7 @@ from tidegate.platform.checkpoint.binding import replace_text
 from tidegate.platform.observe import logs
 from tidegate.platform.observe.metrics import Metrics
 from tidegate.platform.observe.progress_store import ProgressPublisher
-from tidegate.platform.observe.recovery_report import CatchUp
+from tidegate.platform.observe.recovery_report import CatchUpReport
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
 from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.settings.load import Settings
@@ -72,7 +72,7 @@ class RunningQuery:
         self._open.__exit__(*error)
 
     @property
-    def catching_up(self) -> CatchUp:
+    def catching_up(self) -> CatchUpReport:
         return self._watch.catch_up
 
     @property

@@ -15,7 +15,7 @@ from tidegate.platform.observe.terminal import print_lines, standard_error
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
-    from ingest.content_search import Wanted
+    from ingest.content_search import SearchedContent
     from ingest.journal.redis_journal import RedisJournal
     from ingest.skips import Skip
     from ingest.unusable_place import UnusablePlace
@@ -45,7 +45,7 @@ def explain(
 ) -> None:
     """Show what each policy did with records, the watermark they met, and the record that had set it."""
     from ingest.commands.journal import open_services, plan_for_journal
-    from ingest.content_search import Wanted
+    from ingest.content_search import SearchedContent
     from ingest.journal.skip_book import SkipBook
     from tidegate.platform.settings.load import load_assigned
     from tidegate.records.payloads.formats import PayloadFormat
@@ -64,7 +64,7 @@ def explain(
     skips = SkipBook.of(plan, journal).read().in_force
     plan = replace(plan, payloads=PayloadFormat.of(settings.input(name), settings.schema_registry), skips=skips)
     missing = False
-    found = _search(plan, admin, Wanted(condition, None if key is None else key.encode()), limit) if is_search else {}
+    found = _search(plan, admin, SearchedContent(condition, None if key is None else key.encode()), limit) if is_search else {}
     if is_search and not found:
         print_lines([f"no record of {name} is like that"] if format is Format.TEXT else [])
         raise typer.Exit(1)
@@ -90,7 +90,7 @@ def _bind_where(settings: Settings, name: str, where: str | None) -> Expr | None
     return bind_condition(where, "--where", table.schema_of_events(name), frozenset({name.lower(), name}))
 
 
-def _search(plan: IngestPlan, admin: Admin, wanted: Wanted, limit: int) -> dict[Partition, list[int]]:
+def _search(plan: IngestPlan, admin: Admin, wanted: SearchedContent, limit: int) -> dict[Partition, list[int]]:
     """Return the offsets of the first records that are wanted, by partition; say how many were searched, and whether there may be more."""
     from ingest.content_search import find_offsets
 

@@ -22,7 +22,7 @@ from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Silence
 from ordering.ticks import format_duration, format_tick
 from tidegate.platform.observe.console import Format, print_json
-from tidegate.platform.observe.terminal import Column, TextTable, print_lines, standard_output
+from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_output
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
@@ -43,7 +43,7 @@ _MEANING = {
 }
 
 
-class Action(StrEnum):
+class JournalAction(StrEnum):
     """The two actions of the command."""
 
     SHOW = "show"
@@ -51,7 +51,7 @@ class Action(StrEnum):
 
 
 def journal(
-    action: Annotated[Action, typer.Argument(help="show: print the facts. rebuild: restore those that the ordered topic carries.")],
+    action: Annotated[JournalAction, typer.Argument(help="show: print the facts. rebuild: restore those that the ordered topic carries.")],
     name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With rebuild: only show what would be restored.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
@@ -68,7 +68,7 @@ def journal(
     settings.input(name)
     admin, redis_journal = open_services(settings, name)
     plan = plan_for_journal(settings, name, admin)
-    if action is Action.SHOW:
+    if action is JournalAction.SHOW:
         print_facts(plan, redis_journal, format)
         return
     removed = remove_impossible(
@@ -142,7 +142,7 @@ def print_facts(plan: IngestPlan, redis_journal: RedisJournal, format: Format) -
     """Print all facts of the input partitions of *plan*."""
     from ingest.journal.rebuild import read_journal_facts
 
-    table = TextTable([Column(name) for name in ("partition", "position", "fact", "value")], is_plain=True)
+    table = TextTable([TextColumn(name) for name in ("partition", "position", "fact", "value")], is_plain=True)
     for partition in plan.partitions:
         facts = read_journal_facts(plan, redis_journal, partition)
         if format is Format.JSON:

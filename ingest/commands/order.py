@@ -21,7 +21,7 @@ from tidegate.platform.observe.console import Format
 if TYPE_CHECKING:  # numpy and Arrow are loaded only by a run, not by --help
     from ingest.files.report import OrderReport
     from ingest.files.walk import FileWalk
-    from tidegate.records.files.blocks import Records
+    from tidegate.records.files.blocks import FileRecords
     from tidegate.records.files.output import LineWriter
     from tidegate.records.files.rows import OrderPlan
 
@@ -72,7 +72,7 @@ def order(
 ) -> None:
     """Put the events of a file in order, without Kafka, Spark or Java."""
     from ingest.files.report import OrderReport
-    from tidegate.records.files.blocks import Format as FileFormat
+    from tidegate.records.files.blocks import FileFormat as FileFormat
     from tidegate.records.files.fields import parse_path
     from tidegate.records.files.files import BLOCK_BYTES, choose_delimiter, detect_format, open_records, open_source
     from tidegate.records.files.flags import NONE, check_shape, parse_policies
@@ -119,7 +119,7 @@ def order(
 
 
 def walk_file(
-    path: str, records: Records, plan: OrderPlan, ordered_writer: LineWriter, dropped_writer: LineWriter, report: OrderReport
+    path: str, records: FileRecords, plan: OrderPlan, ordered_writer: LineWriter, dropped_writer: LineWriter, report: OrderReport
 ) -> FileWalk:
     """Walk all records of the file at *path*, writing as events are released; return the walk."""
     from ingest.files.report import check_header

@@ -40,7 +40,7 @@ _LINE_BYTES_MAX = 64 * 2**20
 _FLUSH_S = 1.0
 
 
-class Action(StrEnum):
+class TopicAction(StrEnum):
     """What is done with the topic."""
 
     CREATE = "create"
@@ -68,7 +68,7 @@ _MEANINGS = {
 
 
 def topic(
-    action: Annotated[Action, typer.Argument(help="create a raw topic; list; describe; or delete one that no stage writes.")],
+    action: Annotated[TopicAction, typer.Argument(help="create a raw topic; list; describe; or delete one that no stage writes.")],
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The topic; list takes none.")] = None,
     partitions: Annotated[
         int, typer.Option(min=1, max=PARTITIONS_MAX, help="How many partitions: as many as ingest shall read side by side.")
@@ -90,17 +90,17 @@ def topic(
     from tidegate.platform.settings.load import load_assigned
 
     settings = load_assigned(config, assign)
-    if (name is None) != (action is Action.LIST):
+    if (name is None) != (action is TopicAction.LIST):
         what = f"{action} needs a topic" if name is None else "list takes no topic"
         raise SettingError(what, code="TG-SETTING-FLAG", where="NAME", example=f"tidegate topic {action}{' taxis' if name is None else ''}")
-    admin = Admin.connect(settings.kafka, deletes=action is Action.DELETE)
+    admin = Admin.connect(settings.kafka, deletes=action is TopicAction.DELETE)
     if name is None:
         list_topics(settings, admin, format)
         return
-    if action is Action.DESCRIBE:
+    if action is TopicAction.DESCRIBE:
         describe_topic(settings, admin, name, format)
         return
-    if action is Action.DELETE:
+    if action is TopicAction.DELETE:
         delete_topic(settings, admin, name, format, is_sure=yes)
         return
     asked = TimestampType.APPEND if log_append_time else timestamp_type

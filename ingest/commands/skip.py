@@ -141,12 +141,12 @@ def _refuse_running(settings: Settings, plan: IngestPlan) -> None:
 
 def _passed_positions(plan: IngestPlan, admin: Admin) -> dict[Partition, int]:
     from ingest.journal.skip_book import passed_positions
-    from ingest.offsets import Offset
+    from ingest.offsets import IngestOffset
     from tidegate.platform.spark.offset_log import last_batches, read_offset
 
     folder = Path(plan.checkpoint)
     stored = read_offset(folder, last_batches(folder)[1])
-    judged = {} if stored is None else {p: planned.next_offset for p, planned in Offset.from_json(stored).partitions.items()}
+    judged = {} if stored is None else {p: planned.next_offset for p, planned in IngestOffset.from_json(stored).partitions.items()}
     return passed_positions(plan, admin, judged)
 
 

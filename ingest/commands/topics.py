@@ -15,7 +15,7 @@ import typer
 
 from ordering.errors import RefusedError, SettingError
 from tidegate.platform.observe.console import Format, print_json
-from tidegate.platform.observe.terminal import Column, TextTable, print_lines, standard_output
+from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_output
 
 if TYPE_CHECKING:
     from tidegate.platform.kafka.admin import Admin
@@ -30,7 +30,8 @@ def list_topics(settings: Settings, admin: Admin, format: Format) -> None:
     """Print each topic with its partitions and what it is."""
     roles = roles_of(settings, admin)
     table = TextTable(
-        [Column("topic"), Column("partitions", is_right=True), Column("records", is_right=True), Column("what it is")], is_plain=True
+        [TextColumn("topic"), TextColumn("partitions", is_right=True), TextColumn("records", is_right=True), TextColumn("what it is")],
+        is_plain=True,
     )
     for name, partitions in sorted(admin.partition_counts().items()):
         if name.startswith(_INTERNAL):
@@ -62,7 +63,7 @@ def describe_topic(settings: Settings, admin: Admin, name: str, format: Format) 
     print_lines([f"{name}, id {topic.topic_id}: {', '.join(roles) or 'not of this configuration'}"])
     print_lines(f"  {key} = {value}" for key, value in config.items())
     table = TextTable(
-        [Column("partition", is_right=True), Column("first offset", is_right=True), Column("end", is_right=True)], is_plain=True
+        [TextColumn("partition", is_right=True), TextColumn("first offset", is_right=True), TextColumn("end", is_right=True)], is_plain=True
     )
     for place in topic.all_partitions:
         table.add(f"{place[1]:,}", f"{starts[place]:,}", f"{ends[place]:,}")

@@ -16,7 +16,7 @@ import typer
 from ordering.errors import SettingError
 from ordering.policies import Action
 from tidegate.platform.observe.console import Format, live_line, print_json
-from tidegate.platform.observe.terminal import Column, TextTable, print_lines, standard_error, standard_output
+from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_error, standard_output
 
 if TYPE_CHECKING:
     from ingest.tuning.recorded_file import FileColumns
@@ -155,7 +155,7 @@ def _print(tuning: Tuning, share: float, *, is_input: bool) -> None:
         told = f"{tuning.arrival_clamps:,} records arrive before an earlier one: their arrival counts as that one's"
         standard_error().line(told if is_input else f"{told}; --by-arrival takes them in the order of arrival")
     table = TextTable(
-        [Column(""), *(Column(head, is_right=True) for head in ("moved", "dropped", "delay p50", "p99", "held"))], is_plain=True
+        [TextColumn(""), *(TextColumn(head, is_right=True) for head in ("moved", "dropped", "delay p50", "p99", "held"))], is_plain=True
     )
     table.add("now", *describe_forecast(tuning.now))
     if tuning.proposed is not None:

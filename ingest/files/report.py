@@ -16,7 +16,7 @@ from ingest.files.walk import FileWalk, Summary
 from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import SECOND_US
 from tidegate.platform.observe.time_jumps import describe_file_jumps
-from tidegate.records.files.blocks import OrderFileError, Records
+from tidegate.records.files.blocks import FileRecords, OrderFileError
 from tidegate.records.files.fields import FieldPath, format_path
 from tidegate.records.files.rows import FieldNames
 from tidegate.records.files.summary import Show, policy_numbers, print_summary, show_progress
@@ -57,7 +57,7 @@ class OrderReport:
         self._path, self._as_json = path, as_json
         self._began_s = time.monotonic()
 
-    def progress(self, records: Records) -> AbstractContextManager[Show]:
+    def progress(self, records: FileRecords) -> AbstractContextManager[Show]:
         """Show the progress of reading; see :func:`tidegate.records.files.summary.show_progress`."""
         return show_progress([(f"order {self._path}", records)], is_shown=not self._as_json)
 
@@ -156,7 +156,7 @@ def _unreadable_error(path: str, summary: Summary) -> OrderFieldError:
     return OrderFieldError(what, code="TG-ORDER-UNREADABLE", where=f"{path}:{line}", fix=fix, example=example)
 
 
-def check_header(path: str, names: FieldNames, records: Records) -> None:
+def check_header(path: str, names: FieldNames, records: FileRecords) -> None:
     """Raise OrderFieldError if a header or schema lacks a named field. Called before anything is written."""
     names.missing = {path for path in names.missing if not records.has_field(path)}
     if names.missing:

@@ -21,7 +21,7 @@ from ordering.protocol.wire import Flag
 from ordering.ticks import MILLISECOND_US, NEVER, SECOND_US
 from tidegate.platform.observe.time_jumps import JumpsByCause, find_moved_events, find_time_jumps
 from tidegate.records.files.blocks import Block
-from tidegate.records.files.fields import PartitionId
+from tidegate.records.files.fields import FilePartition
 from tidegate.records.files.flags import without_arrival
 from tidegate.records.files.rows import FieldNames, OrderPlan, Rows
 from tidegate.records.files.summary import add_counts
@@ -61,7 +61,7 @@ class FileWalk:
 
     def __init__(self, plan: OrderPlan) -> None:
         self._plan = plan
-        self._partitions: dict[PartitionId, _Partition] = {}
+        self._partitions: dict[FilePartition, _Partition] = {}
         self._next_line = 0
         self.names = FieldNames(plan)
         self.summary = Summary()
@@ -94,7 +94,7 @@ class FileWalk:
         released = [self._partitions[partition].finish(self._next_line) for partition in sorted(self._partitions)]
         return Outcome(_merge(released, [lines.system_us for lines in released]))
 
-    def _partition(self, partition: PartitionId) -> _Partition:
+    def _partition(self, partition: FilePartition) -> _Partition:
         state = self._partitions.get(partition)
         if state is None:
             policies, has_arrival = self._plan.policies, self.names.arrival is not None
@@ -115,7 +115,7 @@ class FileWalk:
             rejected.append((line, _dropped_line(partition_json, line, text, reason, explanation)))
         return rejected
 
-    def _explanation(self, partition: PartitionId | None, line: int) -> Explanation:
+    def _explanation(self, partition: FilePartition | None, line: int) -> Explanation:
         explanation = self._partitions[partition].explanations.pop(line, None) if partition in self._partitions else None
         return explanation or Explanation(partition.label if partition else None, line, Verdict.UNREADABLE, None, NEVER, NEVER)
 
@@ -140,7 +140,7 @@ def _merge(released: list[_ReleasedLines], sort_columns: list[Ints]) -> list[byt
 class _Partition:
     """One partition's model; explanations and interval ends are kept by line until their events are written."""
 
-    def __init__(self, name: PartitionId, plan: OrderPlan, policies: Policies, summary: Summary, *, has_arrival: bool) -> None:
+    def __init__(self, name: FilePartition, plan: OrderPlan, policies: Policies, summary: Summary, *, has_arrival: bool) -> None:
         self._name, self._plan, self._has_arrival = name, plan, has_arrival
         self._counts, self._jumps = summary.policies, summary.jumps
         over = plan.over is not None

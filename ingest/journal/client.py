@@ -24,7 +24,7 @@ from ingest.journal.connection import JournalConnection
 from ingest.journal.fact_bounds import FactBounds, ReadEnds
 from ingest.journal.known_facts import KnownFacts
 from ingest.journal.range_closing import RangeClosing
-from ingest.offsets import Join, PlannedPosition, Positions
+from ingest.offsets import PartitionJoin, PlannedPosition, Positions
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import (
     Call,
@@ -146,19 +146,19 @@ class JournalClient:
 
         return shared if self._is_believed(check) else {}
 
-    def read_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, Join] | None:
+    def read_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, PartitionJoin] | None:
         """Return which of *partitions* (with their topic's id) have joined this ordered topic before, and when; None without an answer."""
-        joins: dict[Partition, Join] = {}
+        joins: dict[Partition, PartitionJoin] = {}
         for partition, topic_id in partitions.items():
             self._known.add_topic(partition[0], topic_id)
             answers = self._connection.ask([Read(FactKind.JOIN, self._plan.own_key(partition, topic_id), 0, INFINITY)])
             if answers is None:
                 return None
             if answers[0]:
-                joins[partition] = Join(*answers[0][0])
+                joins[partition] = PartitionJoin(*answers[0][0])
         return joins
 
-    def journal_join(self, partition: Partition, topic_id: str, join: Join) -> bool:
+    def journal_join(self, partition: Partition, topic_id: str, join: PartitionJoin) -> bool:
         """Journal when a partition joined; return False if the journal did not answer: call again."""
         self._known.add_topic(partition[0], topic_id)
         key = self._plan.own_key(partition, topic_id)

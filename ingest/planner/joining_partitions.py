@@ -22,7 +22,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
 from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.topic_fingerprint import WAYS_OUT
-from ingest.offsets import Join, Offset, PlannedPosition, partition_name, sort_by_roster
+from ingest.offsets import IngestOffset, PartitionJoin, PlannedPosition, partition_name, sort_by_roster
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Journal
@@ -57,13 +57,13 @@ def own_topics(settings: Settings) -> frozenset[str]:
     return frozenset(inputs | {topic for output in settings.outputs.values() if (topic := getattr(output, "topic", None)) is not None})
 
 
-def read_planned_offset(folder: Path) -> Offset | None:
+def read_planned_offset(folder: Path) -> IngestOffset | None:
     """Return the offset at the end of the last batch planned from a checkpoint's folder; None if there is none."""
     stored = read_offset(folder, last_batches(folder)[0])
-    return None if stored is None else Offset.from_json(stored)
+    return None if stored is None else IngestOffset.from_json(stored)
 
 
-def with_roster(plan: IngestPlan, partitions: Iterable[Partition], joins: Mapping[Partition, Join]) -> IngestPlan:
+def with_roster(plan: IngestPlan, partitions: Iterable[Partition], joins: Mapping[Partition, PartitionJoin]) -> IngestPlan:
     """Return the plan of a job that continues with these *partitions*."""
     return replace(plan, partitions=sort_by_roster(partitions, joins), joins=joins)
 
@@ -84,7 +84,7 @@ class PartitionJoins:
         topics = match_topics(self._plan.settings, counts, self._plan.excluded)
         return [(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
 
-    def join_new(self, offset: Offset, now_us: int, candidates: Iterable[Partition] | None) -> Offset | None:
+    def join_new(self, offset: IngestOffset, now_us: int, candidates: Iterable[Partition] | None) -> IngestOffset | None:
         """
         Return the offset with new partitions joined (of *candidates*, unless None); None if there are none, or if a search for them is not
         due at *now_us*, a monotonic clock. No batch may run meanwhile.
@@ -109,12 +109,12 @@ class PartitionJoins:
         checked_ids = {topic: topic_id for topic, topic_id in present_ids.items() if topic_id or not is_patient}
         check_same_topics(expected_ids, checked_ids, self._plan.checkpoint, WAYS_OUT)
 
-    def _journal_joins(self, offset: Offset) -> None:
+    def _journal_joins(self, offset: IngestOffset) -> None:
         for partition, join in offset.joins.items():
             if partition not in self._journaled and self._journal.journal_join(partition, self._topic_id(partition), join):
                 self._journaled.add(partition)
 
-    def _plan_joins(self, offset: Offset, new: list[Partition]) -> Offset | None:
+    def _plan_joins(self, offset: IngestOffset, new: list[Partition]) -> IngestOffset | None:
         ids = {partition: self._topic_id(partition) for partition in new}
         if not all(ids.values()):
             self._postpone(new, "not every broker knows of the topic yet")
@@ -133,7 +133,7 @@ class PartitionJoins:
         planned = {partition: PlannedPosition(starts[partition]) for partition in joins}
         return replace(offset, partitions={**offset.partitions, **planned}, joins={**offset.joins, **joins})
 
-    def _rejoin(self, offset: Offset, known_joins: Mapping[Partition, Join]) -> dict[Partition, Join]:
+    def _rejoin(self, offset: IngestOffset, known_joins: Mapping[Partition, PartitionJoin]) -> dict[Partition, PartitionJoin]:
         """Return the joins that the journal knows; RefusedError if they do not have the next roster numbers."""
         ordered_joins = sorted(known_joins.items(), key=lambda item: item[1].number)
         expected = range(len(offset.partitions), len(offset.partitions) + len(ordered_joins))
@@ -147,7 +147,7 @@ class PartitionJoins:
             )
         return dict(ordered_joins)
 
-    def _is_believed(self, joins: Mapping[Partition, Join], new: list[Partition]) -> bool:
+    def _is_believed(self, joins: Mapping[Partition, PartitionJoin], new: list[Partition]) -> bool:
         """Return whether the moments of joins that the journal knows can be: each was the largest c of all channels, which only rises."""
         promises = self._read_promises(new)
         if promises is None:
@@ -165,7 +165,7 @@ class PartitionJoins:
     def _latest_us(self, promises: Promises) -> int:
         return max([TICK_MIN, self._plan.start_us, *(cti.c for channels in promises.values() for cti in channels.values())])
 
-    def _join_first_time(self, offset: Offset, new: list[Partition]) -> dict[Partition, Join] | None:
+    def _join_first_time(self, offset: IngestOffset, new: list[Partition]) -> dict[Partition, PartitionJoin] | None:
         """Return joins at J, the largest c that any channel has promised; None if the promises cannot be read yet."""
         promises = self._read_promises(new)
         if promises is None:
@@ -178,7 +178,7 @@ class PartitionJoins:
                 fix=_NEWER_CHECKPOINT,
             )
         moment_us = self._latest_us(promises)
-        return {partition: Join(number, moment_us) for number, partition in enumerate(new, start=len(offset.partitions))}
+        return {partition: PartitionJoin(number, moment_us) for number, partition in enumerate(new, start=len(offset.partitions))}
 
     def _read_promises(self, new: list[Partition]) -> Promises | None:
         outputs = self._plan.outputs
@@ -202,10 +202,10 @@ class PartitionJoins:
         return self._topic_ids[topic]
 
 
-def read_joins(plan: IngestPlan, journal: Journal, founders: Collection[Partition]) -> dict[Partition, Join]:
+def read_joins(plan: IngestPlan, journal: Journal, founders: Collection[Partition]) -> dict[Partition, PartitionJoin]:
     """Return the partitions that joined after the ordered topic was begun from *founders*, by the journal."""
-    joins: dict[Partition, Join] = {}
+    joins: dict[Partition, PartitionJoin] = {}
     for partition in plan.partitions:
         facts = journal.dump(plan.own_key(partition, plan.topic_ids[partition[0]])) if partition not in founders else []
-        joins.update((partition, Join(fact.position, fact.value)) for fact in facts if fact.kind == FactKind.JOIN)
+        joins.update((partition, PartitionJoin(fact.position, fact.value)) for fact in facts if fact.kind == FactKind.JOIN)
     return joins

@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 from ingest.config import IngestPlan, Partition
 from ingest.journal.client import JournalClient
 from ingest.journal.topic_fingerprint import TopicIdentity, check_not_begun_anew
-from ingest.offsets import Offset, PlannedPosition, Positions
+from ingest.offsets import IngestOffset, PlannedPosition, Positions
 from ingest.planned_range import IngestRange
 from ingest.planner.idle_estimates import IdleEstimates
 from ingest.planner.imports import Imports
@@ -46,7 +46,7 @@ _RETRY_S = 1.0
 _FINAL_REFUSALS = ("TG-JOURNAL-LOST", "TG-LOG-CUT", "TG-ROSTER", "TG-START-BOUND", "TG-TOPIC-ENDED", "TG-TOPIC-SETTINGS")
 
 
-class Planner(RangePlanner):
+class IngestPlanner(RangePlanner):
     """The planner of one ingest job. Its parts are made on first use: Spark also makes planners that never plan."""
 
     def __init__(self, plan: IngestPlan) -> None:
@@ -93,7 +93,7 @@ class Planner(RangePlanner):
 
     def initialOffset(self) -> dict[str, Any]:
         starts = {partition: self._plan.starts[partition] for partition in self._plan.partitions}
-        return Offset(starts, joins=self._plan.joins).to_json()
+        return IngestOffset(starts, joins=self._plan.joins).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         # What lies behind an open transaction has been produced, and perhaps acknowledged, so it belongs to the present.
@@ -101,7 +101,7 @@ class Planner(RangePlanner):
         self._held_back = frozenset(self._frozen_ends)
 
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
-        offset = Offset.from_json(start)
+        offset = IngestOffset.from_json(start)
         if offset.is_final:
             return start
         while True:
@@ -112,9 +112,9 @@ class Planner(RangePlanner):
             time.sleep(_RETRY_S)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [Ranges([write_row(planned) for planned in self._ranges(Offset.from_json(start), Offset.from_json(end))])]
+        return [Ranges([write_row(planned) for planned in self._ranges(IngestOffset.from_json(start), IngestOffset.from_json(end))])]
 
-    def _ranges(self, start: Offset, end: Offset) -> list[IngestRange]:
+    def _ranges(self, start: IngestOffset, end: IngestOffset) -> list[IngestRange]:
         members = end.roster
         labels = even_labels(len(members), self._plan.tasks)
         roster = self._plan.roster_of(len(members), len(end.joins))
@@ -154,7 +154,7 @@ class Planner(RangePlanner):
         is_compared = compare_from < end and start < compare_until
         return {"compare_from": compare_from, "compare_until": compare_until} if is_compared else {}
 
-    def _try_to_advance(self, offset: Offset) -> Offset:
+    def _try_to_advance(self, offset: IngestOffset) -> IngestOffset:
         try:
             return self._advance(offset)
         except (KafkaException, TidegateError) as error:
@@ -174,7 +174,7 @@ class Planner(RangePlanner):
         except (KafkaException, TidegateError):
             pass
 
-    def _advance(self, offset: Offset) -> Offset:
+    def _advance(self, offset: IngestOffset) -> IngestOffset:
         positions = offset.partitions
         asked_us = boottime_us()
         self._journal.begin_pass(positions, self._admin.starts)

@@ -45,7 +45,7 @@ from tidegate.platform.kafka.client_properties import EVENT_BYTES_MAX
 from tidegate.platform.kafka.dead_letters import DeadLetter, DeadLetterWriter, cached_dead_letters, drop_dead_letters
 from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records, cached_reader, drop_reader
 from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
-from tidegate.platform.observe.detail_requests import Question
+from tidegate.platform.observe.detail_requests import DetailQuestion
 from tidegate.platform.observe.logs import bind_fields, configure_worker, get_logger
 from tidegate.platform.observe.reports import IngestReport, JumpReport
 from tidegate.platform.observe.time_jumps import EFFECTS, TimeJump, find_time_jumps
@@ -89,7 +89,7 @@ class IngestStage:
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
         self._fields = FieldReader.of(plan.settings, plan.payloads)
-        self._question = Question(Path(plan.checkpoint))
+        self._question = DetailQuestion(Path(plan.checkpoint))
         self._ctis: list[Cti] = []
         configure_worker()
 

@@ -12,7 +12,7 @@ from ordering.arrays import Ints
 from ordering.model.state import State
 from ordering.policies import Policies
 from ordering.ticks import INFINITY, NEVER
-from tidegate.platform.observe.reports import HeldEvents, SubstreamReport, Watermark
+from tidegate.platform.observe.reports import HeldReport, SubstreamReport, Watermark
 
 
 def find_watermark(state: State, policies: Policies, over: bool) -> Watermark:
@@ -37,7 +37,7 @@ def _cause(state: State, policies: Policies, own_us: int) -> str:
     return "join"
 
 
-def look_at_held(state: State, policies: Policies, over: bool, substreams: int) -> HeldEvents:
+def look_at_held(state: State, policies: Policies, over: bool, substreams: int) -> HeldReport:
     """Return what is held, with OVER for up to *substreams* substreams."""
     count = len(state.timelines)
     held, least_us = np.zeros(count, dtype=np.int64), np.full(count, INFINITY, dtype=np.int64)
@@ -47,7 +47,7 @@ def look_at_held(state: State, policies: Policies, over: bool, substreams: int) 
         held += np.bincount(timeline, minlength=count)
         np.minimum.at(least_us, timeline, system_us)
     top = _fullest(state, policies, held, least_us, substreams) if over and substreams else ()
-    return HeldEvents(int(least_us.min(initial=INFINITY)) if held.any() else None, top)
+    return HeldReport(int(least_us.min(initial=INFINITY)) if held.any() else None, top)
 
 
 def _fullest(state: State, policies: Policies, held: Ints, least_us: Ints, substreams: int) -> tuple[SubstreamReport, ...]:

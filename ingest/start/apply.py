@@ -13,10 +13,10 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_fingerprint import MAY_GROW, check_fingerprint
 from ingest.planner.joining_partitions import with_roster
-from ingest.start.decide import Action, Decision, check_start
+from ingest.start.decide import InputStart, StartDecision, check_start
 from ingest.start.resume import Resumption, begin_topic, restore_lost_facts, resume_topic
 from ingest.start.skips import apply_skips
-from ingest.start.survey import Survey
+from ingest.start.survey import LogSurvey
 from tidegate.basics.access_rights import ingest_rights
 from tidegate.platform.checkpoint.binding import bind
 from tidegate.platform.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
@@ -25,7 +25,9 @@ from tidegate.platform.kafka.dead_letters import ensure_dead_letter_topic
 from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind
 
 
-def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, requested: Start | None) -> tuple[IngestPlan, Recovery]:
+def apply(
+    decision: StartDecision, survey: LogSurvey, admin: Admin, journal: RedisJournal, requested: Start | None
+) -> tuple[IngestPlan, Recovery]:
     """Apply a decision; return the plan and the point where the job continues. Raises RefusedError: a later check fails."""
     ordered, plan = _create_topics(decision.plan, admin, can_choose_partitions=not survey.has_events)
     decision = replace(decision, plan=plan)
@@ -66,7 +68,7 @@ def _create_topics(plan: IngestPlan, admin: Admin, *, can_choose_partitions: boo
 
 
 def _resumption(
-    decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, ordered: Topic, requested: Start | None
+    decision: StartDecision, survey: LogSurvey, admin: Admin, journal: RedisJournal, ordered: Topic, requested: Start | None
 ) -> tuple[Resumption, str]:
     """
     Return where the job began, and the ordered topic's fingerprint. If the job begins or resumes now, find the positions and write them to
@@ -74,7 +76,7 @@ def _resumption(
     """
     plan, action = decision.plan, decision.action
     resumption = decision.resumption
-    if action is Action.BEGIN:
+    if action is InputStart.BEGIN:
         resumption = resumption or _begin(plan, admin, journal, decision.start)
         resumption.write(survey.folder)
     origin = check_fingerprint(
@@ -84,9 +86,9 @@ def _resumption(
         decision.fingerprint,
         decision.start if resumption is None else resumption.start,
         has_events=survey.has_events,
-        has_checkpoint=action is Action.CONTINUE,
+        has_checkpoint=action is InputStart.CONTINUE,
     )
-    if action is Action.RESUME:
+    if action is InputStart.RESUME:
         check_start(requested, origin.start, ordered.name, survey)
         resumption = resume_topic(plan, admin, journal, origin)
         resumption.write(survey.folder)
@@ -101,7 +103,7 @@ def _begin(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) 
     return begin_topic(plan, admin, journal, start)
 
 
-def _recovery(plan: IngestPlan, survey: Survey, start: Start, ends: Mapping[Partition, int]) -> Recovery:
+def _recovery(plan: IngestPlan, survey: LogSurvey, start: Start, ends: Mapping[Partition, int]) -> Recovery:
     positions = plan.starts if survey.done is None else survey.done.partitions
     has_checkpoint = survey.last_planned >= 0
     from_start = RecoveryKind.NEW if start.start_us is None else RecoveryKind.START

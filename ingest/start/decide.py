@@ -18,7 +18,7 @@ from ingest.skips import Skip
 from ingest.start.read_positions import gap_error
 from ingest.start.resume import Resumption
 from ingest.start.skips import find_gaps
-from ingest.start.survey import Survey
+from ingest.start.survey import LogSurvey
 from ordering.protocol.keys import KEY_BYTES_MAX
 from ordering.ticks import DAY_US, MINUTE_US, SECOND_US, format_duration, parse_duration
 from tidegate.ordered_topic.promises import ended_error
@@ -34,7 +34,7 @@ from tidegate.platform.settings.tables.inputs import InputSettings
 PLANNER_WAIT_US = 2 * SECOND_US
 
 
-class Action(Enum):
+class InputStart(Enum):
     """How an input continues."""
 
     BEGIN = "begin an ordered topic that holds nothing"
@@ -43,10 +43,10 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class StartDecision:
     """How an input continues."""
 
-    action: Action
+    action: InputStart
     # For BEGIN and RESUME its read positions are not known yet; the id of an ordered topic that does not exist yet is empty.
     plan: IngestPlan
     # The settings that shape the ordered topic's events.
@@ -63,7 +63,7 @@ class Decision:
         return {**self.fingerprint, "ordered_topic_id": self.plan.ordered_topic_id, TASKS: str(self.plan.tasks)}
 
 
-def decide(settings: Settings, name: str, survey: Survey, requested: Start | None = None, *, until_end: bool = False) -> Decision:
+def decide(settings: Settings, name: str, survey: LogSurvey, requested: Start | None = None, *, until_end: bool = False) -> StartDecision:
     """
     Decide how the input *name* continues; *requested* is the value of ``--start``. Raises RefusedError: the checkpoint belongs to other
     settings or topics, the run has another start or has ended, or needed records are gone or may go. RunEnded, one of them: it has ended,
@@ -76,12 +76,12 @@ def decide(settings: Settings, name: str, survey: Survey, requested: Start | Non
         check_readable(topic, is_ordered=False)
     plan = plan_input(settings, chosen, survey, until_end=until_end)
     fingerprint = make_fingerprint(plan, survey)
-    action = Action.CONTINUE if survey.checkpoint != "empty" else Action.RESUME if survey.has_events else Action.BEGIN
+    action = InputStart.CONTINUE if survey.checkpoint != "empty" else InputStart.RESUME if survey.has_events else InputStart.BEGIN
     resumption, start = _resumption(action, plan, survey, requested)
-    decision = Decision(action, plan, fingerprint, resumption, start)
+    decision = StartDecision(action, plan, fingerprint, resumption, start)
     example = f"tidegate ingest {name} --set inputs.{name}.ordered_topic={chosen.ordered_topic}.2"
     check_binding(survey.binding, decision.binding, str(survey.folder), MAY_GROW, way_out="write to a new ordered topic", example=example)
-    if action is Action.CONTINUE:
+    if action is InputStart.CONTINUE:
         check_start(requested, start, chosen.ordered_topic, survey)
         if survey.has_ended:
             # Only --until-end ends an ordered topic.
@@ -94,13 +94,13 @@ def decide(settings: Settings, name: str, survey: Survey, requested: Start | Non
     return decision
 
 
-def check_start(requested: Start | None, known: Start | None, ordered_topic: str, survey: Survey) -> None:
+def check_start(requested: Start | None, known: Start | None, ordered_topic: str, survey: LogSurvey) -> None:
     """Raise RefusedError (TG-START-BOUND) if *requested* is not the *known* start with which an ordered topic was begun."""
     ways_out = f"write to a new ordered topic (set ordered_topic), or delete {ordered_topic} and {survey.folder}"
     refuse_other_start(requested, known, f"ordered topic {ordered_topic}", ordered_topic, ways_out)
 
 
-def _check_same_ordered_topic(chosen: InputSettings, survey: Survey) -> None:
+def _check_same_ordered_topic(chosen: InputSettings, survey: LogSurvey) -> None:
     if survey.binding is None:
         return
     bound_id, topic_id = survey.binding["ordered_topic_id"], survey.ordered.topic_id if survey.ordered is not None else ""
@@ -108,7 +108,7 @@ def _check_same_ordered_topic(chosen: InputSettings, survey: Survey) -> None:
     check_same_topics({chosen.ordered_topic: bound_id}, {chosen.ordered_topic: topic_id}, str(survey.folder), fix)
 
 
-def make_fingerprint(plan: IngestPlan, survey: Survey) -> dict[str, str]:
+def make_fingerprint(plan: IngestPlan, survey: LogSurvey) -> dict[str, str]:
     """Return the settings that shape the ordered topic's events."""
     return {
         **plan.settings.fingerprint(),
@@ -122,7 +122,7 @@ def make_fingerprint(plan: IngestPlan, survey: Survey) -> dict[str, str]:
     }
 
 
-def plan_input(settings: Settings, chosen: InputSettings, survey: Survey, *, until_end: bool = False) -> IngestPlan:
+def plan_input(settings: Settings, chosen: InputSettings, survey: LogSurvey, *, until_end: bool = False) -> IngestPlan:
     """Return the job as it would start on an empty topic, with the roster of its checkpoint."""
     known = survey.binding or {}
     largest_record = max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in survey.raw)
@@ -179,12 +179,12 @@ def silence_advances_time(chosen: InputSettings, topic: Topic) -> bool:
     return chosen.idle == "on" or (chosen.idle == "auto" and (topic.uses_log_append_time or chosen.arrival == "ingest"))
 
 
-def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Start | None) -> tuple[Resumption | None, Start]:
+def _resumption(action: InputStart, plan: IngestPlan, survey: LogSurvey, requested: Start | None) -> tuple[Resumption | None, Start]:
     """Return where the job began, if that is known, and its output start time."""
     known = survey.resumption
-    if action is Action.CONTINUE:
+    if action is InputStart.CONTINUE:
         return known, known.start if known is not None else BEGINNING
-    if action is Action.RESUME:
+    if action is InputStart.RESUME:
         return None, BEGINNING
     start = requested or (known.start if known is not None else BEGINNING)
     if start == BEGINNING:
@@ -193,7 +193,7 @@ def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Sta
     return (known, known.start) if known is not None and start.text == known.start.text else (None, start)
 
 
-def _find_gaps(survey: Survey, starts: Positions) -> tuple[Skip, ...]:
+def _find_gaps(survey: LogSurvey, starts: Positions) -> tuple[Skip, ...]:
     if survey.done is None and survey.last_finished >= 0:
         return ()
     return find_gaps(survey.first_offsets, starts if survey.done is None else survey.done.partitions, survey.skips.all)

@@ -19,7 +19,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, rebuild_journal, roster_members
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_fingerprint import TopicOrigin
-from ingest.offsets import Join, Offset, Positions
+from ingest.offsets import IngestOffset, PartitionJoin, Positions
 from ingest.planner.joining_partitions import read_joins, with_roster
 from ingest.start.read_positions import check_retention, find_start
 from ordering.errors import RefusedError
@@ -54,11 +54,11 @@ class Resumption:
     starts: Positions
     promises: Promises = field(default_factory=dict)
     start: Start = BEGINNING
-    joins: Mapping[Partition, Join] = field(default_factory=dict)
+    joins: Mapping[Partition, PartitionJoin] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         fields = {
-            "starts": Offset(self.starts, joins=self.joins).to_json(),
+            "starts": IngestOffset(self.starts, joins=self.joins).to_json(),
             "promises": [[partition, *_encode(cti)] for channels in self.promises.values() for partition, cti in channels.items()],
             "start": asdict(self.start),
         }
@@ -74,7 +74,7 @@ class Resumption:
         for partition, header, body in fields["promises"]:
             cti = decode_cti(base64.b64decode(header), base64.b64decode(body), partition, str(folder / FILE))
             promises.setdefault(cti.number, {})[partition] = cti
-        offset = Offset.from_json(fields["starts"])
+        offset = IngestOffset.from_json(fields["starts"])
         return cls(offset.partitions, promises, Start(**fields["start"]), offset.joins)
 
     def apply_to(self, plan: IngestPlan) -> IngestPlan:
@@ -167,7 +167,7 @@ class _Members:
     """The input partitions from which the ordered topic was begun, and those that joined, by the journal."""
 
     founders: Collection[Partition]
-    joins: Mapping[Partition, Join]
+    joins: Mapping[Partition, PartitionJoin]
 
     @property
     def inputs(self) -> int:

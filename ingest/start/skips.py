@@ -13,9 +13,9 @@ from pathlib import Path
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import SkipBook, passed_error, passed_positions
-from ingest.offsets import Offset, PlannedPosition
+from ingest.offsets import IngestOffset, PlannedPosition
 from ingest.skips import Skip, first_read
-from ingest.start.survey import Survey, write_skips
+from ingest.start.survey import LogSurvey, write_skips
 from ordering.ticks import format_tick
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.observe.logs import get_logger
@@ -35,7 +35,7 @@ def find_gaps(available: Mapping[Partition, int], needed: Mapping[Partition, Pla
     return tuple(gaps)
 
 
-def apply_skips(plan: IngestPlan, survey: Survey, gaps: tuple[Skip, ...], admin: Admin, journal: RedisJournal) -> IngestPlan:
+def apply_skips(plan: IngestPlan, survey: LogSurvey, gaps: tuple[Skip, ...], admin: Admin, journal: RedisJournal) -> IngestPlan:
     """Put requests and *gaps* in force, warn of requests that come too late, and return the plan with all skips."""
     known, book = survey.skips, SkipBook.of(plan, journal)
     done = plan.starts if survey.done is None else survey.done.partitions
@@ -63,7 +63,7 @@ def apply_skips(plan: IngestPlan, survey: Survey, gaps: tuple[Skip, ...], admin:
 
 
 def _offsets_to_compare(
-    plan: IngestPlan, skips: tuple[Skip, ...], judged: Mapping[Partition, int], planned: Offset | None, journal: RedisJournal
+    plan: IngestPlan, skips: tuple[Skip, ...], judged: Mapping[Partition, int], planned: IngestOffset | None, journal: RedisJournal
 ) -> dict[Partition, tuple[int, int]]:
     """Return the offsets, by partition, whose events earlier attempts may have written and the skips ahead would change."""
     compared = {}

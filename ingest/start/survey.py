@@ -13,7 +13,7 @@ from ingest.cti_imports import ImportedInput
 from ingest.journal.fact_bounds import impossible_error
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import KnownSkips, SkipBook
-from ingest.offsets import Offset
+from ingest.offsets import IngestOffset
 from ingest.planner.joining_partitions import match_topics, own_topics
 from ingest.skips import Skip
 from ingest.start.resume import Resumption
@@ -33,7 +33,7 @@ _SKIPS_FILE = "skips.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class LogSurvey:
     """The state of topics, checkpoint and journal when an input is started."""
 
     folder: Path
@@ -56,8 +56,8 @@ class Survey:
     last_planned: int = -1
     last_finished: int = -1
     # The offsets at their ends, if they can be read.
-    planned: Offset | None = None
-    done: Offset | None = None
+    planned: IngestOffset | None = None
+    done: IngestOffset | None = None
     # Where the job began, from the checkpoint's folder.
     resumption: Resumption | None = None
     # The skips that the journal and the checkpoint's folder know.
@@ -72,7 +72,7 @@ class Survey:
         return {topic.name: topic.topic_id for topic in self.raw}
 
 
-def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJournal) -> Survey:
+def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJournal) -> LogSurvey:
     """Survey everything that a start of the input *name* depends on; RefusedError if a topic is missing, or the checkpoint damaged."""
     chosen = settings.input(name)
     payloads = PayloadFormat.of(chosen, settings.schema_registry)
@@ -89,7 +89,7 @@ def survey_start(settings: Settings, name: str, admin: Admin, journal: RedisJour
     outputs = ordered.all_partitions if ordered is not None else []
     ends = admin.ends(outputs) if outputs else {}
     has_events = any(ends.values())
-    return Survey(
+    return LogSurvey(
         folder=folder,
         raw=raw,
         first_offsets=admin.starts(partitions),
@@ -146,9 +146,9 @@ def write_skips(folder: Path, skips: tuple[Skip, ...]) -> None:
         replace_text(folder / _SKIPS_FILE, json.dumps([asdict(skip) for skip in skips], indent=1))
 
 
-def _read_offset(folder: Path, batch: int) -> Offset | None:
+def _read_offset(folder: Path, batch: int) -> IngestOffset | None:
     stored = read_offset(folder, batch)
-    return None if stored is None else Offset.from_json(stored)
+    return None if stored is None else IngestOffset.from_json(stored)
 
 
 def _raw_topics(settings: Settings, chosen: InputSettings, admin: Admin, known: Iterable[Partition]) -> list[str]:

@@ -26,8 +26,8 @@ from tidegate.language.expressions.tree import Expr, Field
 from tidegate.language.expressions.variant import Variant
 from tidegate.records.fields.reader import FieldReader
 from tidegate.records.fields.values import Values, evaluate_by_name
-from tidegate.records.files.blocks import Block, Format, OrderFileError, Records, spelled_in
-from tidegate.records.files.fields import FieldPath, PartitionId, parse_path
+from tidegate.records.files.blocks import Block, FileFormat, FileRecords, OrderFileError, spelled_in
+from tidegate.records.files.fields import FieldPath, FilePartition, parse_path
 from tidegate.records.files.files import BLOCK_BYTES, choose_delimiter, detect_format, open_records, open_source
 from tidegate.records.files.rows import FieldNames, OrderPlan, Rows
 
@@ -67,10 +67,10 @@ def read_file(path: str, columns: FileColumns) -> Recording:
     separator = choose_delimiter(path, columns.delimiter, columns.input_format)
     with open_source(path) as source:
         file_format = detect_format(path, source, columns.input_format)
-        if file_format is Format.PARQUET and (pieces := _read_parquet(path, source, columns, paths, expression)) is not None:
+        if file_format is FileFormat.PARQUET and (pieces := _read_parquet(path, source, columns, paths, expression)) is not None:
             return _recording(pieces, columns)
         records = open_records(path, file_format, source, separator, BLOCK_BYTES)
-        plan = _order_plan(columns, paths, is_typed=file_format is not Format.CSV)
+        plan = _order_plan(columns, paths, is_typed=file_format is not FileFormat.CSV)
         return _recording(_read_blocks(path, records, plan, text), columns)
 
 
@@ -110,12 +110,12 @@ def _order_plan(columns: FileColumns, paths: Mapping[str, FieldPath | None], *, 
     )
 
 
-def _read_blocks(path: str, records: Records, plan: OrderPlan, expression: str | None) -> _Pieces:
+def _read_blocks(path: str, records: FileRecords, plan: OrderPlan, expression: str | None) -> _Pieces:
     arrivals = None if expression is None else FieldReader(expression, "auto", None)
     names = FieldNames(plan)
     if records.columns is not None:
         names.resolve(records.columns)
-    numbers: dict[PartitionId, int] = {}
+    numbers: dict[FilePartition, int] = {}
     keys: dict[bytes, int] = {}
     pieces: list[_Pieces] = []
     for block in records.blocks():
@@ -128,7 +128,7 @@ def _read_blocks(path: str, records: Records, plan: OrderPlan, expression: str |
 
 
 def _read_block(
-    block: Block, names: FieldNames, arrivals: FieldReader | None, numbers: dict[PartitionId, int], keys: dict[bytes, int]
+    block: Block, names: FieldNames, arrivals: FieldReader | None, numbers: dict[FilePartition, int], keys: dict[bytes, int]
 ) -> _Pieces:
     rows = Rows(names, block)
     if arrivals is not None:

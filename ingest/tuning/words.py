@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ingest.tuning.tuning import Tuning
 from ordering.ticks import MILLISECOND_US, SECOND_US, format_duration, format_tick
 from ordering.tuning.forecast import Forecast
-from tidegate.platform.observe.terminal import Column, TextTable
+from tidegate.platform.observe.terminal import TextColumn, TextTable
 
 
 def describe_recording(tuning: Tuning) -> str:
@@ -41,7 +41,7 @@ def describe_proposal(tuning: Tuning, share: float) -> Iterator[str]:
 def curve_table(tuning: Tuning) -> TextTable:
     """Return the curve as a table, from the fewest events touched to the least delay."""
     heads = ("touched", "late", "reorder", "delay p50", "p99")
-    table = TextTable([Column(head, is_right=True) for head in heads], is_plain=True)
+    table = TextTable([TextColumn(head, is_right=True) for head in heads], is_plain=True)
     for point in tuning.trade_off.curve:
         delays = (_delay(point.delay_p50_us), _delay(point.delay_p99_us))
         table.add(percent(point.touched_share), format_duration(point.late_us), format_duration(point.reorder_us), *delays)

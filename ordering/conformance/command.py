@@ -18,7 +18,7 @@ from typing import TextIO
 
 from ordering.conformance.kit import Implementation, questions, run
 from ordering.conformance.own_answers import answer
-from ordering.conformance.program import TIMEOUT_S, Program
+from ordering.conformance.program import TIMEOUT_S, AnsweringProgram
 
 
 def answer_lines(implementation: Implementation, asked: TextIO, answers: TextIO) -> None:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.command:
         try:
-            program = Program(options.command, options.timeout)
+            program = AnsweringProgram(options.command, options.timeout)
         except OSError as error:
             parser.error(f"cannot start {options.command[0]}: {error.strerror}")
         with program:

@@ -26,7 +26,7 @@ class EndedError(EOFError):
     """The program under test has ended, or was killed because it exceeded the timeout."""
 
 
-class Program:
+class AnsweringProgram:
     """
     An implementation in another process: it answers each line ``{"operation": ..., "given": ...}`` with one line. A context manager.
     OSError: the program does not exist or cannot be started.
@@ -81,7 +81,7 @@ class Program:
         except subprocess.TimeoutExpired:
             return "the program closed its output without an answer"
 
-    def __enter__(self) -> Program:
+    def __enter__(self) -> AnsweringProgram:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -59,7 +59,7 @@ Divide = Callable[[Callable[[pa.Table], bool]], Iterator[pa.Table]]
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """One operator of a program."""
 
     node: Rows
@@ -91,7 +91,7 @@ class Program:
     join_pairs_max: int = JOIN_PAIRS_MAX
 
     def __post_init__(self) -> None:
-        self._steps: list[Step] = []
+        self._steps: list[ProgramStep] = []
         self._number: dict[tuple[Node, bool], int] = {}
         plans = members_as_columns(self.plans)
         self._fields = {input: EventFields(self.payloads.get(input, JSON), fields) for input, fields in fields_extracted(plans).items()}
@@ -135,7 +135,7 @@ class Program:
             )
             number = len(self._steps)
             names = tuple(RetainedKind.ROWS.of(number, side) for side in range(operator.sides))
-            self._steps.append(Step(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
+            self._steps.append(ProgramStep(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
             self._number[kind] = number
         return self._number[kind]
 
@@ -354,7 +354,7 @@ class Program:
         return rows if step is None else step.operator.compact(rows, step.names.index(name))
 
 
-def _is_streamed(step: Step) -> bool:
+def _is_streamed(step: ProgramStep) -> bool:
     """Return whether a step passes the rows of another one on at once: each counts at its own instant alone, and none waits for others."""
     return bool(step.below) and len(step.names) == 1 and isinstance(step.operator, InstantRows) and not isinstance(step.node, Custom)
 

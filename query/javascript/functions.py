@@ -18,7 +18,7 @@ import numpy as np
 from query.javascript.values import argument, json_argument, results, row_groups
 from tidegate.basics.dead_letter_reasons import QueryReason
 from tidegate.language.expressions.functions import column_functions, extension_aggregates
-from tidegate.language.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, argument_column, wrong_kinds
+from tidegate.language.expressions.functions.column_functions import ColumnFunction, FailedRows, RowNumbers, argument_column, wrong_kinds
 from tidegate.language.expressions.functions.extension_aggregates import ExtensionAggregate
 from tidegate.language.expressions.kinds import DECLARABLE, Kind
 from tidegate.language.expressions.variant import Variant
@@ -131,10 +131,10 @@ def _try(function: ScriptFunction, engine: Engine, attempt: Callable[[], T]) -> 
 
 def _scalar_rule(
     function: ScriptFunction, takes: Sequence[Kind | None], gives: Kind | None
-) -> Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]]]:
+) -> Callable[[Sequence[Variant], int], tuple[Variant, Sequence[FailedRows]]]:
     called = function.called
 
-    def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+    def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
         usable = np.ones(length, dtype=np.bool_)
         for failure in wrong_kinds(args, takes):
             usable[failure.rows] = False
@@ -142,12 +142,12 @@ def _scalar_rule(
             arg if kind is None else Variant.of(length, {kind: argument_column(arg, kind)})
             for arg, kind in zip(args, (*takes, *[None] * len(args)), strict=False)
         ]
-        engine, values, failures = _engine(function), [None] * length, list[Failure]()
+        engine, values, failures = _engine(function), [None] * length, list[FailedRows]()
         for rows, kinds in row_groups(args, np.flatnonzero(usable)) if args else [(np.flatnonzero(usable), ())]:
             columns = [argument(arg, kind, rows) for arg, kind in zip(args, kinds, strict=True)]
             forms, lists = "".join(form for form, _ in columns), [listed for _, listed in columns]
             found, failed = _call_rows(function, engine, forms, lists, len(rows))
-            failures += [Failure(rows[[row]], QueryReason.CALL.text(called, failure)) for row, failure in failed]
+            failures += [FailedRows(rows[[row]], QueryReason.CALL.text(called, failure)) for row, failure in failed]
             if len(rows) == length:
                 values = found
             else:
@@ -182,8 +182,8 @@ def _call_rows(
 def _aggregate_rule(function: ScriptFunction, gives: Kind | None) -> extension_aggregates.AggregateRule:
     called = function.called
 
-    def rule(args: Sequence[Variant], first: RowNumbers, last: RowNumbers) -> tuple[Variant, list[Failure]]:
-        engine, values, failures = _engine(function), list[Any](), list[Failure]()
+    def rule(args: Sequence[Variant], first: RowNumbers, last: RowNumbers) -> tuple[Variant, list[FailedRows]]:
+        engine, values, failures = _engine(function), list[Any](), list[FailedRows]()
         every = np.arange(args[0].length)
         rows = list(map(",".join, zip(*(json_argument(arg, every) for arg in args), strict=True)))
 
@@ -199,7 +199,7 @@ def _aggregate_rule(function: ScriptFunction, gives: Kind | None) -> extension_a
                 values.append(_try(function, engine, lambda low=low, high=high: compute(low, high + 1)))  # type: ignore[misc]
             except ScriptFailure as failure:
                 values.append(None)
-                failures.append(Failure(np.array([number]), QueryReason.CALL.text(called, failure)))
+                failures.append(FailedRows(np.array([number]), QueryReason.CALL.text(called, failure)))
         column, failed = results(values, gives, called)
         return column, [*failures, *failed]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ordering.arrays import Ints
 from tidegate.basics.dead_letter_reasons import QueryReason
-from tidegate.language.expressions.functions.column_functions import Failure, is_accepted
+from tidegate.language.expressions.functions.column_functions import FailedRows, is_accepted
 from tidegate.language.expressions.kinds import Kind, mismatch_reason
 from tidegate.language.expressions.variant import KIND_CODES, Variant, gather
 
@@ -74,11 +74,11 @@ def json_argument(arg: Variant, rows: Ints) -> list[str]:
     return texts
 
 
-def results(values: Sequence[Any], gives: Kind | None, called: str) -> tuple[Variant, list[Failure]]:
+def results(values: Sequence[Any], gives: Kind | None, called: str) -> tuple[Variant, list[FailedRows]]:
     """Return what calls returned as a column, of kind *gives* if there is one, and the rows whose value cannot be taken."""
     count = len(values)
     column = _numbers(values) if {*map(type, values)} <= {float, int, type(None)} else None
-    failures: list[Failure] = []
+    failures: list[FailedRows] = []
     if column is None:
         column, failures = _by_kind(values, called)
     if gives is None:
@@ -89,7 +89,7 @@ def results(values: Sequence[Any], gives: Kind | None, called: str) -> tuple[Var
         if is_accepted(kind, gives):
             pieces.append((rows, Variant.of(len(rows), {gives: part.take(pa.array(rows)).cast(gives.arrow, safe=False)})))
         else:
-            failures.append(Failure(rows, mismatch_reason(gives, kind)))
+            failures.append(FailedRows(rows, mismatch_reason(gives, kind)))
     return gather(count, pieces) if pieces else Variant.of(count, {}), failures
 
 
@@ -105,7 +105,7 @@ def _numbers(values: Sequence[Any]) -> Variant:
     return Variant.of(len(values), parts)
 
 
-def _by_kind(values: Sequence[Any], called: str) -> tuple[Variant, list[Failure]]:
+def _by_kind(values: Sequence[Any], called: str) -> tuple[Variant, list[FailedRows]]:
     found: dict[Kind, tuple[list[int], list[Any]]] = {}
     outside: list[int] = []
     for row, value in enumerate(values):
@@ -123,7 +123,7 @@ def _by_kind(values: Sequence[Any], called: str) -> tuple[Variant, list[Failure]
         column = _numbers(kept) if kind is Kind.FLOAT else Variant.of(len(kept), {kind: pa.array(kept, kind.arrow)})
         pieces.append((np.array(rows, dtype=np.int64), column))
     reason = QueryReason.CALL.text(called, "its Date lies outside the years 1 to 9999")
-    failures = [Failure(np.array(outside, dtype=np.int64), reason)] if outside else []
+    failures = [FailedRows(np.array(outside, dtype=np.int64), reason)] if outside else []
     return gather(len(values), pieces) if pieces else Variant.of(len(values), {}), failures
 
 

@@ -33,7 +33,7 @@ from query.local.files import LocalFile
 from query.local.output import DEAD
 from query.local.run_setup import PolicyFlags
 from tidegate.basics.bounded_files import RESULTS_BYTES_MAX, TEXT_BYTES_MAX, read_file_bytes, read_file_text
-from tidegate.records.files.blocks import Format
+from tidegate.records.files.blocks import FileFormat
 from tidegate.records.files.files import FORMAT_BY_SUFFIX
 
 SCRIPT = "query.sql"
@@ -137,7 +137,7 @@ def _read(path: Path, bytes_max: int) -> bytes:
         raise CaseError(f"the file cannot be read: {error.strerror}", where=str(path), fix="give a readable file") from None
 
 
-def _case_file(path: Path, role: str, name: str, format: Format) -> LocalFile:
+def _case_file(path: Path, role: str, name: str, format: FileFormat) -> LocalFile:
     # The versions of a reference table are one file, with the day left open in its name.
     version = _VERSION.fullmatch(name) if role == "reference" else None
     if version is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ordering.errors import SettingError
 from tidegate.language.expressions.kinds import DECLARABLE
-from tidegate.records.files.blocks import Format, OrderFileError, Records
+from tidegate.records.files.blocks import FileFormat, FileRecords, OrderFileError
 from tidegate.records.files.files import FORMAT_BY_SUFFIX, STANDARD_INPUT, choose_delimiter, open_records, open_source
 
 _NAME = re.compile(r"[^\s=/]+")
@@ -32,7 +32,7 @@ class LocalFile:
 
     name: str
     path: str
-    format: Format
+    format: FileFormat
     delimiter: str | None = None
     columns: tuple[str, ...] = ()
     types: tuple[tuple[str, str], ...] = ()
@@ -98,7 +98,7 @@ def set_delimiters(
         name, equals, character = text.partition("=")
         named = bool(equals and name)
         delimiters[name.lower() if named else None] = choose_delimiter("", character if named else text, None)
-    csv_names = {file.name.lower() for file in [*files, *tables] if file.format is Format.CSV}
+    csv_names = {file.name.lower() for file in [*files, *tables] if file.format is FileFormat.CSV}
     if unknown := [name for name in delimiters if name is not None and name not in csv_names]:
         fix = f"name one of: {', '.join(sorted(csv_names))}" if csv_names else "only CSV files have one"
         raise SettingError(f"no CSV file is given for {unknown[0]}", code="TG-SETTING-FLAG", where="--delimiter", fix=fix)
@@ -106,15 +106,15 @@ def set_delimiters(
     def with_delimiter(file: LocalFile) -> LocalFile:
         every = None if file.path.lower().endswith(".tsv") else delimiters.get(None)
         chosen = delimiters.get(file.name.lower(), every)
-        return file if chosen is None or file.format is not Format.CSV else replace(file, delimiter=chosen)
+        return file if chosen is None or file.format is not FileFormat.CSV else replace(file, delimiter=chosen)
 
     return [with_delimiter(file) for file in files], [with_delimiter(file) for file in tables]
 
 
-def _format_by_suffix(path: str) -> Format:
+def _format_by_suffix(path: str) -> FileFormat:
     # The options of a URL come after its path.
     place = path.partition("?")[0] if "://" in path else path
-    kind = Format.NDJSON if path == STANDARD_INPUT else FORMAT_BY_SUFFIX.get(Path(place).suffix.lower())
+    kind = FileFormat.NDJSON if path == STANDARD_INPUT else FORMAT_BY_SUFFIX.get(Path(place).suffix.lower())
     if kind is None:
         fix = f"endings known: {', '.join(FORMAT_BY_SUFFIX)}; unpack what is packed, standard input (-) is NDJSON"
         raise OrderFileError(f"the ending of {path} names no format", code="TG-ORDER-FORMAT", where=path, fix=fix)
@@ -122,13 +122,13 @@ def _format_by_suffix(path: str) -> Format:
 
 
 @contextmanager
-def open_file_records(file: LocalFile, block_bytes: int) -> Iterator[Records]:
+def open_file_records(file: LocalFile, block_bytes: int) -> Iterator[FileRecords]:
     """Open a file's records; raise OrderFileError if it does not have the format of its ending."""
     with open_source(file.path) as source:
         records = open_records(
             file.path, file.format, source, file.delimiter or _usual_delimiter(file.path), block_bytes, explodes=file.explodes
         )
-        if file.format is Format.CSV and file.columns:
+        if file.format is FileFormat.CSV and file.columns:
             _check_header(file, records.columns or [])
         yield records
 

@@ -37,10 +37,10 @@ from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Expr, Field, keys_of
 from tidegate.language.expressions.variant import Variant
 from tidegate.platform.observe.time_jumps import JumpsByCause, find_moved_events, find_time_jumps
-from tidegate.records.fields.columns import Column, drop_long_keys, over_name, substream_keys
+from tidegate.records.fields.columns import FieldColumn, drop_long_keys, over_name, substream_keys
 from tidegate.records.fields.json_source import JsonSource
 from tidegate.records.fields.values import ReaderSource, Values
-from tidegate.records.files.blocks import Block, Fault, OrderFileError, Records
+from tidegate.records.files.blocks import Block, Fault, FileRecords, OrderFileError
 from tidegate.records.files.fields import find_well_known
 from tidegate.records.files.flags import without_arrival
 from tidegate.records.files.record_columns import RecordColumns
@@ -119,7 +119,7 @@ class FileInput:
         self.is_ended = False
         self.rules, self._scan, self._over = rules, scan, scan.over is not None
         self._open = ExitStack()
-        self.records: Records = self._open.enter_context(open_file_records(file, block_bytes))
+        self.records: FileRecords = self._open.enter_context(open_file_records(file, block_bytes))
         self._blocks = self.records.blocks()
         first, self._blocks = _read_first_names(self._blocks)
         names = self.records.columns or first
@@ -299,7 +299,7 @@ def _without_type(expr: Expr | None) -> Expr | None:
     return expr if path is None else Field(path)
 
 
-def _variant(column: Column) -> Variant:
+def _variant(column: FieldColumn) -> Variant:
     assert isinstance(column, Values), "a computed column has values"
     return column.variant
 

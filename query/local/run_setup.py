@@ -30,7 +30,7 @@ from query.operators.joins.reference_patterns import check_patterns
 from query.reference.tables import ReferenceTable
 from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.language.expressions.binding.input_schema import InputSchema
-from tidegate.records.files.blocks import Format
+from tidegate.records.files.blocks import FileFormat
 from tidegate.records.files.files import BLOCK_BYTES
 from tidegate.records.files.flags import parse_policies
 
@@ -145,7 +145,7 @@ def _with_form_settings(files: Sequence[LocalFile], inputs: Mapping[str, InputSe
     found = []
     for file in files:
         table = inputs.get(file.name.lower())
-        if table is not None and table.format == "csv" and file.format is Format.CSV:
+        if table is not None and table.format == "csv" and file.format is FileFormat.CSV:
             # A .tsv file says by its ending what is between its columns.
             own = None if file.path.lower().endswith(".tsv") else table.csv_delimiter
             file = replace(file, delimiter=file.delimiter or own, columns=table.csv_columns)

@@ -19,7 +19,7 @@ from query.plan.nodes import Plan, WindowedAggregate, exprs_in, walk
 from query.plan.row_tables import Ticks
 from query.plan.windows import Window, windows_of
 from tidegate.language.expressions.tree import Zoned
-from tidegate.language.time_zones.cells import Cells
+from tidegate.language.time_zones.cells import ZoneSpans
 from tidegate.language.time_zones.zone import Zone
 
 
@@ -35,8 +35,8 @@ class LocalWindow(Window):
         return _longest_us(self) if self.size_us > 1 else 0
 
     @property
-    def cells(self) -> Cells:
-        return Cells.of(self.zone, self.hop_us, self.offset_us)
+    def cells(self) -> ZoneSpans:
+        return ZoneSpans.of(self.zone, self.hop_us, self.offset_us)
 
     @property
     def pane_us(self) -> int:

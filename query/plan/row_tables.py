@@ -18,7 +18,7 @@ from ordering.arrays import Ints, Mask
 from query.columns.encode import encode_objects
 from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes
 from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
-from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.functions.column_functions import FailedRows
 from tidegate.language.expressions.variant import Variant, from_columns
 
 Ticks = Ints
@@ -54,7 +54,7 @@ def append_values(rows: pa.Table, name: str, values: Variant) -> pa.Table:
     return rows
 
 
-def with_reasons(rows: pa.Table, failures: Sequence[Failure]) -> pa.Table:
+def with_reasons(rows: pa.Table, failures: Sequence[FailedRows]) -> pa.Table:
     """Append the first reason of each row in which an expression failed; no column if none failed."""
     if not failures:
         return rows

@@ -29,14 +29,14 @@ from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.kafka.admin import MAX_TIMESTAMP, Admin, Topic
 from tidegate.platform.kafka.ranges import RangeReader
 from tidegate.platform.observe.progress_store import ProgressStore
-from tidegate.platform.observe.recovery_report import Recovery, Replay, duration_in_words
+from tidegate.platform.observe.recovery_report import Recovery, ReplayReport, duration_in_words
 from tidegate.platform.settings.load import Settings
 
 SAMPLE_RECORDS = 1_000
 # How long plan and lint wait for a broker that they do not need.
 GLANCE_S = 2.0
 # How fast a job catches up if no run of it was measured: 100,000 records a second, after ten seconds to start.
-ASSUMED_REPLAY = Replay(100_000, 1.0, 10.0)
+ASSUMED_REPLAY = ReplayReport(100_000, 1.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class PlannedRead:
     # X: events from this instant on are needed, microseconds; None: all events, or those after the position of a checkpoint.
     read_from_us: int | None
     # The speed at which it catches up.
-    replay: Replay
+    replay: ReplayReport
     # Whether that speed was measured in an earlier run; else it is assumed.
     is_measured: bool
 
@@ -189,7 +189,7 @@ def _plan_read(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
     return PlannedRead(decision.start.text, recovery, read_from_us, replay or ASSUMED_REPLAY, replay is not None)
 
 
-def _measured_replay(settings: Settings, published_as: str) -> Replay | None:
+def _measured_replay(settings: Settings, published_as: str) -> ReplayReport | None:
     """Return how fast an earlier run caught up, by its report in Redis; None if it is not known."""
     # Redis is optional here: without it a rate is assumed.
     with suppress(TidegateError), ProgressStore(settings.redis) as store:

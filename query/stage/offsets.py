@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class QueryOffset:
     """The next offset of each log."""
 
     positions: Mapping[int, int]
@@ -22,6 +22,6 @@ class Offset:
         return {"final": int(self.is_final), "positions": positions, "references": self.references}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Offset:
+    def from_json(cls, stored: Mapping[str, Any]) -> QueryOffset:
         positions = {int(log): position for log, position in stored["positions"].items()}
         return cls(positions, bool(stored["final"]), stored["references"])

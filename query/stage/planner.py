@@ -20,7 +20,7 @@ from query.operators.joins.reference_patterns import check_patterns
 from query.reference.polling import Polling
 from query.reference.watch import ReferenceWatch
 from query.stage.batch_cuts import BatchCutter, even_shares
-from query.stage.offsets import Offset
+from query.stage.offsets import QueryOffset
 from query.stage.planned_range import QueryRange
 from tidegate.platform.checkpoint.batch_cost import RECORD_BYTES, read_batch_cost
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
@@ -32,7 +32,7 @@ from tidegate.platform.spark.range_rows import write_row
 _RETRY_S = 1.0
 
 
-class Planner(RangePlanner):
+class QueryPlanner(RangePlanner):
     """The planner of one query job. Its parts are made on first use."""
 
     def __init__(self, plan: QueryPlan) -> None:
@@ -69,13 +69,13 @@ class Planner(RangePlanner):
         )
 
     def initialOffset(self) -> dict[str, Any]:
-        return Offset(self._by_log(self._plan.starts)).to_json()
+        return QueryOffset(self._by_log(self._plan.starts)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen_ends = self._admin.ends(self._plan.starts)
 
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
-        offset = Offset.from_json(start)
+        offset = QueryOffset.from_json(start)
         if offset.is_final:
             return start
         while True:
@@ -84,7 +84,7 @@ class Planner(RangePlanner):
             if end != offset or self._frozen_ends is None:
                 return end.to_json()
 
-    def _try_to_advance(self, offset: Offset) -> Offset:
+    def _try_to_advance(self, offset: QueryOffset) -> QueryOffset:
         """Return the end of the next batch; *offset* itself if nothing lies ahead, or the brokers do not answer."""
         references = self._references.look() if self._references is not None else 0
         try:
@@ -98,14 +98,14 @@ class Planner(RangePlanner):
             time.sleep(_RETRY_S)
             return offset
         if behind:
-            return Offset({**offset.positions, **until}, references=references)
-        return offset if self._frozen_ends is None else Offset(offset.positions, is_final=True, references=references)
+            return QueryOffset({**offset.positions, **until}, references=references)
+        return offset if self._frozen_ends is None else QueryOffset(offset.positions, is_final=True, references=references)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._first_end = self._first_end or end
-        return [Ranges([write_row(planned) for planned in self._ranges(Offset.from_json(start), Offset.from_json(end))])]
+        return [Ranges([write_row(planned) for planned in self._ranges(QueryOffset.from_json(start), QueryOffset.from_json(end))])]
 
-    def _ranges(self, start: Offset, end: Offset) -> list[QueryRange]:
+    def _ranges(self, start: QueryOffset, end: QueryOffset) -> list[QueryRange]:
         # The first batch after a start has every bucket, so that each reports its progress: a bucket that has read all would never report.
         has_all = end.is_final or end.to_json() == self._first_end
         return [

@@ -29,7 +29,7 @@ from tidegate.platform.kafka.dead_letters import DeadLetterWriter, ensure_dead_l
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.metrics import StoreState
 from tidegate.platform.observe.progress_store import ProgressPublisher, sink_key
-from tidegate.platform.observe.recovery_report import CatchUp, Positions, Recovery, RecoveryKind
+from tidegate.platform.observe.recovery_report import CatchUpReport, Positions, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
 from tidegate.platform.settings.kinds import require_secrets
 from tidegate.platform.settings.load import Settings
@@ -159,7 +159,7 @@ class SinkJob:
         return self._watch.state, self._watch.waits_for
 
     @property
-    def catching_up(self) -> CatchUp:
+    def catching_up(self) -> CatchUpReport:
         return self._watch.catch_up
 
     def stores(self) -> dict[str, StoreState]:

@@ -18,7 +18,7 @@ import pyarrow.json
 from sinks.parquet_columns import Column, make_schema, make_table
 from sinks.stores.base import Rows, RowsRefused, find_refusals
 from tidegate.language.json_columns import json_fields
-from tidegate.language.json_columns.json_fields import Wanted
+from tidegate.language.json_columns.json_fields import MemberPath
 
 # The JSON kind of a column's values, by the types of columns that the fast parsers read exactly as we do. Columns of other types (any,
 # record, array) hold JSON text, which these parsers do not keep.
@@ -55,7 +55,7 @@ def _why_wrong(rows: Rows, columns: Sequence[Column]) -> str | None:
 
 def _walk_json(values: pa.Array, columns: Sequence[Column]) -> pa.Table:
     """Read values in C, several times as fast as pyarrow. Raises ``pa.ArrowException``: C does not read all of them."""
-    found = json_fields.read_members(values, tuple(Wanted((name,), is_exact=True) for name, _ in columns))
+    found = json_fields.read_members(values, tuple(MemberPath((name,), is_exact=True) for name, _ in columns))
     if found is None or (found.status != json_fields.READ).any():
         raise pa.ArrowInvalid("a value is not plain JSON, or has members of other names")
     kinds = [_JSON_KINDS[kind] for _, kind in columns]

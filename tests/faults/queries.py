@@ -32,7 +32,7 @@ from support.stack.jobs import Job, Workspace, settings_of
 from support.stack.topics import exists, fresh, header, read_ordered, records
 
 from ordering.ticks import format_tick
-from query.stage.offsets import Offset
+from query.stage.offsets import QueryOffset
 from tidegate.basics.fault_points import POINTS
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.spark.offset_log import read_offset
@@ -121,7 +121,7 @@ class QueryLives(Lives):
         while self.job.running and time.monotonic() < deadline_s:
             planned = Checkpoint(self.checkpoint).planned
             stored = read_offset(self.checkpoint, planned) if planned > self._planned else None
-            if stored is not None and sum(Offset.from_json(stored).positions.values()) >= offsets:
+            if stored is not None and sum(QueryOffset.from_json(stored).positions.values()) >= offsets:
                 return
             time.sleep(POLL_S)
 

@@ -35,7 +35,7 @@ from tidegate.language.expressions.field_columns import FieldColumns
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.language.expressions.tree import Field
 from tidegate.language.json_columns import json_fields, json_rows
-from tidegate.language.json_columns.json_fields import Wanted
+from tidegate.language.json_columns.json_fields import MemberPath
 from tidegate.records.fields import FieldReader
 from tidegate.records.payloads import avro_layout
 from tidegate.records.payloads.avro_layout import AvroSchema
@@ -105,7 +105,7 @@ def read_json(octets: bytes) -> str:
 
 def scan_json(octets: bytes) -> str:
     """The walk in C alone: what it reads is what Python reads, or it leaves the payload to others."""
-    found = json_fields.read_members(_column(octets), tuple(map(Wanted, _PATHS)))
+    found = json_fields.read_members(_column(octets), tuple(map(MemberPath, _PATHS)))
     assert found is not None, "the part is compiled"
     if found.status[0] == json_fields.OTHER:
         return "left"

@@ -56,7 +56,7 @@ class ForeignRecords:
         self.first += found.first[: max(_SHOWN - len(self.first), 0)]
 
 
-class Unreadable(NamedTuple):
+class UnreadableRecord(NamedTuple):
     """A record that cannot be read: its row, the record with its reason, and the error if a newer program has written it."""
 
     row: int
@@ -64,7 +64,7 @@ class Unreadable(NamedTuple):
     newer: ProtocolError | None = None
 
 
-def find_unreadable(records: Records, topic: str, partition: int) -> Iterator[Unreadable]:
+def find_unreadable(records: Records, topic: str, partition: int) -> Iterator[UnreadableRecord]:
     """Yield the records, read with headers, that cannot be read, in their order."""
     assert records.header is not None, "an ordered topic is read with its headers"
     for row in suspicious_rows(records.header).tolist():
@@ -74,7 +74,7 @@ def find_unreadable(records: Records, topic: str, partition: int) -> Iterator[Un
         except ProtocolError as error:
             reason, newer = error.what, error
         if reason:
-            yield Unreadable(row, ForeignRecord(topic, partition, offset, reason), newer)
+            yield UnreadableRecord(row, ForeignRecord(topic, partition, offset, reason), newer)
 
 
 def drop_foreign(records: Records, topic: str, partition: int) -> tuple[Records, ForeignRecords]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from query.local.files import LocalFile, parse_file_flags
-from tidegate.records.files.blocks import Format
+from tidegate.records.files.blocks import FileFormat
 
 Row = Mapping[str, Any]
 """An event: its fields, as JSON has them; perhaps ``EventEnqueuedUtcTime`` and ``PartitionId``."""
@@ -39,7 +39,7 @@ def _write_input(name: str, rows: Rows, folder: Path) -> LocalFile:
     if isinstance(rows, pa.Table):
         path = folder / f"input.{name}.parquet"
         pq.write_table(rows, path)
-        return LocalFile(name, str(path), Format.PARQUET)
+        return LocalFile(name, str(path), FileFormat.PARQUET)
     path = folder / f"input.{name}.ndjson"
     path.write_bytes(rows if isinstance(rows, bytes) else ndjson_of(rows))
-    return LocalFile(name, str(path), Format.NDJSON)
+    return LocalFile(name, str(path), FileFormat.NDJSON)

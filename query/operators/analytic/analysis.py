@@ -22,7 +22,7 @@ import pyarrow as pa
 from ordering.arrays import Ints, Mask
 from query.columns.large_tables import in_parts, take_rows
 from query.operators.analytic.function_columns import ROW_COUNT, AnalyticColumns, state_name
-from query.operators.rows.row_groups import Candidates, Groups, group_numbers, interval_ends, take_or_null
+from query.operators.rows.row_groups import Candidates, RowGroups, group_numbers, interval_ends, take_or_null
 from query.operators.windows import compacting
 from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.operators.windows.running_totals import aggregate_runs, choose_states, row_states, sum_groups
@@ -30,7 +30,7 @@ from query.plan.nodes import Analyze
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, append_values, by_substream, concat_rows, only_side, ticks, with_reasons
 from tidegate.language.expressions.functions.catalog import ANOMALIES
-from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.functions.column_functions import FailedRows
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate, Analytic, Expr
 from tidegate.language.expressions.variant import Variant, gather, valid_mask
@@ -69,7 +69,7 @@ class Analysis(Operator):
         if not len(fresh):
             return results
         width = len(self.node.child.columns)
-        failures: list[Failure] = []
+        failures: list[FailedRows] = []
         for number, analytic in enumerate(self.node.analytics, start=width):
             candidates = candidates_of[analytic.partition, analytic.when]
             column, failed = self._column(analytic, seen, candidates, candidates.groups.place[fresh], fresh)
@@ -128,11 +128,11 @@ class Analysis(Operator):
     def _shared_candidates(self, rows: pa.Table, among: Mask | None = None) -> Iterator[tuple[_Shared, Candidates]]:
         """Yield the candidates of each partition and condition, restricted to the rows *among*."""
         subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
-        groups: dict[tuple[Expr, ...], Groups] = {}
+        groups: dict[tuple[Expr, ...], RowGroups] = {}
         for partition, when in dict.fromkeys((analytic.partition, analytic.when) for analytic in self.node.analytics):
             if partition not in groups:
                 keys = [self._columns.value(rows, key) for key in partition]
-                groups[partition] = Groups.of(group_numbers(subs, keys), system_us)
+                groups[partition] = RowGroups.of(group_numbers(subs, keys), system_us)
             chosen = self._columns.condition_mask(rows, when)
             if among is not None:
                 chosen = among if chosen is None else chosen & among
@@ -142,7 +142,7 @@ class Analysis(Operator):
 
     def _column(
         self, analytic: Analytic, rows: pa.Table, candidates: Candidates, asked: Ints, fresh: Ints
-    ) -> tuple[Variant, Sequence[Failure]]:
+    ) -> tuple[Variant, Sequence[FailedRows]]:
         """Return the values of one function in the rows *fresh*, at the places *asked* of their groups, and its failures."""
         if analytic.aggregate is not None:
             return self._aggregate(analytic, analytic.aggregate, rows, candidates, asked)
@@ -166,7 +166,7 @@ class Analysis(Operator):
 
     def _aggregate(
         self, analytic: Analytic, total: Aggregate, rows: pa.Table, candidates: Candidates, asked: Ints
-    ) -> tuple[Variant, Sequence[Failure]]:
+    ) -> tuple[Variant, Sequence[FailedRows]]:
         first, last = candidates.range_within(asked, analytic.limit_us)
         if total.function in ANOMALIES:
             # A row that does not meet WHEN is not judged: the score would be that of an earlier row.
@@ -202,7 +202,7 @@ class Analysis(Operator):
         conditions = dict.fromkeys(analytic.when for analytic in self.node.analytics if analytic.when is not None)
         equal = [self._columns.value(retained, key) for key in keys]
         equal += [Variant.of(len(subs), {Kind.BIT: pa.array(self._columns.condition_mask(retained, when))}) for when in conditions]
-        groups = Groups.of(group_numbers(subs, equal), system_us)
+        groups = RowGroups.of(group_numbers(subs, equal), system_us)
         starts = groups.starts[:-1]
         if compacting.SAVING * len(starts) > len(subs):
             return retained

@@ -23,7 +23,7 @@ from ordering.columns.segments import sort_places
 from query.columns.encode import encode_keys
 from query.columns.same_values import canonicalize
 from query.operators.lifetimes.lifetime_rules import ForLength, Lifetime, UntilColumn, UntilEdge, count_alive
-from query.operators.rows.row_groups import Groups, group_numbers
+from query.operators.rows.row_groups import RowGroups, group_numbers
 from query.plan.operator import Operator
 from query.plan.operator_extensions import Argument, ColumnArgument, Length, NamedColumn, OperatorExtension, RowColumn
 from query.plan.row_tables import Retained, by_substream, in_slice, no_rows, only_side, rows_table, ticks
@@ -71,7 +71,7 @@ class Active(Operator):
         counts = owners.take(pa.array(group[order])).append_column("system_us", pa.array(instants[order]))
         return counts.append_column(f"s{len(self.keys)}_{Kind.BIGINT.value}", pa.array(alive[order]))
 
-    def _living_rows(self, rows: pa.Table) -> tuple[pa.Table, Groups, Ints]:
+    def _living_rows(self, rows: pa.Table) -> tuple[pa.Table, RowGroups, Ints]:
         """Return the rows that live, in the order of time, their groups, and place by place the end of their lives."""
         system_us = ticks(rows, "system_us")
         if (np.diff(system_us) < 0).any():
@@ -79,7 +79,7 @@ class Active(Operator):
         is_living, ends_us = self.lifetime.find_ends(rows, self._keys(rows))
         if is_living is not None and not is_living.all():
             rows, ends_us = rows.filter(pa.array(is_living)), ends_us[is_living]
-        groups = Groups.of(group_numbers(ticks(rows, "sub"), self._keys(rows)), ticks(rows, "system_us"))
+        groups = RowGroups.of(group_numbers(ticks(rows, "sub"), self._keys(rows)), ticks(rows, "system_us"))
         return rows, groups, ends_us[groups.order]
 
     def _keys(self, rows: pa.Table) -> list[Variant]:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ordering.arrays import Mask
 from ordering.columns.segments import first_above, group_order
 from query.columns.same_values import canonicalize
-from query.operators.rows.row_groups import Groups, group_numbers
+from query.operators.rows.row_groups import RowGroups, group_numbers
 from query.operators.rows.row_stage import RowStage
 from query.plan.row_tables import BAD_SCHEMA, Ticks, ticks
 from tidegate.language.expressions.kinds import Kind
@@ -100,7 +100,7 @@ class UntilEdge:
         """Return the first edge after each row, or n after the row if there is none until then."""
         is_edge, system_us = rows["is_edge"].to_numpy(), ticks(rows, "system_us")
         spans = keys if self.span is None else [*keys, from_columns(rows, "g0")]
-        groups = Groups.of(group_numbers(ticks(rows, "sub"), spans), system_us)
+        groups = RowGroups.of(group_numbers(ticks(rows, "sub"), spans), system_us)
         edges = np.flatnonzero(is_edge[groups.order])
         until = system_us + self.longest_us
         if not len(edges):
@@ -114,7 +114,7 @@ class UntilEdge:
         return ~is_edge, until
 
 
-def sort_ends(groups: Groups, ends_us: Ticks) -> Ticks:
+def sort_ends(groups: RowGroups, ends_us: Ticks) -> Ticks:
     """Return the ends of lives, given place by place, sorted within each group."""
     is_falling = (ends_us[1:] < ends_us[:-1]) & (groups.group[1:] == groups.group[:-1])
     if not is_falling.any():
@@ -124,7 +124,7 @@ def sort_ends(groups: Groups, ends_us: Ticks) -> Ticks:
     return sorted_us
 
 
-def count_alive(groups: Groups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
+def count_alive(groups: RowGroups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
     """
     Return the instants at which lives of rows begin or end, each once for its group, these groups, and how many rows are alive then.
 

@@ -45,7 +45,7 @@ def group_numbers(subs: Ints, keys: Sequence[Variant]) -> Ints:
 
 
 @dataclass(frozen=True)
-class Groups:
+class RowGroups:
     """Rows sorted by group."""
 
     # The number of the row at each place.
@@ -60,7 +60,7 @@ class Groups:
     system_us: Ints
 
     @classmethod
-    def of(cls, numbers: Ints, system_us: Ints) -> Groups:
+    def of(cls, numbers: Ints, system_us: Ints) -> RowGroups:
         """Sort rows, given in their fixed order, by the numbers of their groups."""
         count = len(numbers)
         order = group_order(numbers)
@@ -83,7 +83,7 @@ class Groups:
 class Candidates:
     """The rows that other rows may see."""
 
-    groups: Groups
+    groups: RowGroups
     # Whether the row at each place is a candidate.
     is_candidate: Mask
     # The place of each candidate.

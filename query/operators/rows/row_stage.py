@@ -23,7 +23,7 @@ from query.plan.row_tables import BAD_SCHEMA
 from tidegate.basics.dead_letter_reasons import ReasonText
 from tidegate.language.expressions.evaluation.evaluate import evaluate
 from tidegate.language.expressions.field_columns import FieldColumns
-from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.functions.column_functions import FailedRows
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import (
     Arrival,
@@ -130,7 +130,7 @@ def _alive_columns(leaves: dict[Expr, Variant], exprs: Sequence[Expr], mask: Mas
     return {leaf: leaves[leaf].filter_rows(mask) for expr in exprs for leaf in expr.leaves()}
 
 
-def _note_failures(reasons: dict[int, ReasonText], failures: Iterable[Failure], rows: Ints) -> None:
+def _note_failures(reasons: dict[int, ReasonText], failures: Iterable[FailedRows], rows: Ints) -> None:
     for failure in failures:
         for row in rows[failure.rows].tolist():
             reasons.setdefault(row, failure.reason)

@@ -30,7 +30,7 @@ _EXACT_MAX = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class AggregateState:
     """One column of states: its name, the SQL that collects it from rows, and ``add``, ``min`` or ``max`` to merge it."""
 
     name: str
@@ -50,11 +50,11 @@ class AggregateStates:
     # The limbs that the floats of each value need.
     limbs: Mapping[int, Sequence[int]]
 
-    def states(self) -> tuple[State, ...]:
+    def states(self) -> tuple[AggregateState, ...]:
         return tuple({state.name: state for state in self._states()}.values())
 
-    def _states(self) -> Iterator[State]:
-        yield State("n", "CAST(sum(coalesce(n, 1)) AS BIGINT)" if "n" in self.columns else "count(*)", "add")
+    def _states(self) -> Iterator[AggregateState]:
+        yield AggregateState("n", "CAST(sum(coalesce(n, 1)) AS BIGINT)" if "n" in self.columns else "count(*)", "add")
         for aggregate, value in zip(self.aggregates, self.values, strict=True):
             if value is None:
                 continue
@@ -68,7 +68,7 @@ class AggregateStates:
                     name = f"{aggregate.function}{column[1:]}"
                     yield from self._state(name, column, f"{aggregate.function}({column})", aggregate.function)
 
-    def _sum_states(self, value: int) -> Iterator[State]:
+    def _sum_states(self, value: int) -> Iterator[AggregateState]:
         bigints, floats, half = f"v{value}_i", f"v{value}_f", 1 << HALF_BITS
         yield from self._state(f"n{value}_i", bigints, f"count({bigints})")
         yield from self._state(f"s{value}_high", bigints, f"coalesce(CAST(sum({bigints}) // {half} AS BIGINT), 0)")
@@ -80,16 +80,16 @@ class AggregateStates:
             parts = " + ".join(f"CASE WHEN l{value}_{piece} = {limb} THEN p{value}_{piece} ELSE 0 END" for piece in range(PIECES))
             yield from self._state(f"{prefix}{limb}", floats, f"CAST(sum({parts}) AS BIGINT)")
 
-    def _state(self, name: str, column: str, collect: str, merge: str = "add") -> Iterator[State]:
+    def _state(self, name: str, column: str, collect: str, merge: str = "add") -> Iterator[AggregateState]:
         """Yield a state of the rows with the column and of those with the state already; nothing if there are neither."""
         if name not in self.columns:
-            yield from [State(name, collect, merge)] if column in self.columns else []
+            yield from [AggregateState(name, collect, merge)] if column in self.columns else []
         elif column not in self.columns:
-            yield State(name, f"CAST(coalesce(sum({name}), 0) AS BIGINT)" if merge == "add" else f"{merge}({name})", merge)
+            yield AggregateState(name, f"CAST(coalesce(sum({name}), 0) AS BIGINT)" if merge == "add" else f"{merge}({name})", merge)
         elif merge == "add":
-            yield State(name, f"CAST(({collect}) + coalesce(sum({name}), 0) AS BIGINT)", merge)
+            yield AggregateState(name, f"CAST(({collect}) + coalesce(sum({name}), 0) AS BIGINT)", merge)
         else:
-            yield State(name, f"{'least' if merge == 'min' else 'greatest'}({collect}, {merge}({name}))", merge)
+            yield AggregateState(name, f"{'least' if merge == 'min' else 'greatest'}({collect}, {merge}({name}))", merge)
 
 
 def add_float_pieces(rows: pa.Table, values: Sequence[int]) -> tuple[pa.Table, dict[int, Sequence[int]]]:

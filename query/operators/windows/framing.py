@@ -20,7 +20,7 @@ from ordering.columns.segments import sort_places
 from query.columns.large_tables import take_rows
 from query.operators.rows.ranks import order_places
 from query.operators.rows.row_groups import group_numbers, take_or_null
-from query.operators.windows.aggregate_states import AggregateStates, State, add_float_pieces
+from query.operators.windows.aggregate_states import AggregateState, AggregateStates, add_float_pieces
 from query.operators.windows.cell_runs import Cells, Runs, hopping_runs, sliding_runs
 from query.operators.windows.merged_cells import add_row_numbers, merge_cells
 from query.operators.windows.sessions import session_ends
@@ -127,7 +127,7 @@ class Framing:
     # Cells -> windows
 
     def _frames(
-        self, table: pa.Table, states: Sequence[State], subs: Ticks, closing: pa.Table
+        self, table: pa.Table, states: Sequence[AggregateState], subs: Ticks, closing: pa.Table
     ) -> Iterator[tuple[Ticks, Ints, Callable[[Ints], pa.Table]]]:
         """Yield windows as in FramedWindows: ends, groups, and what merges their states; *subs* holds the substream of each group."""
         if self._is_disjoint:
@@ -172,7 +172,7 @@ def _ended_sessions(retained: pa.Table, due: Mask, window: Session, closing: pa.
     return retained.filter(pa.array(is_wanted)).append_column("cell", pa.array(ends[ended]))
 
 
-def _merging(cells: pa.Table, states: Sequence[State], runs: Runs) -> tuple[Ticks, Ints, Callable[[Ints], pa.Table]]:
+def _merging(cells: pa.Table, states: Sequence[AggregateState], runs: Runs) -> tuple[Ticks, Ints, Callable[[Ints], pa.Table]]:
     return runs.end_us, ticks(cells, "group")[runs.first], lambda numbers: merge_cells(cells, ["group"], states, runs[numbers])
 
 
@@ -187,7 +187,7 @@ def number_groups(rows: pa.Table, key_count: int) -> tuple[Ticks, pa.Table]:
 
 def collect_states(
     rows: pa.Table, totals: Sequence[Aggregate], numbers: Sequence[int | None], order: str | None
-) -> tuple[pa.Table, Sequence[State]]:
+) -> tuple[pa.Table, Sequence[AggregateState]]:
     """Add rows up by ``group`` and ``cell``; return the cells, in the SQL *order*, and their states. *numbers* as in :class:`Framing`."""
     pairs = zip(totals, numbers, strict=True)
     summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}

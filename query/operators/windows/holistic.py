@@ -32,7 +32,7 @@ from tidegate.basics.dead_letter_reasons import QueryReason, with_place
 from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
 from tidegate.language.expressions.functions import extension_aggregates
 from tidegate.language.expressions.functions.catalog import ANOMALIES
-from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.functions.column_functions import FailedRows
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate
 from tidegate.language.expressions.variant import Variant, finite, gather
@@ -48,7 +48,7 @@ def is_holistic(aggregate: Aggregate) -> bool:
     return aggregate.distinct or aggregate.function not in ("count", "sum", "avg", "min", "max")
 
 
-def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints) -> tuple[Variant, list[Failure]]:
+def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints) -> tuple[Variant, list[FailedRows]]:
     """Compute a holistic aggregate, Tidegate's own or a package's; return a value per window, and the windows for which it failed."""
     extension = extension_aggregates.REGISTERED.get(aggregate.function)
     if extension is None:
@@ -58,11 +58,11 @@ def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: In
         # Only an array that is too long is NULL: over no rows it is empty.
         too_long = np.flatnonzero(~column.valid_mask()).astype(np.int64)
         reason = with_place(QueryReason.VALUE_TOO_LARGE.text(f"more than {ARRAY_BYTES_MAX} bytes"), aggregate)
-        return column, [Failure(too_long, reason)] if len(too_long) else []
+        return column, [FailedRows(too_long, reason)] if len(too_long) else []
     # A package's function is not called for windows without rows.
     some = np.flatnonzero(last >= first)
     results, failures = extension.compute(values, first[some], last[some])
-    failed = [Failure(some[failure.rows], with_place(failure.reason, aggregate)) for failure in failures]
+    failed = [FailedRows(some[failure.rows], with_place(failure.reason, aggregate)) for failure in failures]
     return gather(len(first), [(some, results)]), failed
 
 

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from query.columns.large_tables import check_repeated
-from query.operators.windows.aggregate_states import State
+from query.operators.windows.aggregate_states import AggregateState
 from query.operators.windows.cell_runs import Runs
 from query.plan.row_tables import ticks
 from tidegate.language.expressions.variant import valid_mask
 
 
-def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State], runs: Runs) -> pa.Table:
+def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[AggregateState], runs: Runs) -> pa.Table:
     """
     Return for each run system_us, the groups, the states, and if cells have them the numbers of the first and the last row.
 
@@ -37,7 +37,7 @@ def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State],
     return pa.table(columns | merge_states(cells, states, runs))
 
 
-def merge_states(cells: pa.Table, states: Sequence[State], runs: Runs) -> dict[str, pa.Array]:
+def merge_states(cells: pa.Table, states: Sequence[AggregateState], runs: Runs) -> dict[str, pa.Array]:
     """Return the states of each run. A run without cells has last = first - 1."""
     return {
         state.name: _sum_runs(cells[state.name], runs) if state.merge == "add" else _extreme_of_runs(cells[state.name], runs, state.merge)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.arrays import Ints, Mask
-from query.operators.windows.aggregate_states import HALF_BITS, State, finish_aggregate
+from query.operators.windows.aggregate_states import HALF_BITS, AggregateState, finish_aggregate
 from query.operators.windows.cell_runs import Runs
 from query.operators.windows.exact_sum import split_floats
 from query.operators.windows.merged_cells import merge_states
@@ -57,9 +57,9 @@ def choose_states(chosen: Mask, cells: RowStates, others: RowStates) -> RowState
     return states
 
 
-def _states(total: Aggregate, cells: RowStates) -> list[State]:
+def _states(total: Aggregate, cells: RowStates) -> list[AggregateState]:
     merge = total.function if total.function in ("min", "max") else "add"
-    return [State(name, "", merge) for name in cells]
+    return [AggregateState(name, "", merge) for name in cells]
 
 
 def _single_row_states(function: str, values: Variant | None, count: int) -> Iterator[tuple[str, pa.Array]]:

@@ -54,7 +54,7 @@ from tidegate.language.expressions.duckdb_pool import run
 from tidegate.language.expressions.evaluation.evaluate import evaluate
 from tidegate.language.expressions.evaluation.static_kinds import static_kind
 from tidegate.language.expressions.evaluation.value_sizes import TooMuchAtOnce
-from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.functions.column_functions import FailedRows
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate, Call, Expr, Key, Required, Requirement, Total, WindowEnd, WindowId
 from tidegate.language.expressions.variant import Variant, from_columns
@@ -229,7 +229,7 @@ class WindowAggregation(Operator):
         results = rows_table(groups["sub"].take(group), windows["system_us"], groups["key"].take(group), columns)
         return with_reasons(results, [*group_failures, *failures]), groups, group
 
-    def _apply_having(self, leaves: Mapping[Expr, Variant], failing: Sequence[Failure], count: int) -> tuple[Mask, list[Failure]]:
+    def _apply_having(self, leaves: Mapping[Expr, Variant], failing: Sequence[FailedRows], count: int) -> tuple[Mask, list[FailedRows]]:
         """Return which groups meet HAVING or have failed, and the failures, numbered among those groups."""
         if self.node.having is None:
             return np.ones(count, dtype=np.bool_), list(failing)
@@ -240,11 +240,11 @@ class WindowAggregation(Operator):
             kept[failure.rows] = True
         # A failed group is kept, since its result becomes a dead letter.
         number = np.cumsum(kept) - 1
-        return kept, [Failure(number[failure.rows], failure.reason) for failure in failures]
+        return kept, [FailedRows(number[failure.rows], failure.reason) for failure in failures]
 
     def _leaves(
         self, windows: pa.Table, groups: pa.Table, rows: SortedRows | None, number: int
-    ) -> tuple[dict[Expr, Variant], list[Failure]]:
+    ) -> tuple[dict[Expr, Variant], list[FailedRows]]:
         """Return the columns from which results are computed, and the results for which an aggregate failed."""
         count = windows.num_rows
         leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(count, {Kind.DATETIME: windows["system_us"]})}
@@ -254,7 +254,7 @@ class WindowAggregation(Operator):
         for leaf in dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves()):
             if isinstance(leaf, Key):
                 leaves[leaf] = repeat_rows(from_columns(groups, f"g{leaf.index}"), ticks(windows, "group"))
-        failing: list[Failure] = []
+        failing: list[FailedRows] = []
         size, picked = 0, dict[Aggregate, Ints]()
         for index, total in enumerate(self.node.totals):
             column, failures = self._total(windows, rows, total, picked)
@@ -267,7 +267,7 @@ class WindowAggregation(Operator):
 
     def _total(
         self, windows: pa.Table, rows: SortedRows | None, total: Aggregate, picked: dict[Aggregate, Ints]
-    ) -> tuple[Variant, list[Failure]]:
+    ) -> tuple[Variant, list[FailedRows]]:
         """Return the values of one aggregate, and its failures; *picked* collects the rows that TopOne() picks, by its order."""
         if not is_holistic(total):
             return finish_aggregate(windows, total, self._number_of(total)), []

@@ -15,7 +15,7 @@ from sinks.parquet_columns import make_schema
 from sinks.stores.base import Progress, Rows, StoreContext
 from sinks.stores.clickhouse.client import ClickHouseClient
 from sinks.stores.clickhouse.statements import read_progress
-from sinks.stores.clickhouse.target import MADE_AS, TOPIC_ID, TableColumn, Target, literal, quote
+from sinks.stores.clickhouse.target import MADE_AS, TOPIC_ID, ClickHouseColumn, ClickHouseTarget, literal, quote
 from sinks.stores.reading import Keeps, Standing
 from sinks.stores.typed_rows import make_typed_table
 
@@ -26,7 +26,7 @@ class ClickHouseReader:
     key: tuple[str, ...] = ()
     keeps: Keeps = "all"
 
-    def __init__(self, client: ClickHouseClient, target: Target, context: StoreContext) -> None:
+    def __init__(self, client: ClickHouseClient, target: ClickHouseTarget, context: StoreContext) -> None:
         self._client, self._target, self._context = client, target, context
 
     def read(self, accept: Callable[[pa.Table], None]) -> Standing:
@@ -51,7 +51,7 @@ class ClickHouseReader:
         return read_progress(self._client, self._target, self._context.stream.name)
 
 
-def _as_sent(column: TableColumn) -> str:
+def _as_sent(column: ClickHouseColumn) -> str:
     """Return an expression for a column in the type of the values that were sent; other values are NULL."""
     name = quote(column.name)
     if column.type == column.sent_as:

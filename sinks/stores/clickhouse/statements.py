@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sinks.stores.base import Batch, Progress
 from sinks.stores.clickhouse.client import ClickHouseClient
-from sinks.stores.clickhouse.target import PARTITION, SEQ, TOPIC_ID, TableColumn, Target, literal, quote
+from sinks.stores.clickhouse.target import PARTITION, SEQ, TOPIC_ID, ClickHouseColumn, ClickHouseTarget, literal, quote
 
 # A partition may have several rows in the progress table. The row with the highest version counts: 2 * position, plus 1 while a batch is
 # noted there.
@@ -24,7 +24,7 @@ _PROGRESS_COLUMNS = "topic, `partition`, topic_id, position, log_offset, batch_e
 class BatchStatements:
     """The statements and tokens of *batch*, a batch of the topic called *topic*."""
 
-    target: Target
+    target: ClickHouseTarget
     topic: str
     batch: Batch
 
@@ -100,7 +100,9 @@ class BatchStatements:
         return "_".join(map(str, (self.target.epoch, self.batch.stream_id, self.batch.partition, *parts)))
 
 
-def read_progress(client: ClickHouseClient, target: Target, topic: str, partitions: Sequence[int] | None = None) -> dict[int, Progress]:
+def read_progress(
+    client: ClickHouseClient, target: ClickHouseTarget, topic: str, partitions: Sequence[int] | None = None
+) -> dict[int, Progress]:
     """Return the progress of partitions, None: of all."""
     chosen = "" if partitions is None else f" AND `partition` IN ({', '.join(map(str, partitions))})"
     newest = ", ".join(f"argMax({column}, version)" for column in ("topic_id", "position", "log_offset", "batch_end"))
@@ -112,6 +114,6 @@ def read_progress(client: ClickHouseClient, target: Target, topic: str, partitio
     return progress
 
 
-def _as_kept(sent: str, column: TableColumn) -> str:
+def _as_kept(sent: str, column: ClickHouseColumn) -> str:
     """Return an expression that converts a sent value to the type of the table's column, or fails."""
     return sent if column.type == column.sent_as else f"accurateCast({sent}, {literal(column.type)})"

@@ -22,7 +22,7 @@ from sinks.stores.clickhouse.clearing import clear, count_clearable
 from sinks.stores.clickhouse.client import ClickHouseClient, ValuesRefused
 from sinks.stores.clickhouse.reading import ClickHouseReader
 from sinks.stores.clickhouse.statements import BatchStatements, read_progress
-from sinks.stores.clickhouse.target import Target, find_target
+from sinks.stores.clickhouse.target import ClickHouseTarget, find_target
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.basics.fault_points import pause_at
 from tidegate.platform.settings.tables.stores.clickhouse import ClickHouseSettings
@@ -37,7 +37,7 @@ class ClickHouseStore:
     def __init__(self, context: StoreContext, settings: ClickHouseSettings) -> None:
         self._context, self._settings = context, settings
         self._client = ClickHouseClient(settings)
-        self._target: Target | None = None
+        self._target: ClickHouseTarget | None = None
         # By partition, the end of the last batch that was written over this connection. A batch that begins there is not noted yet.
         self._written_to: dict[int, int] = {}
 
@@ -101,13 +101,13 @@ class ClickHouseStore:
         self._written_to.clear()
 
     @property
-    def _ready(self) -> Target:
+    def _ready(self) -> ClickHouseTarget:
         if self._target is None:
             self.prepare()
         assert self._target is not None
         return self._target
 
-    def _find_target(self, *, may_change: bool) -> Target:
+    def _find_target(self, *, may_change: bool) -> ClickHouseTarget:
         return find_target(self._client, self._settings, self._context.output, self._context.columns, may_change=may_change)
 
     def _progress_of(self, batch: Batch) -> Progress:

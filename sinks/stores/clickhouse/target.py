@@ -36,7 +36,7 @@ _TAKEN_BY = {
 _TEXT = r"String|Enum(8|16)\(.*\)"
 
 
-class TableColumn(NamedTuple):
+class ClickHouseColumn(NamedTuple):
     """A column of the query: its kind there, and its type in the table."""
 
     name: str
@@ -50,7 +50,7 @@ class TableColumn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ClickHouseTarget:
     """
     The tables by their quoted names, and the query's columns with the types of the table. *epoch* is a random text, drawn when the table of
     progress is made and part of every token: after that table is dropped, all results are copied again with tokens that the server has
@@ -59,7 +59,7 @@ class Target:
 
     table: str
     progress: str
-    columns: tuple[TableColumn, ...]
+    columns: tuple[ClickHouseColumn, ...]
     epoch: str
     is_there: bool
 
@@ -82,7 +82,7 @@ def names_of(settings: ClickHouseSettings, output: str) -> tuple[str, str]:
 
 def find_target(
     client: ClickHouseClient, settings: ClickHouseSettings, output: str, columns: Sequence[Column], *, may_change: bool
-) -> Target:
+) -> ClickHouseTarget:
     """
     Return the tables of an output, made or extended if *may_change*. Raises StoreError: the table does not fit the query, or it is gone
     though results have been written.
@@ -97,7 +97,7 @@ class _Finder:
         self._table = f"{quote(settings.database)}.{quote(self._name)}"
         self._progress = f"{quote(settings.database)}.{quote(self._progress_name)}"
 
-    def find(self, *, may_change: bool) -> Target:
+    def find(self, *, may_change: bool) -> ClickHouseTarget:
         self._check_names()
         tables = self._read_tables()
         if may_change and self._progress_name not in tables:
@@ -108,11 +108,11 @@ class _Finder:
             if self._progress_name in tables:
                 self._check_not_lost()
             if not may_change:
-                return Target(self._table, self._progress, self._as_made(), epoch, is_there=False)
+                return ClickHouseTarget(self._table, self._progress, self._as_made(), epoch, is_there=False)
             self._make_table()
             tables = self._read_tables()
         self._check_engine(*tables[self._name])
-        return Target(self._table, self._progress, self._fit(may_change=may_change), epoch, is_there=True)
+        return ClickHouseTarget(self._table, self._progress, self._fit(may_change=may_change), epoch, is_there=True)
 
     def _read_tables(self) -> dict[str, tuple[str, str, str]]:
         names = f"{literal(self._name)}, {literal(self._progress_name)}"
@@ -144,8 +144,8 @@ class _Finder:
             f"SETTINGS {_merge_tree_settings()}{more}"
         )
 
-    def _as_made(self) -> tuple[TableColumn, ...]:
-        return tuple(TableColumn(name, kind, _made_type(kind)) for name, kind in self._columns)
+    def _as_made(self) -> tuple[ClickHouseColumn, ...]:
+        return tuple(ClickHouseColumn(name, kind, _made_type(kind)) for name, kind in self._columns)
 
     def _check_not_lost(self) -> None:
         ((written,),) = self._client.ask(f"SELECT max(position) FROM {self._progress}")
@@ -174,7 +174,7 @@ class _Finder:
             fix = f"ALTER TABLE {self._table} MODIFY SETTING non_replicated_deduplication_window = {_WINDOW}"
             raise self._error(f"remembers {window} inserts, and must remember {_WINDOW:,}: else one may stand twice", fix)
 
-    def _fit(self, *, may_change: bool) -> tuple[TableColumn, ...]:
+    def _fit(self, *, may_change: bool) -> tuple[ClickHouseColumn, ...]:
         existing = self._read_columns()
         wanted = {**{column.name: column.type for column in self._as_made()}, **_PLACE}
         missing = [name for name in wanted if name not in existing]
@@ -190,7 +190,7 @@ class _Finder:
         for name, kind in [*self._columns, *((name, "") for name in _PLACE)]:
             if name in existing:
                 self._check_column(name, kind, *existing[name])
-        return tuple(TableColumn(name, kind, existing[name][0] if name in existing else wanted[name]) for name, kind in self._columns)
+        return tuple(ClickHouseColumn(name, kind, existing[name][0] if name in existing else wanted[name]) for name, kind in self._columns)
 
     def _read_columns(self) -> dict[str, tuple[str, str]]:
         place = f"database = {literal(self._settings.database)} AND table = {literal(self._name)}"

@@ -1,8 +1,8 @@
 """
 The progress of an HTTP receiver, kept in the project's Redis because the receiver cannot keep it.
 
-Law: a :class:`Standing` is replaced by compare-and-set only, so of two writers one finds the note of the other. If Redis loses acknowledged
-writes, results are sent again and none is left out: the copier continues from an older position.
+Law: a :class:`SendingProgress` is replaced by compare-and-set only, so of two writers one finds the note of the other. If Redis loses
+acknowledged writes, results are sent again and none is left out: the copier continues from an older position.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ return ARGV[3]
 """
 
 
-class Standing(NamedTuple):
+class SendingProgress(NamedTuple):
     """
     A partition's progress, and how the batch that begins there is sent: whole or, after the receiver has refused it, row by row.
 
@@ -70,14 +70,14 @@ class Standings:
             self._client = connect(self._settings)
         return self._client
 
-    def read(self, partitions: Sequence[int]) -> Mapping[int, Standing]:
+    def read(self, partitions: Sequence[int]) -> Mapping[int, SendingProgress]:
         """Return the standings of partitions; partitions of which nothing has been sent are missing."""
         client = self.connect()
         with translate_errors(self._settings.address):
             texts: Any = client.hmget(self.key, [str(partition) for partition in partitions])
         return {partition: self._parse(partition, text) for partition, text in zip(partitions, texts, strict=True) if text}
 
-    def swap(self, partition: int, old: Standing | None, new: Standing) -> Standing:
+    def swap(self, partition: int, old: SendingProgress | None, new: SendingProgress) -> SendingProgress:
         """Replace *old* (None: none yet) by *new*; return the standing after that: *new*, or that of another writer."""
         client = self.connect()
         texts = ["" if old is None else json.dumps(old), json.dumps(new)]
@@ -91,10 +91,10 @@ class Standings:
             self._client.close()
             self._client = None
 
-    def _parse(self, partition: int, text: str) -> Standing:
+    def _parse(self, partition: int, text: str) -> SendingProgress:
         """Return the standing that Redis holds. Raises ForeignValueError: it is none, so that it is not known what has been sent."""
         try:
-            standing = Standing(*json.loads(text))
+            standing = SendingProgress(*json.loads(text))
         except (ValueError, TypeError, RecursionError):
             standing = None
         if standing is None or not standing.is_valid:

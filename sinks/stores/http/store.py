@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sinks.stores.base import Batch, Progress, Refusal, Rows, RowsRefused, StoreContext
-from sinks.stores.http.progress import Standing, Standings
+from sinks.stores.http.progress import SendingProgress, Standings
 from sinks.stores.http.request import BodyRefused, Receiver, body_of, request_id
 from tidegate.basics.fault_points import pause_at
 from tidegate.platform.settings.tables.stores.http import HttpSettings
@@ -49,7 +49,7 @@ class HttpStore:
     def write(self, batch: Batch) -> Progress:
         """Note the end of the batch, send it, and move the progress."""
         known = self._standings.read([batch.partition]).get(batch.partition)
-        standing = known or Standing(batch.stream_id, 0, 0)
+        standing = known or SendingProgress(batch.stream_id, 0, 0)
         if standing[:2] != (batch.stream_id, batch.start):
             return standing.progress
         if standing.end is None:
@@ -60,7 +60,7 @@ class HttpStore:
         if standing[:2] != (batch.stream_id, batch.start):
             return standing.progress
         pause_at("rows sent")
-        moved = self._standings.swap(batch.partition, standing, Standing(batch.stream_id, batch.end, batch.offset))
+        moved = self._standings.swap(batch.partition, standing, SendingProgress(batch.stream_id, batch.end, batch.offset))
         pause_at("progress sent")
         self._taken.clear()
         return moved.progress
@@ -71,7 +71,7 @@ class HttpStore:
         self._standings.close()
         self._taken.clear()
 
-    def _send(self, batch: Batch, standing: Standing) -> Standing:
+    def _send(self, batch: Batch, standing: SendingProgress) -> SendingProgress:
         """Send the rows, whole or one by one; return the standing after that. Raises RowsRefused."""
         if not standing.is_split:
             try:

@@ -21,7 +21,7 @@ from psycopg import sql
 from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import Progress, Rows, RowsRefused, StoreError, Stream, find_refusals
 from sinks.stores.postgres.failures import is_about_rows, message_of, translate_errors
-from sinks.stores.postgres.target import MADE_AS, PROGRESS_TABLE, Target
+from sinks.stores.postgres.target import MADE_AS, PROGRESS_TABLE, PostgresTarget
 from sinks.stores.reading import Keeps, Standing
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
@@ -44,7 +44,7 @@ class PostgresReader:
     def __init__(
         self,
         connection: psycopg.Connection[Any],
-        target: Target,
+        target: PostgresTarget,
         settings: PostgresSettings,
         columns: Sequence[Column],
         stream: Stream,

@@ -23,7 +23,7 @@ from sinks.stores.postgres.clearing import clear, count_clearable
 from sinks.stores.postgres.connecting import connect, place_of
 from sinks.stores.postgres.failures import is_about_rows, message_of, translate_errors
 from sinks.stores.postgres.reading import PostgresReader
-from sinks.stores.postgres.target import PROGRESS_TABLE, Target, allow_null, find_target, null_refusals
+from sinks.stores.postgres.target import PROGRESS_TABLE, PostgresTarget, allow_null, find_target, null_refusals
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.basics.fault_points import pause_at
 from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
@@ -41,7 +41,7 @@ class PostgresStore:
     def __init__(self, context: StoreContext, settings: PostgresSettings) -> None:
         self._context, self._settings = context, settings
         self._connection: psycopg.Connection[Any] | None = None
-        self._target: Target | None = None
+        self._target: PostgresTarget | None = None
         self._where = f"postgres {place_of(settings)}.{settings.table or context.output}"
 
     @property
@@ -114,7 +114,7 @@ class PostgresStore:
             self._connection = self._target = None
 
     @property
-    def _ready(self) -> Target:
+    def _ready(self) -> PostgresTarget:
         if self._target is None:
             self.prepare()
         assert self._target is not None
@@ -130,12 +130,12 @@ class PostgresStore:
             self._connection = connect(self._settings, f"tidegate {self._context.output}", self._where)
         return self._connection
 
-    def _find_target(self, access: Literal["read", "check", "make"]) -> Target:
+    def _find_target(self, access: Literal["read", "check", "make"]) -> PostgresTarget:
         connection = self._connect()
         with translate_errors(self._where), connection.transaction():
             return find_target(connection, self._settings, self._context.output, self._context.columns, access)
 
-    def _make_staging(self, target: Target) -> None:
+    def _make_staging(self, target: PostgresTarget) -> None:
         """Make the temporary table: the query's columns with the types of the table, and the position of the row."""
         made = sql.SQL(
             "DROP TABLE IF EXISTS {staging}; CREATE TEMPORARY TABLE tidegate_batch ON COMMIT DELETE ROWS AS "
@@ -188,7 +188,7 @@ class PostgresStore:
                     table = table.append_column("tidegate_row", pa.array(piece.position))
                 copy.write(_as_csv(table))
 
-    def _insert_statement(self, target: Target) -> sql.Composed:
+    def _insert_statement(self, target: PostgresTarget) -> sql.Composed:
         key = target.column_list(target.primary_key)
         changes = [
             sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in target.columns if column not in target.primary_key

@@ -113,7 +113,7 @@ class _TableColumn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PostgresTarget:
     """The table: its name, and the names of its columns for the query's columns, in the order of the query."""
 
     name: TableName
@@ -130,7 +130,7 @@ def find_target(
     output: str,
     columns: Sequence[Column],
     access: Literal["read", "check", "make"],
-) -> Target:
+) -> PostgresTarget:
     """
     Return the table of an output, within the transaction of *connection*. *access* "check" also checks the rights to write it, "make" also
     makes missing tables and columns. Raises StoreError: the table does not fit the query, a right is lacking, or the table is gone though
@@ -148,7 +148,7 @@ def find_target(
         if access == "check" and find_relation(connection, TableName(name.schema, PROGRESS_TABLE)) is not None:
             _check_not_lost(connection, name)
         _check_key_columns(name, settings.primary_key, [column for column, _ in columns])
-        return Target(name, tuple(column for column, _ in columns), settings.primary_key)
+        return PostgresTarget(name, tuple(column for column, _ in columns), settings.primary_key)
     missing = [(column, kind) for column, kind in columns if _find(existing, column) is None]
     if missing and settings.schema_evolution == "none":
         raise _column_error(
@@ -163,7 +163,7 @@ def find_target(
         """Return names of columns as the table spells them."""
         return tuple(found.name if (found := _find(existing, column)) else column for column in wanted)
 
-    target = Target(name, spelled(column for column, _ in columns), spelled(settings.primary_key))
+    target = PostgresTarget(name, spelled(column for column, _ in columns), spelled(settings.primary_key))
     if settings.primary_key:
         _check_key(connection, target, existing)
     return target
@@ -281,7 +281,7 @@ def _check_key_columns(name: TableName, primary_key: Sequence[str], columns: Seq
         raise _column_error(name, f"has no column {unknown[0]}, which primary_key names", f"name columns of it: {', '.join(columns)}")
 
 
-def _check_key(connection: psycopg.Connection[Any], target: Target, existing: Sequence[_TableColumn]) -> None:
+def _check_key(connection: psycopg.Connection[Any], target: PostgresTarget, existing: Sequence[_TableColumn]) -> None:
     _check_key_columns(target.name, target.primary_key, [column.name for column in existing])
     unique = connection.execute(_UNIQUE, [find_relation(connection, target.name)]).fetchall()
     # For each index on just the key columns: whether NULLs count as equal.
@@ -301,7 +301,7 @@ def has_equal_nulls(connection: psycopg.Connection[Any]) -> bool:
     return connection.info.server_version >= _EQUAL_NULLS_SINCE
 
 
-def null_refusals(connection: psycopg.Connection[Any], target: Target) -> dict[str, str]:
+def null_refusals(connection: psycopg.Connection[Any], target: PostgresTarget) -> dict[str, str]:
     """Return the columns of the key in which the table takes no NULL, and the statement that makes it take one (empty: none does)."""
     relation = find_relation(connection, target.name)
     if relation is None:
@@ -310,7 +310,7 @@ def null_refusals(connection: psycopg.Connection[Any], target: Target) -> dict[s
     return {column: allow_null(connection, target, column) for column in target.primary_key if column in required}
 
 
-def allow_null(connection: psycopg.Connection[Any], target: Target, column: str) -> str:
+def allow_null(connection: psycopg.Connection[Any], target: PostgresTarget, column: str) -> str:
     """Return the statement that makes the table take NULL in a column; empty if none does."""
     changes = [sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(sql.Identifier(column))]
     if column in target.primary_key:
@@ -323,7 +323,7 @@ def allow_null(connection: psycopg.Connection[Any], target: Target, column: str)
     return sql.SQL("ALTER TABLE {} {}").format(target.name.identifier, sql.SQL(", ").join(changes)).as_string(connection)
 
 
-def _unique_statement(connection: psycopg.Connection[Any], target: Target, nullable: Sequence[str]) -> str:
+def _unique_statement(connection: psycopg.Connection[Any], target: PostgresTarget, nullable: Sequence[str]) -> str:
     """Return the statement that makes the key identify a row, whatever columns of it are *nullable*."""
     if nullable and not has_equal_nulls(connection):
         changes = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(column)) for column in nullable]

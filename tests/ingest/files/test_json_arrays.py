@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.records.files import blocks
-from tidegate.records.files.blocks import Block, Format
+from tidegate.records.files.blocks import Block, FileFormat
 from tidegate.records.files.files import open_records
 from tidegate.records.files.json_arrays import ArrayElements, JsonForm, MixedElements, ObjectElements, detect_form
 
@@ -27,7 +27,7 @@ RECORDS = st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3) | VA
 def read(content: bytes, block_bytes: int = 2**20) -> Block:
     """Return all records of a file."""
     every = Block()
-    for block in open_records("-", Format.NDJSON, io.BytesIO(content), ",", block_bytes).blocks():
+    for block in open_records("-", FileFormat.NDJSON, io.BytesIO(content), ",", block_bytes).blocks():
         for each in ("line", "text", "fields", "fault"):
             getattr(every, each).extend(getattr(block, each))
     return every
@@ -148,7 +148,7 @@ def test_objects_after_an_array_are_records_whether_arrays_are_exploded_or_not(
     """A file that begins with an array is read by elements: an object of a later line is never cut at its commas."""
     first = [{"a": 1, "b": 2}, *first]
     content = "\n".join(json.dumps(line) for line in [first, *lines]).encode("utf-8", "surrogatepass")
-    opened = open_records("-", Format.NDJSON, io.BytesIO(content), ",", block_bytes, explodes=explodes)
+    opened = open_records("-", FileFormat.NDJSON, io.BytesIO(content), ",", block_bytes, explodes=explodes)
     found = [(line, json.loads(text)) for block in opened.blocks() for line, text in zip(block.line, block.text, strict=True)]
     expected = [*first, *(element for line in lines for element in (line if isinstance(line, list) else [line]))]
     assert found == list(enumerate(expected, start=1))
@@ -208,7 +208,7 @@ LINES = '{"at": 100}\n[{"at": 101}, {"at":102,"x":"],{"}, 7]\n[]\n{"at": 103}\n'
 def test_arrays_among_objects_are_their_elements_if_asked_for(text: str, block_bytes: int) -> None:
     """On lines and over several, wherever the file is cut; records are numbered by elements."""
     source = io.BytesIO(text.encode())
-    blocks = list(open_records("-", Format.NDJSON, source, ",", block_bytes, explodes=True).blocks())
+    blocks = list(open_records("-", FileFormat.NDJSON, source, ",", block_bytes, explodes=True).blocks())
     found = [(line, fields, fault) for block in blocks for line, fields, fault in zip(block.line, block.fields, block.fault, strict=True)]
     assert [(line, fields and fields["at"], fault) for line, fields, fault in found] == [
         (1, 100, None),
@@ -222,5 +222,5 @@ def test_arrays_among_objects_are_their_elements_if_asked_for(text: str, block_b
 def test_a_broken_line_among_arrays_costs_itself_alone() -> None:
     """As in every file of lines."""
     source = io.BytesIO(b'{"at": 100}\n[{"at": 1}\n[{"at": 101}]\n{"at": 102\n{"at": 103}\n')
-    blocks = list(open_records("-", Format.NDJSON, source, ",", 1000, explodes=True).blocks())
+    blocks = list(open_records("-", FileFormat.NDJSON, source, ",", 1000, explodes=True).blocks())
     assert [fields and fields["at"] for block in blocks for fields in block.fields] == [100, None, 101, None, 103]

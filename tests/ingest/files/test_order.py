@@ -37,7 +37,7 @@ from tidegate.basics.native_parts import NATIVE_SWITCH
 from tidegate.language.json_columns import json_fields
 from tidegate.platform.observe.console import report_errors
 from tidegate.records.files import blocks
-from tidegate.records.files.blocks import Format
+from tidegate.records.files.blocks import FileFormat
 from tidegate.records.files.fields import format_path, key_of, parse_path
 from tidegate.records.files.files import open_records
 from tidegate.records.files.rows import OrderPlan
@@ -234,7 +234,7 @@ def log_files(draw: st.DrawFn) -> bytes:
 def walked(content: bytes, plan: OrderPlan, block_bytes: int) -> tuple[list[bytes], list[bytes], FileWalk]:
     """Walk a file held in memory, reading so many bytes at a time."""
     walk = FileWalk(plan)
-    records = open_records("-", Format.NDJSON, io.BytesIO(content), ",", block_bytes)
+    records = open_records("-", FileFormat.NDJSON, io.BytesIO(content), ",", block_bytes)
     outcomes = [*(walk.walk_block(block) for block in records.blocks()), walk.finish()]
     return [line for one in outcomes for line in one.ordered], [line for one in outcomes for line in one.dropped], walk
 

@@ -22,7 +22,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
 from ingest.journal.client import JournalClient
 from ingest.journal.redis_journal import RedisJournal
-from ingest.offsets import Join, PlannedPosition
+from ingest.offsets import PartitionJoin, PlannedPosition
 from ingest.skips import Skip
 from ordering.errors import RefusedError
 from ordering.protocol.facts import Fact, FactKind
@@ -361,8 +361,8 @@ def test_joins_bases_and_silences_are_asked_here_too(server: Server) -> None:
     """Whoever settled first counts."""
     client = Driver(plan_of(server)).journal_client
     assert client.read_joins({("raw", 1): "id"}) == {}
-    assert client.journal_join(("raw", 1), "id", Join(1, 500))
-    assert client.read_joins({("raw", 1): "id"}) == {("raw", 1): Join(1, 500)}
+    assert client.journal_join(("raw", 1), "id", PartitionJoin(1, 500))
+    assert client.read_joins({("raw", 1): "id"}) == {("raw", 1): PartitionJoin(1, 500)}
     assert (client.settle_base(RAW, 40), client.settle_base(RAW, 50)) == (40, 40)
     assert client.share_silences({RAW: Silence(1, "boot", 2, 3)}) == {RAW: Silence(1, "boot", 2, 3)}
 
@@ -380,11 +380,11 @@ def test_skips_are_given_back_but_for_those_that_were_undone(own_server: Server)
 def test_joins_are_given_back_too_and_what_was_only_asked_for_is_asked_again(own_server: Server) -> None:
     """An emptied journal knows of a joining again; a partition of which it never knew anything is no obstacle."""
     client = Driver(plan_of(own_server)).journal_client
-    assert client.journal_join(("raw", 1), "id", Join(1, 500))
+    assert client.journal_join(("raw", 1), "id", PartitionJoin(1, 500))
     assert client.read_joins({("raw", 2): "id"}) == {}
     redis.Redis(port=own_server.port, protocol=2).flushall()
     assert client.read_joins({("raw", 2): "id"}) == {}
-    assert client.read_joins({("raw", 1): "id", ("raw", 2): "id"}) == {("raw", 1): Join(1, 500)}
+    assert client.read_joins({("raw", 1): "id", ("raw", 2): "id"}) == {("raw", 1): PartitionJoin(1, 500)}
 
 
 def test_a_newcomer_that_stamped_an_emptied_journal_first_is_reported(own_server: Server) -> None:

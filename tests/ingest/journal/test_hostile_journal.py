@@ -31,9 +31,9 @@ from ingest.journal.mending import remove_impossible
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import SkipBook
 from ingest.journal.topic_fingerprint import TopicOrigin, check_fingerprint
-from ingest.offsets import Offset, PlannedPosition
+from ingest.offsets import IngestOffset, PlannedPosition
 from ingest.planner.arrival_stamps import PlanningTimes
-from ingest.planner.planner import Planner
+from ingest.planner.planner import IngestPlanner
 from ingest.planner.stage_progress import StageProgressWriter
 from ingest.skips import Skip
 from ingest.start.survey import _check_skips
@@ -75,13 +75,13 @@ class World:
         )
         self.stranger = redis.Redis(port=server.port)
         self.name = f"tidegate:{{raw}}:journal:{self.plan.topic_ids['raw']}:0"
-        self.end, self.offset = 0, Offset(self.plan.starts)
+        self.end, self.offset = 0, IngestOffset(self.plan.starts)
         self.logs: list[EventDict] = []
         self.restart()
 
     def restart(self) -> None:
         """Begin with a new planner, from Spark's offset."""
-        self.planner = Planner(self.plan)
+        self.planner = IngestPlanner(self.plan)
         self.planner.__dict__["_admin"] = self
         self.planner.__dict__["_log"] = structlog.wrap_logger(None, processors=[self._keep])
 
@@ -126,7 +126,7 @@ class World:
         """Plan once while nothing comes, with the stage's report of the last record's arrival; return the position."""
         report = IngestReport(*RAW, next_offset=self.end, arrival_us=self.now_us - SECOND_US, complete_us=0, held=1)
         StageProgressWriter(Path(self.plan.checkpoint)).accept_reports([report])
-        self.offset = Offset.from_json(self.planner.plan_end(self.offset.to_json()))
+        self.offset = IngestOffset.from_json(self.planner.plan_end(self.offset.to_json()))
         position = self.offset.partitions[RAW]
         assert position.frontier_us <= self.now_us + AHEAD_US, "time was pushed ahead"
         return position
@@ -137,7 +137,7 @@ class World:
         deadline_s = time.monotonic() + 20
         while self.offset.partitions[RAW].next_offset < self.end:
             assert time.monotonic() < deadline_s, f"nothing is planned: {self.logs}"
-            self.offset = Offset.from_json(self.planner.plan_end(self.offset.to_json()))
+            self.offset = IngestOffset.from_json(self.planner.plan_end(self.offset.to_json()))
         planned = self.offset.partitions[RAW]
         stamp_ms = np.full(count, self.now_us // 1000)
         nothing = pa.nulls(count, pa.binary())

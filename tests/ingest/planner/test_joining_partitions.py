@@ -10,7 +10,7 @@ from support.ingest_plans import ingest_plan
 from support.journals import MemoryJournal
 
 from ingest.config import IngestPlan, Partition
-from ingest.offsets import Join, Offset, PlannedPosition
+from ingest.offsets import IngestOffset, PartitionJoin, PlannedPosition
 from ingest.planner.joining_partitions import match_topics, own_topics, read_joins, read_planned_offset, with_roster
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Propose
@@ -18,7 +18,7 @@ from ordering.ticks import NEVER, SECOND_US
 from tidegate.platform.settings.load import Settings
 
 FOUNDERS: tuple[Partition, ...] = (("raw", 0), ("raw", 1))
-JOINED = {("raw", 2): Join(2, 5 * SECOND_US), ("aaa", 0): Join(3, 9 * SECOND_US)}
+JOINED = {("raw", 2): PartitionJoin(2, 5 * SECOND_US), ("aaa", 0): PartitionJoin(3, 9 * SECOND_US)}
 
 
 def settings(**fields: object) -> Settings:
@@ -83,9 +83,13 @@ def test_the_last_offset_is_that_of_the_last_batch_planned(tmp_path: Path, batch
     folder = tmp_path / "spark" / "offsets"
     folder.mkdir(parents=True)
     for batch in range(batches):
-        offset = Offset({("raw", 0): PlannedPosition(batch), ("raw", 1): PlannedPosition(0)}, joins={("raw", 1): Join(1, 77)})
+        offset = IngestOffset(
+            {("raw", 0): PlannedPosition(batch), ("raw", 1): PlannedPosition(0)}, joins={("raw", 1): PartitionJoin(1, 77)}
+        )
         (folder / str(batch)).write_text("v1\n{}\n" + json.dumps(offset.to_json()))
     expected = (
-        Offset({("raw", 0): PlannedPosition(2), ("raw", 1): PlannedPosition(0)}, joins={("raw", 1): Join(1, 77)}) if batches else None
+        IngestOffset({("raw", 0): PlannedPosition(2), ("raw", 1): PlannedPosition(0)}, joins={("raw", 1): PartitionJoin(1, 77)})
+        if batches
+        else None
     )
     assert read_planned_offset(tmp_path) == expected

@@ -15,9 +15,9 @@ from support.valkey_server import Server
 from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
 from ingest.journal.redis_journal import RedisJournal
-from ingest.offsets import Offset, PlannedPosition
+from ingest.offsets import IngestOffset, PlannedPosition
 from ingest.planner import idle_estimates, imports, planner
-from ingest.planner.planner import Planner
+from ingest.planner.planner import IngestPlanner
 from ingest.planner.stage_progress import StageProgressWriter
 from ingest.skips import Skip
 from ordering.protocol.facts import FactKind
@@ -84,24 +84,26 @@ def plan_of(server: Server, folder: Path, settings: dict[str, str] | None = None
     )
 
 
-def planner_of(plan: IngestPlan, ends: dict[Partition, int], with_open: dict[Partition, int] | None = None) -> tuple[Planner, Brokers]:
+def planner_of(
+    plan: IngestPlan, ends: dict[Partition, int], with_open: dict[Partition, int] | None = None
+) -> tuple[IngestPlanner, Brokers]:
     """Return a planner, and the brokers that it asks."""
-    made, brokers = Planner(plan), Brokers(plan.topic_ids["raw"], ends, with_open)
+    made, brokers = IngestPlanner(plan), Brokers(plan.topic_ids["raw"], ends, with_open)
     made.__dict__["_admin"] = brokers
     return made, brokers
 
 
-def advance(made: Planner, offset: Offset) -> Offset:
+def advance(made: IngestPlanner, offset: IngestOffset) -> IngestOffset:
     """Plan the next batch."""
-    return Offset.from_json(made.plan_end(offset.to_json()))
+    return IngestOffset.from_json(made.plan_end(offset.to_json()))
 
 
-def start_of(plan: IngestPlan) -> Offset:
+def start_of(plan: IngestPlan) -> IngestOffset:
     """Where the job begins."""
-    return Offset(plan.starts)
+    return IngestOffset(plan.starts)
 
 
-def positions(offset: Offset) -> dict[Partition, int]:
+def positions(offset: IngestOffset) -> dict[Partition, int]:
     """How far each partition is planned."""
     return {partition: position.next_offset for partition, position in offset.partitions.items()}
 
@@ -135,7 +137,7 @@ def test_ranges_that_touch_what_earlier_attempts_may_have_written_are_compared(
     """From the first offset to compare to the last, whichever range ends or begins there."""
     plan = plan_of(server, tmp_path, compared={A: (10, 15)})
     made, _ = planner_of(plan, {A: 20, B: 0})
-    (planned,) = made._ranges(*(Offset({A: PlannedPosition(at), B: PlannedPosition(0)}) for at in (start, end)))
+    (planned,) = made._ranges(*(IngestOffset({A: PlannedPosition(at), B: PlannedPosition(0)}) for at in (start, end)))
     assert ((planned.compare_from, planned.compare_until) == (10, 15)) is is_compared
 
 
@@ -194,7 +196,7 @@ def report(folder: Path, **progress: tuple[int, int]) -> None:
     )
 
 
-def silent(made: Planner, offset: Offset, clock: Clock, times: int = 3) -> Offset:
+def silent(made: IngestPlanner, offset: IngestOffset, clock: Clock, times: int = 3) -> IngestOffset:
     """Let a silent hour pass."""
     for _ in range(times):
         clock.wait(20 * 60 * SECOND_US)
@@ -202,7 +204,7 @@ def silent(made: Planner, offset: Offset, clock: Clock, times: int = 3) -> Offse
     return offset
 
 
-def frontiers(offset: Offset) -> dict[Partition, int]:
+def frontiers(offset: IngestOffset) -> dict[Partition, int]:
     """The estimates in force."""
     return {partition: position.frontier_us for partition, position in offset.partitions.items() if position.frontier_us}
 
@@ -278,5 +280,5 @@ def test_an_import_counts_only_where_all_has_been_read(
     monkeypatch.setattr(imports, "ImportedFrontier", Fast)
     plan = plan_of(server, tmp_path, {"idle": "off"}, imported=ImportedInput("fast", "fast.ordered", 1))
     made, _ = planner_of(plan, {A: read_to, B: 10}, {A: with_open})
-    offset = advance(made, Offset({A: PlannedPosition(10), B: PlannedPosition(10)}))
+    offset = advance(made, IngestOffset({A: PlannedPosition(10), B: PlannedPosition(10)}))
     assert {partition for partition, position in offset.partitions.items() if position.import_us} == ({A, B} if is_raised else {B})

@@ -11,7 +11,7 @@ from ordering.model.step import Model
 from ordering.policies import Policies
 from ordering.testing import Record, batch_of, log_of
 from ordering.ticks import NEVER, SECOND_US
-from tidegate.platform.observe.reports import HeldEvents, SubstreamReport, Watermark
+from tidegate.platform.observe.reports import HeldReport, SubstreamReport, Watermark
 
 POLICIES = Policies(early_us=None, late_us=60 * SECOND_US, reorder_us=10 * SECOND_US)
 
@@ -72,5 +72,5 @@ def test_what_is_held_is_told_by_substream_the_fullest_first() -> None:
 def test_a_partition_that_holds_nothing_says_so() -> None:
     """There is no next release then."""
     model = Model(POLICIES, False, 1, 0)
-    assert look_at_held(model.new_state(), POLICIES, False, 0) == HeldEvents(None)
+    assert look_at_held(model.new_state(), POLICIES, False, 0) == HeldReport(None)
     assert find_watermark(model.new_state(), POLICIES, True).largest_us == NEVER

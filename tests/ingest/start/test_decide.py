@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ingest.journal.skip_book import KnownSkips
-from ingest.offsets import Join, Offset, PlannedPosition
+from ingest.offsets import IngestOffset, PartitionJoin, PlannedPosition
 from ingest.skips import Skip
-from ingest.start.decide import Action, decide
+from ingest.start.decide import InputStart, decide
 from ingest.start.resume import Resumption
-from ingest.start.survey import Survey
+from ingest.start.survey import LogSurvey
 from ordering.errors import RefusedError
 from ordering.ticks import DAY_US, NEVER
 from tidegate.platform.checkpoint.ended_run import RunEnded
@@ -27,7 +27,7 @@ BROKER_CLOCK = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": 
 RAW = Topic("raw", "id of raw", 2, BROKER_CLOCK)
 ORDERED = Topic("raw.ordered", "id of ordered", 2, {})
 FIRST = {("raw", 0): 7, ("raw", 1): 0}
-NEW = Survey(FOLDER, (RAW,), FIRST)
+NEW = LogSurvey(FOLDER, (RAW,), FIRST)
 STARTED = Start("2001-01-01T00:00:00Z", 978_307_200_000_000)
 RESUMPTION = Resumption({("raw", 0): PlannedPosition(10), ("raw", 1): PlannedPosition(20)}, start=STARTED)
 POSITIONS = {("raw", 0): PlannedPosition(40), ("raw", 1): PlannedPosition(50)}
@@ -42,11 +42,11 @@ def settings_of(**changes: str) -> Settings:
 SETTINGS = settings_of()
 
 
-def running(**changes: Any) -> Survey:
+def running(**changes: Any) -> LogSurvey:
     """The survey of an input with a checkpoint that is bound to what it was begun with."""
     survey = replace(NEW, ordered=ORDERED, has_events=True, resumption=RESUMPTION)
     binding = decide(SETTINGS, "raw", replace(NEW, ordered=ORDERED)).binding
-    offset = Offset(POSITIONS)
+    offset = IngestOffset(POSITIONS)
     batches = {"checkpoint": "settled", "last_planned": 3, "last_finished": 3, "planned": offset, "done": offset}
     return replace(survey, binding=binding, **{**batches, **changes})
 
@@ -54,19 +54,27 @@ def running(**changes: Any) -> Survey:
 @pytest.mark.parametrize(
     ("survey", "requested", "action", "start", "resumption"),
     [
-        (NEW, None, Action.BEGIN, BEGINNING, Resumption({("raw", 0): PlannedPosition(7), ("raw", 1): PlannedPosition(0)})),
-        (NEW, STARTED, Action.BEGIN, STARTED, None),
-        (NEW, Start(LAST_STOPPED), Action.BEGIN, Start(LAST_STOPPED), None),
-        (replace(NEW, resumption=RESUMPTION), None, Action.BEGIN, STARTED, RESUMPTION),
-        (replace(NEW, resumption=RESUMPTION), Start(STARTED.text, 5), Action.BEGIN, STARTED, RESUMPTION),
-        (replace(NEW, resumption=RESUMPTION), Start("now", 9), Action.BEGIN, Start("now", 9), None),
-        (replace(NEW, ordered=ORDERED), None, Action.BEGIN, BEGINNING, Resumption({key: PlannedPosition(at) for key, at in FIRST.items()})),
-        (replace(NEW, ordered=ORDERED, has_events=True), STARTED, Action.RESUME, BEGINNING, None),
-        (running(), None, Action.CONTINUE, STARTED, RESUMPTION),
-        (running(), Start(LAST_STOPPED), Action.CONTINUE, STARTED, RESUMPTION),
+        (NEW, None, InputStart.BEGIN, BEGINNING, Resumption({("raw", 0): PlannedPosition(7), ("raw", 1): PlannedPosition(0)})),
+        (NEW, STARTED, InputStart.BEGIN, STARTED, None),
+        (NEW, Start(LAST_STOPPED), InputStart.BEGIN, Start(LAST_STOPPED), None),
+        (replace(NEW, resumption=RESUMPTION), None, InputStart.BEGIN, STARTED, RESUMPTION),
+        (replace(NEW, resumption=RESUMPTION), Start(STARTED.text, 5), InputStart.BEGIN, STARTED, RESUMPTION),
+        (replace(NEW, resumption=RESUMPTION), Start("now", 9), InputStart.BEGIN, Start("now", 9), None),
+        (
+            replace(NEW, ordered=ORDERED),
+            None,
+            InputStart.BEGIN,
+            BEGINNING,
+            Resumption({key: PlannedPosition(at) for key, at in FIRST.items()}),
+        ),
+        (replace(NEW, ordered=ORDERED, has_events=True), STARTED, InputStart.RESUME, BEGINNING, None),
+        (running(), None, InputStart.CONTINUE, STARTED, RESUMPTION),
+        (running(), Start(LAST_STOPPED), InputStart.CONTINUE, STARTED, RESUMPTION),
     ],
 )
-def test_how_an_input_goes_on(survey: Survey, requested: Start | None, action: Action, start: Start, resumption: Resumption | None) -> None:
+def test_how_an_input_goes_on(
+    survey: LogSurvey, requested: Start | None, action: InputStart, start: Start, resumption: Resumption | None
+) -> None:
     """An earlier start that wrote nothing has settled what its words mean; whatever is written counts more than what is asked for."""
     decision = decide(SETTINGS, "raw", survey, requested)
     assert (decision.action, decision.start, decision.resumption) == (action, start, resumption)
@@ -100,7 +108,7 @@ def test_how_an_input_goes_on(survey: Survey, requested: Start | None, action: A
         ),
     ],
 )
-def test_what_is_refused(survey: Survey, settings: Settings, requested: Start | None, code: str, named: str) -> None:
+def test_what_is_refused(survey: LogSurvey, settings: Settings, requested: Start | None, code: str, named: str) -> None:
     """By name, before anything is created, bound or written."""
     with pytest.raises(RefusedError) as refusal:
         decide(settings, "raw", survey, requested)
@@ -151,7 +159,7 @@ LOST = running(first_offsets={("raw", 0): 60, ("raw", 1): 0})
         (replace(LOST, skips=KnownSkips((Skip("raw", 0, 40, 50),))), {"on_lost_records": "gap"}, [(50, 60)]),
     ],
 )
-def test_lost_records_are_a_gap_if_the_user_says_so(survey: Survey, changes: dict[str, str], gaps: list[tuple[int, int]]) -> None:
+def test_lost_records_are_a_gap_if_the_user_says_so(survey: LogSurvey, changes: dict[str, str], gaps: list[tuple[int, int]]) -> None:
     """By a skip that was asked for, or by the setting; what is skipped already is not missed."""
     decision = decide(settings_of(**changes), "raw", survey)
     assert [gap.span for gap in decision.gaps] == gaps
@@ -176,7 +184,7 @@ def test_a_skip_that_ends_before_the_records_that_are_left_is_not_enough() -> No
     ],
 )
 def test_n_is_the_settings_then_the_checkpoints_then_the_topics_then_the_inputs(
-    changes: dict[str, str], survey: Survey, count: int
+    changes: dict[str, str], survey: LogSurvey, count: int
 ) -> None:
     """An ordered topic that holds events keeps its number of partitions, whatever is added to the input."""
     assert decide(settings_of(**changes), "raw", survey).plan.output_partitions == count
@@ -184,8 +192,8 @@ def test_n_is_the_settings_then_the_checkpoints_then_the_topics_then_the_inputs(
 
 def test_the_plan_has_the_roster_of_the_checkpoint() -> None:
     """A partition that joined stands behind the founders; one that is new joins while the job runs."""
-    joins = {("raw", 0): Join(1, 60)}
-    survey = running(planned=Offset({("raw", 0): PlannedPosition(40), ("raw", 1): PlannedPosition(50)}, joins=joins))
+    joins = {("raw", 0): PartitionJoin(1, 60)}
+    survey = running(planned=IngestOffset({("raw", 0): PlannedPosition(40), ("raw", 1): PlannedPosition(50)}, joins=joins))
     plan = decide(SETTINGS, "raw", survey).plan
     assert (plan.partitions, plan.joins) == ((("raw", 1), ("raw", 0)), joins)
     assert plan.start_us == NEVER, "the start is applied with the resumption"

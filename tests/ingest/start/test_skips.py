@@ -11,10 +11,10 @@ from support.journals import close
 
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.skip_book import KnownSkips
-from ingest.offsets import Offset, PlannedPosition
+from ingest.offsets import IngestOffset, PlannedPosition
 from ingest.skips import Skip
 from ingest.start.skips import apply_skips
-from ingest.start.survey import Survey
+from ingest.start.survey import LogSurvey
 
 
 @pytest.mark.parametrize(("tried_until", "planned"), [(15, 10), (10, 15), (12, 15)])
@@ -34,7 +34,7 @@ def test_what_may_have_been_judged_under_other_skips_is_compared(
     known = KnownSkips(undone=skips) if is_undone else KnownSkips(in_force=skips)
     plan = replace(ingest_plan(checkpoint=str(tmp_path)), topic_ids={"raw": tmp_path.name})
     close(journal, plan.journal_key(RAW), tried_until)
-    at, until = Offset({RAW: PlannedPosition(10)}), Offset({RAW: PlannedPosition(planned)})
-    survey = Survey(tmp_path, (), {}, done=at, planned=until, skips=known)
+    at, until = IngestOffset({RAW: PlannedPosition(10)}), IngestOffset({RAW: PlannedPosition(planned)})
+    survey = LogSurvey(tmp_path, (), {}, done=at, planned=until, skips=known)
     compared = apply_skips(plan, survey, (), None, journal).compared  # type: ignore[arg-type]
     assert compared == ({} if first is None else {RAW: (first, 15)})

@@ -20,7 +20,7 @@ from support.repository import ROOT
 from ordering.conformance.command import answer_lines, main
 from ordering.conformance.kit import Implementation, Json, judge, load, questions, run
 from ordering.conformance.own_answers import answer
-from ordering.conformance.program import EndedError, Program
+from ordering.conformance.program import AnsweringProgram, EndedError
 from ordering.errors import ProtocolError
 from ordering.protocol.foreign import foreign_reason
 from ordering.protocol.punctuation import Cti, Roster
@@ -406,7 +406,7 @@ def test_an_implementation_that_breaks_down_is_reported() -> None:
 
 def test_a_program_in_any_language_is_asked_line_by_line() -> None:
     """Ours as another process passes; one that ends or answers no JSON object is reported."""
-    with Program([sys.executable, "-m", "ordering.conformance", "--answer"]) as program:
+    with AnsweringProgram([sys.executable, "-m", "ordering.conformance", "--answer"]) as program:
         assert run(program).is_ok
     with python("while True: input(); print([], flush=True)") as program, pytest.raises(ValueError, match="not a JSON object"):
         program("key_bytes", {"json": "1"})
@@ -421,9 +421,9 @@ def test_an_answer_of_a_wrong_form_is_a_wrong_answer(ctis: object) -> None:
     assert len(report.failures) == 53
 
 
-def python(code: str, timeout_s: float = 60.0) -> Program:
+def python(code: str, timeout_s: float = 60.0) -> AnsweringProgram:
     """Return a program under test, in Python."""
-    return Program([sys.executable, "-c", code], timeout_s)
+    return AnsweringProgram([sys.executable, "-c", code], timeout_s)
 
 
 ONE_ANSWER = "input(); print('{}', flush=True); "

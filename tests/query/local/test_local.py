@@ -31,7 +31,7 @@ from query.local.script import bind_script
 from query.plan.nodes import Scan
 from tidegate.language.expressions.tree import Field
 from tidegate.platform.observe.console import report_errors
-from tidegate.records.files.blocks import Format
+from tidegate.records.files.blocks import FileFormat
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(report_errors(local))
@@ -333,7 +333,7 @@ def test_nothing_passes_a_partition_that_has_not_come_yet(tmp_path: Path) -> Non
     """The partitions of a file are known before its first record is walked."""
     file = written(tmp_path, "a.ndjson", ndjson([at(5, PartitionId=3), at(9, PartitionId=3), at(1, PartitionId=1)]))
     rules = TimeRules(Policies(early_us=None, late_us=None))
-    source = FileInput(LocalFile("a", file, Format.NDJSON), Scan("a", Field(("at",))), rules, 1)
+    source = FileInput(LocalFile("a", file, FileFormat.NDJSON), Scan("a", Field(("at",))), rules, 1)
     source.read()
     assert source.frontier.members.keys() == {1, 3}
     assert source.frontier.value == NEVER

@@ -29,7 +29,7 @@ from tidegate.language.expressions.json_texts import NESTING_MAX, is_too_deep, t
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Field
 from tidegate.records.fields import FieldReader, Fields
-from tidegate.records.files.blocks import Block, Format
+from tidegate.records.files.blocks import Block, FileFormat
 from tidegate.records.files.files import open_records
 from tidegate.records.files.rows import FieldNames, OrderPlan, Rows
 from tidegate.records.payloads.csv_records import CsvReader
@@ -142,7 +142,7 @@ def query_verdict(payload: bytes) -> bool:
 
 def block_of(payload: bytes) -> Block | None:
     """A record as a file's only line."""
-    return next(iter(open_records("-", Format.NDJSON, io.BytesIO(payload + b"\n"), ",", 1 << 20).blocks()), None)
+    return next(iter(open_records("-", FileFormat.NDJSON, io.BytesIO(payload + b"\n"), ",", 1 << 20).blocks()), None)
 
 
 def local_verdict(payload: bytes, folder: Path) -> Verdict:
@@ -150,7 +150,7 @@ def local_verdict(payload: bytes, folder: Path) -> Verdict:
     file = folder / "a.ndjson"
     file.write_bytes(payload + b"\n")
     scan = Scan("a", timestamp_by=AT, over=KEY)
-    source = FileInput(LocalFile("a", str(file), Format.NDJSON), scan, TimeRules(Policies(late_us=5)), 1 << 20)
+    source = FileInput(LocalFile("a", str(file), FileFormat.NDJSON), scan, TimeRules(Policies(late_us=5)), 1 << 20)
     steps, _ = source.read()
     steps += source.read()[0]
     events = [(int(step.released.system_us[0]), step.released.key[0]) for step in steps if len(step.released)]
@@ -256,7 +256,7 @@ CSV_VALUES = st.tuples(st.text(alphabet='ab;"\n é', max_size=5), st.booleans())
 def test_a_line_of_a_file_has_the_values_of_a_csv_payload(first: list[tuple[str, bool]], second: list[tuple[str, bool]]) -> None:
     """An empty value is NULL without quotes, as ``csv_columns`` of an input reads it; in quotes it is text."""
     lines = [";".join(_csv_value(text, is_quoted) for text, is_quoted in values) for values in (first, second)]
-    records = open_records("-", Format.CSV, io.BytesIO("\n".join(["x;y;z", *lines, ""]).encode()), ";", 10**6)
+    records = open_records("-", FileFormat.CSV, io.BytesIO("\n".join(["x;y;z", *lines, ""]).encode()), ";", 10**6)
     read = [list(fields.values()) if fields else None for block in records.blocks() for fields in block.fields]
     names = [Field((name,)) for name in "xyz"]
     taken = CsvReader(("x", "y", "z"), ";").extract(pa.array([line.encode() for line in lines], pa.binary()), names)

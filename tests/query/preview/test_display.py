@@ -18,7 +18,7 @@ from query.sql.bind import bind_outputs
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.platform.observe.console import report_errors
-from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind, Replay
+from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind, ReplayReport
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(report_errors(command))
@@ -170,7 +170,7 @@ def test_what_is_read_and_how_long_it_takes_says_what_it_rests_on() -> None:
         "  o-1 from offset 7 to 7: 0 records",
         "catches up in about 15s: 500,000 records at 100,000/s after 10s to start (assumed: no run of it has been measured)",
     ]
-    measured = PlannedRead("earliest", Recovery(RecoveryKind.NEW, {}, {}), None, Replay(600_000, 2.0, 6.5), is_measured=True)
+    measured = PlannedRead("earliest", Recovery(RecoveryKind.NEW, {}, {}), None, ReplayReport(600_000, 2.0, 6.5), is_measured=True)
     told = "catches up in about 6s: 0 records at 300,000/s after 6s to start (measured when a run of it last caught up)"
     assert shown(measured)[-1] == told
     assert measured.as_dict() == {

@@ -16,7 +16,7 @@ from ordering.ticks import NEVER, parse_tick
 from query.reference.objects import StoredObject
 from query.reference.tables import ReferenceTable
 from query.reference.watch import LOOK_S, ReferenceWatch, TakenVersions, check_unchanged, take_up_versions
-from query.stage.offsets import Offset
+from query.stage.offsets import QueryOffset
 from sinks.file_places import ObjectStore
 from tidegate.platform.settings.tables.references import ReferenceSettings
 
@@ -232,6 +232,6 @@ def test_a_start_without_a_run_has_nothing_to_compare(job: Job) -> None:
 
 def test_a_batch_says_in_the_offset_how_much_of_the_list_it_knows() -> None:
     """So a batch that is run again looks rows up in the same versions."""
-    offset = Offset({0: 5}, references=2)
-    assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+    offset = QueryOffset({0: 5}, references=2)
+    assert QueryOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
     assert offset.to_json() == {"final": 0, "positions": {"0": 5}, "references": 2}

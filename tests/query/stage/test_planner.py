@@ -13,9 +13,9 @@ import pytest
 from ordering.errors import UnreachableError
 from query.config import QueryPlan
 from query.stage import planner
-from query.stage.offsets import Offset
+from query.stage.offsets import QueryOffset
 from query.stage.planned_range import QueryRange
-from query.stage.planner import Planner
+from query.stage.planner import QueryPlanner
 
 
 def test_the_first_batch_after_a_start_has_every_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,11 +23,11 @@ def test_the_first_batch_after_a_start_has_every_bucket(monkeypatch: pytest.Monk
     monkeypatch.setattr(planner, "write_row", lambda planned: planned)
     plan = SimpleNamespace(labels=["a", "b"], readers_of=lambda log: [log])
 
-    def ranges(made: Planner, start: dict[int, int], end: dict[int, int], *, is_final: bool = False) -> list[tuple[int, int, int]]:
-        (task,) = made.partitions(Offset(start).to_json(), Offset(end, is_final=is_final).to_json())
+    def ranges(made: QueryPlanner, start: dict[int, int], end: dict[int, int], *, is_final: bool = False) -> list[tuple[int, int, int]]:
+        (task,) = made.partitions(QueryOffset(start).to_json(), QueryOffset(end, is_final=is_final).to_json())
         return [(planned.bucket, planned.start, planned.end) for planned in cast(Any, task).rows if isinstance(planned, QueryRange)]
 
-    made = Planner(cast(QueryPlan, plan))
+    made = QueryPlanner(cast(QueryPlan, plan))
     for _ in range(2):
         assert ranges(made, {0: 5, 1: 4}, {0: 9, 1: 4}) == [(0, 5, 9), (1, 4, 4)]
     assert ranges(made, {0: 9, 1: 4}, {0: 12, 1: 4}) == [(0, 9, 12)]
@@ -48,11 +48,11 @@ def test_a_run_to_the_present_end_waits_for_brokers_that_do_not_answer(monkeypat
         return dict.fromkeys(logs, min(ms // 1000, 9))
 
     def planned(*, until_end: bool) -> dict[int, int]:
-        made = Planner(cast(QueryPlan, plan))
+        made = QueryPlanner(cast(QueryPlan, plan))
         made.__dict__["_admin"] = SimpleNamespace(ends=lambda partitions: dict.fromkeys(logs, 9), offsets_at=offsets_at)
         if until_end:
             made.prepareForTriggerAvailableNow()
-        return dict(Offset.from_json(made.plan_end(Offset({0: 0, 1: 0}).to_json())).positions)
+        return dict(QueryOffset.from_json(made.plan_end(QueryOffset({0: 0, 1: 0}).to_json())).positions)
 
     assert planned(until_end=True) == {0: 2, 1: 2}
     answers = chain([UnreachableError("no answer", code="TG-KAFKA-UNREACHABLE")], repeat(None))

@@ -19,7 +19,7 @@ from ordering.ticks import INFINITY, MINUTE_US, SECOND_US, TICK_MIN
 from query import job
 from query.config import Promise, QueryPlan, Substream
 from query.reference.watch import TakenVersions
-from query.stage.offsets import Offset
+from query.stage.offsets import QueryOffset
 from query.start import apply, output_start, survey
 from query.start.resumed_results import count_ahead_by_substream
 from tidegate.platform.checkpoint.binding import read_binding
@@ -125,7 +125,7 @@ class Scene:
         plan = self.prepare(sql)
         for name in ("offsets", "commits"):
             (Path(plan.checkpoint) / "spark" / name).mkdir(parents=True)
-            (Path(plan.checkpoint) / "spark" / name / "0").write_text("v1\n{}\n" + json.dumps(Offset({}).to_json()))
+            (Path(plan.checkpoint) / "spark" / name / "0").write_text("v1\n{}\n" + json.dumps(QueryOffset({}).to_json()))
         for output in plan.outputs:
             assert output.topic is not None
             self.brokers.splits[output.topic] = plan.split

@@ -19,7 +19,7 @@ from ordering.protocol.wire import encode_cti, encode_event_headers
 from ordering.ticks import MINUTE_US, SECOND_US
 from query.config import Feed, LogStart, Partition, Promise, QueryPlan
 from query.sql.bind import bind_outputs
-from query.stage.offsets import Offset
+from query.stage.offsets import QueryOffset
 from query.start import read_positions as module
 from query.start.read_positions import read_positions
 from tidegate.language.expressions.binding.input_schema import InputSchema
@@ -162,7 +162,7 @@ def test_a_job_that_goes_on_needs_only_what_lies_ahead_of_its_checkpoint(tmp_pat
     """However much of what it has read is gone by then."""
     for name in ("offsets", "commits"):
         (tmp_path / "spark" / name).mkdir(parents=True)
-        (tmp_path / "spark" / name / "3").write_text("v1\n{}\n" + json.dumps(Offset({0: 700, 1: 20}).to_json()))
+        (tmp_path / "spark" / name / "3").write_text("v1\n{}\n" + json.dumps(QueryOffset({0: 700, 1: 20}).to_json()))
     assert read_positions(Brokers(kept=700, found=0), plan_of(tmp_path, None)) == {ONE: 700, OTHER: 20}  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="o-0: needed is offset 700, the first record left is at offset 701"):
         read_positions(Brokers(kept=701, found=0), plan_of(tmp_path, None))  # type: ignore[arg-type]

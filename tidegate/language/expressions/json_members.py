@@ -33,7 +33,7 @@ from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Field
 from tidegate.language.expressions.variant import Variant, finite, gather
 from tidegate.language.json_columns import json_fields
-from tidegate.language.json_columns.json_fields import Wanted
+from tidegate.language.json_columns.json_fields import MemberPath
 
 NOT_JSON = QueryReason.NOT_JSON.text()
 NOT_OBJECT = QueryReason.NOT_OBJECT.text()
@@ -59,7 +59,7 @@ def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Fi
     length = len(payloads)
     if not fields or not length:
         return FieldColumns({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
-    walked = walk_members(payloads, tuple(Wanted(field.path) for field in fields))
+    walked = walk_members(payloads, tuple(MemberPath(field.path) for field in fields))
     if walked is None:
         return extract_parsed(payloads, fields)
     columns = dict(zip(fields, walked.columns, strict=True))
@@ -85,7 +85,7 @@ class WalkedMembers:
         return gather(column.length, [(read_rows, column.take_rows(read_rows)), (self.other_rows, others)])
 
 
-def walk_members(payloads: pa.Array | pa.ChunkedArray, wanted: tuple[Wanted, ...]) -> WalkedMembers | None:
+def walk_members(payloads: pa.Array | pa.ChunkedArray, wanted: tuple[MemberPath, ...]) -> WalkedMembers | None:
     """Read members in one walk over each payload; None if the native part is not usable, or cannot read these members."""
     read = json_fields.read_members(payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads, wanted)
     if read is None:

@@ -37,7 +37,7 @@ Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MemberPath:
     """A member by its path. Unless *is_exact*, a member whose names differ in case only is taken if none has exactly these names."""
 
     path: tuple[str, ...]
@@ -99,7 +99,7 @@ def library() -> ctypes.CDLL | None:
 
 
 @lru_cache(maxsize=256)
-def field_tree(wanted: tuple[Wanted, ...]) -> FieldTree | None:
+def field_tree(wanted: tuple[MemberPath, ...]) -> FieldTree | None:
     """Return members as :func:`read_members` takes them; None if it cannot read one of them."""
     if not all(_is_readable(name) for one in wanted for name in one.path) or any(len(one.path) > _PATH_NAMES_MAX for one in wanted):
         return None
@@ -137,7 +137,7 @@ class _Branch:
             self.slots_end = branch.number_slots(self.slots_end)
         return self.slots_end
 
-    def slot_at(self, wanted: Wanted) -> int:
+    def slot_at(self, wanted: MemberPath) -> int:
         branch = self
         for name in wanted.path:
             branch = branch.inside[name, wanted.is_exact]
@@ -150,7 +150,7 @@ def _is_readable(name: str) -> bool:
     return name.isprintable() and name != "" and not any(sign in name for sign in odd) and (name.isascii() or not name.lower().isascii())
 
 
-def read_members(payloads: pa.Array, wanted: tuple[Wanted, ...]) -> JsonFields | None:
+def read_members(payloads: pa.Array, wanted: tuple[MemberPath, ...]) -> JsonFields | None:
     """Read members of a binary or large_binary column; return None if C is not to be used, or cannot read these members."""
     part = library() if native_parts.is_enabled() else None
     tree = field_tree(wanted) if part is not None else None

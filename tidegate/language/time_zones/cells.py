@@ -29,7 +29,7 @@ _BEGIN_US, _END_US = -(2**56), 2**60
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ZoneSpans:
     """The cells of one zone, length and offset."""
 
     length_us: int
@@ -42,7 +42,7 @@ class Cells:
     before: Ints
 
     @classmethod
-    def of(cls, zone: Zone, length_us: int, offset_us: int) -> Cells:
+    def of(cls, zone: Zone, length_us: int, offset_us: int) -> ZoneSpans:
         """Return the cells of a zone; the same object for the same arguments."""
         return _cells_of(zone, length_us, offset_us)
 
@@ -75,7 +75,7 @@ class Cells:
 
 
 @lru_cache(maxsize=256)
-def _cells_of(zone: Zone, length_us: int, offset_us: int) -> Cells:
+def _cells_of(zone: Zone, length_us: int, offset_us: int) -> ZoneSpans:
     clock = zone.clock
     inside = (clock.changes_us > _BEGIN_US) & (clock.changes_us < _END_US)
     edges = np.concatenate([[_BEGIN_US], clock.changes_us[inside], [_END_US]])
@@ -85,7 +85,7 @@ def _cells_of(zone: Zone, length_us: int, offset_us: int) -> Cells:
     counts = np.maximum(-((firsts - ends) // length_us), 0)
     ends_at_edge = np.append(_divides(ends[:-1], offsets, length_us), True)
     ends_in_span = counts + ends_at_edge
-    return Cells(length_us, edges, firsts, counts, ends_at_edge, np.cumsum(ends_in_span) - ends_in_span)
+    return ZoneSpans(length_us, edges, firsts, counts, ends_at_edge, np.cumsum(ends_in_span) - ends_in_span)
 
 
 def _divides(changes_us: Ints, offsets_us: Ints, length_us: int) -> npt.NDArray[np.bool_]:

@@ -27,14 +27,14 @@ _THURSDAY = 4  # 1970-01-01 in the days of a rule, which count from Sunday, 0
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ZoneChanges:
     """The instants at which a clock is changed, rising, and its offsets from UTC before the first, and after each; in seconds."""
 
     instants_s: Ints
     offsets_s: Ints
 
 
-def read_changes(data: bytes) -> Changes:
+def read_changes(data: bytes) -> ZoneChanges:
     """Read the bytes of a TZif file of version 2 or later."""
     instants, offsets, text = _listed_changes(data)
     rule = _Rule.parse(text)
@@ -44,7 +44,7 @@ def read_changes(data: bytes) -> Changes:
     all_offsets = np.append(offsets, np.array([offset for _, offset in later], dtype=np.int64))
     # Only a changed offset is a change; names and the mark of summer time do not matter.
     matters = np.diff(all_offsets) != 0
-    return Changes(all_instants[matters], np.append(all_offsets[:1], all_offsets[1:][matters]))
+    return ZoneChanges(all_instants[matters], np.append(all_offsets[:1], all_offsets[1:][matters]))
 
 
 def _listed_changes(data: bytes) -> tuple[Ints, Ints, str]:

@@ -32,7 +32,7 @@ def leave_question(folder: Path, text: str) -> None:
     draft.replace(folder / QUESTION_FILE)
 
 
-class Question:
+class DetailQuestion:
     """A stage's view of the question in *folder*, if there is one that is still valid."""
 
     def __init__(self, folder: Path) -> None:

@@ -30,7 +30,7 @@ from tidegate.platform.observe.detail_requests import QUESTION_VALID_S, leave_qu
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.observe.process_identity import has_ended, own_identity
 from tidegate.platform.observe.published_fields import FieldError, JobFields, ReplayFields, Unreadable, parse_field, parse_report
-from tidegate.platform.observe.recovery_report import Replay
+from tidegate.platform.observe.recovery_report import ReplayReport
 from tidegate.platform.observe.reports import IngestReport, Report
 from tidegate.platform.redis_client import ForeignValueError, connect, translate_errors
 from tidegate.platform.settings.tables.redis import RedisSettings
@@ -82,7 +82,7 @@ class JobProgress:
     ordered_topic: str
     job: Mapping[str, Any]
     partitions: Mapping[tuple[str, int], Report]
-    replay: Replay | None = None
+    replay: ReplayReport | None = None
     unreadable: tuple[Unreadable, ...] = ()
     reported_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
@@ -197,7 +197,7 @@ def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgres
             if name == _JOB or name.startswith(_INSTANCE):
                 job = parse_field(JobFields, text)
             elif name == _REPLAY:
-                replay = Replay(**parse_field(ReplayFields, text))
+                replay = ReplayReport(**parse_field(ReplayFields, text))
             elif slash and not _PARTITION.fullmatch(partition):
                 raise FieldError("its name is that of no partition")
             elif slash:
@@ -214,7 +214,7 @@ class _Pending:
 
     job: dict[str, Any] = field(default_factory=dict)
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    replay: Replay | None = None
+    replay: ReplayReport | None = None
     is_job_changed: bool = False
 
 
@@ -283,7 +283,7 @@ class ProgressPublisher:
                 self._pending.is_job_changed = True
                 self._changed.notify()
 
-    def keep_replay(self, replay: Replay) -> None:
+    def keep_replay(self, replay: ReplayReport) -> None:
         """Keep how fast the job has caught up; later runs replace it once they have caught up themselves."""
         with self._changed:
             self._pending.replay = replay

@@ -98,7 +98,7 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayReport:
     """
     How fast a job has replayed; the next replay's duration can be estimated from it.
 
@@ -136,7 +136,7 @@ class _Rate:
         return (now - before) / (now_s - since_s)
 
 
-class CatchUp:
+class CatchUpReport:
     """Follows a job until it has caught up; *clock_s* is a clock that never goes back, in seconds."""
 
     def __init__(self, recovery: Recovery, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -148,7 +148,7 @@ class CatchUp:
         self._arrival_rate.record(self._began_s, sum(self.ends.values()))
         self._first_batch: tuple[float, int] | None = None
         # None until enough records were read to measure it.
-        self.replay: Replay | None = None
+        self.replay: ReplayReport | None = None
         # Seconds from the start until the job had caught up; None while it has not.
         self.caught_up_s: float | None = 0.0 if recovery.ahead == 0 else None
 
@@ -162,7 +162,7 @@ class CatchUp:
         if self.caught_up_s is None:
             self._first_batch = since_s, before = self._first_batch or (now_s, read)
             if now_s - since_s >= _RATE_SPAN_MIN_S and read - before >= _REPLAY_RECORDS_MIN:
-                self.replay = Replay(read - before, now_s - since_s, since_s - self._began_s)
+                self.replay = ReplayReport(read - before, now_s - since_s, since_s - self._began_s)
         self._note_caught_up()
 
     def set_ends(self, ends: Positions) -> None:

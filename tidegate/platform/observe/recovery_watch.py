@@ -14,7 +14,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from tidegate.platform.observe.progress_store import ProgressPublisher
-from tidegate.platform.observe.recovery_report import POLL_EVERY_S, CatchUp, Poller, Positions, Recovery, duration_in_words
+from tidegate.platform.observe.recovery_report import POLL_EVERY_S, CatchUpReport, Poller, Positions, Recovery, duration_in_words
 
 # Asks the brokers for the ends of partitions.
 AskEnds = Callable[[Sequence[tuple[str, int]]], Positions]
@@ -37,7 +37,7 @@ class RecoveryWatch:
         log: FilteringBoundLogger,
         waits: Mapping[str, Callable[[], str]] = MappingProxyType({}),
     ) -> None:
-        self.catch_up = CatchUp(recovery)
+        self.catch_up = CatchUpReport(recovery)
         self._poller = Poller(lambda: ask_ends(self.catch_up.partitions))
         self._publisher, self._log, self._asked_waits = publisher, log, waits
         # The text of each wait that lasts, by name.

@@ -48,7 +48,7 @@ class SubstreamReport:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldEvents:
+class HeldReport:
     """The held events of an input partition, looked at one by one: a stage does so only while a client asks."""
 
     # The least system timestamp held, microseconds; None if no event is held.
@@ -117,7 +117,7 @@ class IngestReport:
     # None if no record moved time too far.
     jump: JumpReport | None = None
     # None if no client asked.
-    held_events: HeldEvents | None = None
+    held_events: HeldReport | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -177,7 +177,7 @@ class IngestReport:
             breaks=BrokenPolicies(**_known(BrokenPolicies, members.get("breaks", {}))),
             watermark=watermark,
             jump=None if jump is None else JumpReport(**_known(JumpReport, jump)),
-            held_events=HeldEvents(members["held_from_us"], top) if "held_from_us" in members else None,
+            held_events=HeldReport(members["held_from_us"], top) if "held_from_us" in members else None,
         )
 
     @classmethod

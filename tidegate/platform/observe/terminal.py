@@ -41,7 +41,7 @@ Line = Piece | Sequence[Piece]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TextColumn:
     """A column of a table; long texts are broken if *is_folded*, shown in full if *is_whole*, else cut."""
 
     name: str
@@ -54,7 +54,7 @@ class Column:
 class TextTable:
     """A table to show; *is_plain* leaves out lines and padding."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TextColumn]
     is_plain: bool = False
     rows: list[tuple[Sequence[Line], str]] = field(default_factory=list)
 

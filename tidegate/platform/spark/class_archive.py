@@ -26,7 +26,7 @@ from tidegate.platform.settings.tables.spark import SparkSettings
 from tidegate.platform.spark.data_source import RangePlanner, Ranges, make_source
 from tidegate.platform.spark.options import JAVA_OPTIONS, archive_path
 from tidegate.platform.spark.privates import stop_jvm
-from tidegate.platform.spark.session import Stage, start_session, start_stage
+from tidegate.platform.spark.session import StatefulStage, start_session, start_stage
 
 _SECONDS_MAX = 180
 _SCHEMA = StructType([StructField("label", IntegerType())])
@@ -68,7 +68,7 @@ def _record_archive(target: Path) -> None:
         conf = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {recording}"}
         settings = Settings(spark=SparkSettings.model_validate({"conf": conf, "master": "local[2]"}))
         spark = start_session(settings, "class-archive", Path(work))
-        stage = Stage("class-archive", work, 1, until_end=True)
+        stage = StatefulStage("class-archive", work, 1, until_end=True)
         source = make_source(_OneBatchPlanner, _SCHEMA)
         start_stage(spark, source, _CountingProcessor(), stage, str, lambda reports: None).awaitTermination()
         spark.stop()

@@ -32,7 +32,7 @@ _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
 _PART = re.compile(r"  (where|fix|example): (.*)")
 
 
-class Query(Protocol):
+class StreamingQuery(Protocol):
     """The interface of a running query; Spark's own fits."""
 
     @property
@@ -49,7 +49,7 @@ class DrivenQuery:
     """
 
     name: str
-    start: Callable[[], Query]
+    start: Callable[[], StreamingQuery]
     folder: Path
     on_failure: Callable[[TidegateError], None] = lambda _: None
     check: Callable[[], None] = lambda: None
@@ -113,7 +113,7 @@ class DrivenRun:
         self._job, self._stop, self._starts = job, stop, 0
         self._query = self._start()
 
-    def _start(self) -> Query:
+    def _start(self) -> StreamingQuery:
         while True:
             self._starts += 1
             try:

@@ -156,7 +156,7 @@ def end_session(spark: SparkSession) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StatefulStage:
     """A job's one stateful stage: its name in Spark, its checkpoint folder, its number of tasks, and whether it stops at the end."""
 
     name: str
@@ -169,7 +169,7 @@ def start_stage(
     spark: SparkSession,
     source: type[DataSource],
     processor: StatefulProcessor,
-    stage: Stage,
+    stage: StatefulStage,
     parse_report: Callable[[str], Report],
     on_reports: Callable[[list[Report]], None],
 ) -> StreamingQuery:

@@ -69,7 +69,7 @@ def drop_long_keys(substream: pa.DictionaryArray, bytes_max: int) -> tuple[pa.Di
     return pa.DictionaryArray.from_arrays(indices, pc.if_else(too_long, b"", keys)), rows
 
 
-class Column(Protocol):
+class FieldColumn(Protocol):
     """One field of a column of payloads."""
 
     def ticks(self, unit: str) -> tuple[Ticks, Mask]:
@@ -95,7 +95,7 @@ class ExtractedFields:
 
     well_formed: Mask
     # The requested ones of ``time``, ``end`` and the names of keys (:func:`over_name`).
-    columns: Mapping[str, Column]
+    columns: Mapping[str, FieldColumn]
     # By row: why it is not well formed.
     reasons: Mapping[int, IngestReason] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ def over_name(place: int) -> str:
     return f"over{place or ''}"
 
 
-def substream_keys(columns: Mapping[str, Column]) -> pa.DictionaryArray | None:
+def substream_keys(columns: Mapping[str, FieldColumn]) -> pa.DictionaryArray | None:
     """Return the substream key bytes of each row: those of a single key, or a JSON array of several keys as texts; None without OVER."""
     parts = [columns[name].keys() for name in map(over_name, range(len(columns))) if name in columns]
     if len(parts) < 2:
@@ -135,7 +135,7 @@ def assemble_fields(extracted: ExtractedFields, unit: str, shape: Shape) -> Fiel
     return fields if shape is Shape.POINT else _with_span(fields, columns["end"], unit, shape)
 
 
-def _with_span(fields: Fields, end: Column, unit: str, shape: Shape) -> Fields:
+def _with_span(fields: Fields, end: FieldColumn, unit: str, shape: Shape) -> Fields:
     end_us, valid = end.ticks(unit)
     if shape is Shape.INTERVAL:
         fields.readable, fields.end_us = fields.timed & valid, end_us

@@ -23,7 +23,7 @@ from tidegate.language.expressions.evaluation.evaluate import evaluate
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Expr, Field
 from tidegate.language.expressions.variant import Variant
-from tidegate.records.fields.columns import Column, ExtractedFields, Ticks
+from tidegate.records.fields.columns import ExtractedFields, FieldColumn, Ticks
 from tidegate.records.payloads.formats import PayloadReader
 
 # Reasons that are reported instead of "malformed".
@@ -118,7 +118,7 @@ class ReaderSource:
         return ExtractedFields(ok, evaluate_by_name(self._exprs, extracted.columns, len(payloads)), reasons)
 
 
-def evaluate_by_name(exprs: Mapping[str, Expr], fields: Mapping[Field, Variant], length: int) -> dict[str, Column]:
+def evaluate_by_name(exprs: Mapping[str, Expr], fields: Mapping[Field, Variant], length: int) -> dict[str, FieldColumn]:
     """Return the values of expressions over *fields*; a row in which an expression fails has no value."""
     leaves: dict[Expr, Variant] = {field: column for field, column in fields.items()}  # noqa: C416 - Expr, not Field
     computed, _ = evaluate(tuple(exprs.values()), leaves, length)

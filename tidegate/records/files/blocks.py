@@ -30,7 +30,7 @@ class OrderFileError(TidegateError):
     default_code = "TG-ORDER-FILE"
 
 
-class Format(StrEnum):
+class FileFormat(StrEnum):
     """How a file holds its records."""
 
     NDJSON = "ndjson"
@@ -114,7 +114,7 @@ class Block:
         return self._payloads
 
 
-class Records(Protocol):
+class FileRecords(Protocol):
     """
     A file being read.
 

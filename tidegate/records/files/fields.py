@@ -163,7 +163,7 @@ def _compact_json(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class PartitionId:
+class FilePartition:
     """A partition as the file names it. Partitions are ordered null, false, true, numbers, text. ``json`` is its JSON."""
 
     rank: int
@@ -176,7 +176,7 @@ class PartitionId:
         return orjson.loads(self.json)
 
 
-def partition_of(value: Any, *, is_typed: bool) -> PartitionId | None:
+def partition_of(value: Any, *, is_typed: bool) -> FilePartition | None:
     """
     Return the partition that a JSON scalar names, or None if it names none.
     If the format does not distinguish numbers from text (*is_typed* False), text that looks like an integer is a number.
@@ -184,18 +184,18 @@ def partition_of(value: Any, *, is_typed: bool) -> PartitionId | None:
     if isinstance(value, str) and not is_typed and re.fullmatch(r"-?(0|[1-9]\d{0,17})", value):
         value = int(value)
     if value is None or value is MISSING:
-        return PartitionId(0, 0, "", b"null")
+        return FilePartition(0, 0, "", b"null")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     # bool is a kind of int in Python, so it is tested first.
     if isinstance(value, bool):
-        return PartitionId(1, int(value), "", orjson.dumps(value))
+        return FilePartition(1, int(value), "", orjson.dumps(value))
     if isinstance(value, int | float):
         # A number beyond 64 bits, or NaN, has more than one spelling.
-        return PartitionId(2, value, "", orjson.dumps(value)) if abs(value) < _INT64 else None
+        return FilePartition(2, value, "", orjson.dumps(value)) if abs(value) < _INT64 else None
     if isinstance(value, str):
         try:
-            return PartitionId(3, 0, value, orjson.dumps(value))
+            return FilePartition(3, 0, value, orjson.dumps(value))
         except TypeError:
             return None
     return None

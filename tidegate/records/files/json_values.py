@@ -19,7 +19,7 @@ from ordering.protocol.keys import first_members, replace_non_numbers
 from tidegate.language.expressions.duckdb_pool import run
 from tidegate.language.expressions.json_texts import is_too_deep
 from tidegate.language.json_columns import json_fields
-from tidegate.language.json_columns.json_fields import Wanted
+from tidegate.language.json_columns.json_fields import MemberPath
 from tidegate.records.files.blocks import Fault
 
 # Python refuses to read an integer of more digits; as a float it is infinite anyway.
@@ -62,7 +62,7 @@ def _decode(line: bytes) -> str | None:
 
 def rows_with_repeated_names(payloads: pa.Array, names: Collection[str]) -> list[int]:
     """Return the rows of JSON objects (null: none) in which one of *names* may stand twice, in any case."""
-    read = json_fields.read_members(payloads, tuple(Wanted((name,)) for name in sorted(names)))
+    read = json_fields.read_members(payloads, tuple(MemberPath((name,)) for name in sorted(names)))
     # Nested objects may repeat a name, and C knows nothing of the objects that it leaves to Python.
     plain = json_fields.READ | json_fields.UNASKED
     rows = range(len(payloads)) if read is None else np.flatnonzero(read.status | json_fields.UNASKED != plain).tolist()

@@ -23,7 +23,7 @@ from tidegate.records.files.fields import (
     MISSING,
     PARTITION_NAMES,
     FieldPath,
-    PartitionId,
+    FilePartition,
     find_well_known,
     key_of,
     partition_of,
@@ -33,7 +33,7 @@ from tidegate.records.files.fields import (
 from tidegate.records.files.record_columns import RecordColumns
 
 # The partition of all records if none is named.
-SINGLE_PARTITION = PartitionId(2, 0, "", b"0")
+SINGLE_PARTITION = FilePartition(2, 0, "", b"0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class FieldNames:
     is_resolved: bool = False
     available: list[str] = field(default_factory=list)
     missing: set[FieldPath] = field(default_factory=set)
-    _partitions: dict[Any, PartitionId | None] = field(default_factory=dict)
+    _partitions: dict[Any, FilePartition | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arrival, self.partition, self.missing = self.plan.arrival, self.plan.partition, set(self.plan.named_fields())
@@ -99,7 +99,7 @@ class FieldNames:
             self.arrival = self.arrival or find_well_known(names, ARRIVAL_NAMES)
         self.partition = self.partition or find_well_known(names, PARTITION_NAMES)
 
-    def partition_of(self, value: Any) -> PartitionId | None:
+    def partition_of(self, value: Any) -> FilePartition | None:
         """Return the partition that a value names, or None if it names none."""
         if isinstance(value, dict | list):
             return None
@@ -128,7 +128,7 @@ class Rows(RecordColumns):
         if self.substream is not None:
             self.mark_bad(pc.greater(pc.binary_length(self.substream), KEY_BYTES_MAX).to_numpy(zero_copy_only=False), "key_too_long")
 
-    def by_partition(self) -> list[tuple[PartitionId, Ints]]:
+    def by_partition(self) -> list[tuple[FilePartition, Ints]]:
         """Return the partitions with records for the model, each with its rows."""
         codes = np.where(self.is_walked, self.codes, -1)
         # One stable sort for all partitions, so that each keeps the order of the file.
@@ -137,7 +137,7 @@ class Rows(RecordColumns):
         slices = [(partition, order[starts[code] : starts[code + 1]]) for code, partition in enumerate(self.partitions)]
         return [(partition, rows) for partition, rows in slices if len(rows)]
 
-    def partition_at(self, row: int) -> PartitionId | None:
+    def partition_at(self, row: int) -> FilePartition | None:
         return self.partitions[self.codes[row]] if self.codes[row] >= 0 else None
 
     def _read_repeated_names(self) -> None:
@@ -159,11 +159,11 @@ class Rows(RecordColumns):
             missing.discard(path)
         return values
 
-    def _partition_codes(self) -> tuple[list[PartitionId], Ints]:
+    def _partition_codes(self) -> tuple[list[FilePartition], Ints]:
         size, path = len(self.block), self._names.partition
         if path is None:
             return [SINGLE_PARTITION], np.where(self.is_bad, -1, 0)
-        places: dict[PartitionId | None, int] = {None: -1}
+        places: dict[FilePartition | None, int] = {None: -1}
         codes = np.full(size, -1, dtype=np.int64)
         for row, value in enumerate(self._column(path)):
             if self.is_walked[row]:

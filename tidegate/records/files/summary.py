@@ -11,14 +11,14 @@ from typing import Any
 
 from ordering.model.step import Counts
 from tidegate.platform.observe.terminal import print_text, standard_error
-from tidegate.records.files.blocks import Records
+from tidegate.records.files.blocks import FileRecords
 
 # Receives the number of records read so far of each file.
 Show = Callable[[Sequence[int]], None]
 
 
 @contextmanager
-def show_progress(files: Sequence[tuple[str, Records]], *, is_shown: bool) -> Iterator[Show]:
+def show_progress(files: Sequence[tuple[str, FileRecords]], *, is_shown: bool) -> Iterator[Show]:
     """Show how far the named files have been read, if standard error is a terminal; call the yielded function after each step."""
     if not is_shown or not sys.stderr.isatty():
         yield lambda _: None

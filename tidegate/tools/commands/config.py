@@ -16,13 +16,13 @@ from typing import Annotated, get_origin
 import typer
 
 from tidegate.basics.visible_text import visible
-from tidegate.platform.observe.terminal import Column, TextTable, print_text, standard_output
+from tidegate.platform.observe.terminal import TextColumn, TextTable, print_text, standard_output
 from tidegate.platform.settings.load import DEFAULT_ORIGIN, Settings, load_assigned
 from tidegate.platform.settings.manual import SettingDoc, as_markdown, describe_settings, field_at
 from tidegate.platform.settings.sources import as_key, dotted_name
 
 
-class Format(StrEnum):
+class ConfigFormat(StrEnum):
     """How the settings are printed."""
 
     TEXT = "text"
@@ -36,7 +36,7 @@ def config(
         Path | None, typer.Option("--config", help="The file to read; default: TIDEGATE_CONFIG, else tidegate.toml here.")
     ] = None,
     assignments: Annotated[list[str] | None, typer.Option("--set", help="key=value, over file and environment; may be repeated.")] = None,
-    output: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
+    output: Annotated[ConfigFormat, typer.Option("--format", help="What is printed on standard output.")] = ConfigFormat.TEXT,
     schema: Annotated[bool, typer.Option("--schema", help="Describe all settings instead: key, unit, default, meaning.")] = False,
 ) -> None:
     """Print every setting with its value and its origin, after checking them all."""
@@ -44,24 +44,24 @@ def config(
         _print_schema(output)
         return
     origins = load_assigned(file, assignments).origins()
-    if output is Format.JSON:
+    if output is ConfigFormat.JSON:
         values = {key: {"value": value, "origin": origin} for key, (value, origin) in origins.items()}
         print_text(json.dumps(values, indent=2) + "\n")
-    elif output is Format.TOML:
+    elif output is ConfigFormat.TOML:
         print_text(as_toml(origins))
-    elif output is Format.MARKDOWN:
+    elif output is ConfigFormat.MARKDOWN:
         print_text(_markdown_table(("setting", "value", "origin"), ((key, *pair) for key, pair in origins.items())) + "\n")
     else:
         _print_table(("setting", "value", "origin"), ((key, *pair) for key, pair in origins.items()), dim=DEFAULT_ORIGIN)
 
 
-def _print_schema(output: Format) -> None:
+def _print_schema(output: ConfigFormat) -> None:
     docs = list(describe_settings(Settings))
-    if output is Format.MARKDOWN:
+    if output is ConfigFormat.MARKDOWN:
         print_text(settings_manual())
-    elif output is Format.JSON:
+    elif output is ConfigFormat.JSON:
         print_text(json.dumps([asdict(doc) for doc in docs], indent=2) + "\n")
-    elif output is Format.TOML:
+    elif output is ConfigFormat.TOML:
         print_text(_commented_toml(docs))
     else:
         _print_table(("setting", "unit or form", "default", "meaning"), ((doc.key, doc.unit, doc.default, doc.doc) for doc in docs))
@@ -108,7 +108,7 @@ def _commented_toml(docs: Iterable[SettingDoc]) -> str:
 
 
 def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], dim: str = "") -> None:
-    table = TextTable([Column(name, is_whole=number == 0) for number, name in enumerate(head)])
+    table = TextTable([TextColumn(name, is_whole=number == 0) for number, name in enumerate(head)])
     for row in rows:
         table.add(*row, style="dim" if dim and row[-1] == dim else "")
     standard_output().table(table)

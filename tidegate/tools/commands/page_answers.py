@@ -264,7 +264,7 @@ def find_messages(settings: Settings, asked: Mapping[str, str]) -> dict[str, Any
     from tidegate.records.payloads.formats import JSON, PayloadFormat
     from tidegate.tools.commands.peek import bind_where, find_input
     from tidegate.tools.peek.display import Display
-    from tidegate.tools.peek.reading import TopicView, Wanted
+    from tidegate.tools.peek.reading import RecordChoice, TopicView
 
     topic, limit = asked.get("topic", ""), asked.get("limit", "50")
     if topic not in list_names(settings)["topics"]:
@@ -277,7 +277,7 @@ def find_messages(settings: Settings, asked: Mapping[str, str]) -> dict[str, Any
     places = admin.require(topic, "start the stage that writes it").all_partitions
     payloads = JSON if table is None else PayloadFormat.of(table, settings.schema_registry)
     display = Display(payloads)
-    wanted = Wanted(condition, asked["key"].encode() if asked.get("key") else None, payloads, asked.get("ctis") != "no")
+    wanted = RecordChoice(condition, asked["key"].encode() if asked.get("key") else None, payloads, asked.get("ctis") != "no")
     with TopicView(admin, settings.kafka.client_properties(), places, wanted) as view:
         records = [{"place": sight.place, "kind": sight.kind.value, "line": display.line(sight)} for sight in view.newest(int(limit))]
         return {"topic": topic, "records": records[::-1], "repetitions": view.repetitions, "is_cut": view.is_cut}

@@ -55,7 +55,7 @@ def peek(
     from tidegate.platform.settings.load import load_assigned
     from tidegate.records.payloads.formats import JSON, PayloadFormat
     from tidegate.tools.peek.display import Display
-    from tidegate.tools.peek.reading import TopicView, Wanted
+    from tidegate.tools.peek.reading import RecordChoice, TopicView
 
     settings = load_assigned(config, assign)
     table = find_input(settings, topic)
@@ -64,7 +64,7 @@ def peek(
     admin = Admin.connect(settings.kafka)
     partitions = _choose_partitions(admin.require(topic, "tidegate topic list names those that are there"), partition)
     payloads = JSON if table is None else PayloadFormat.of(table, settings.schema_registry)
-    wanted = Wanted(condition, None if key is None else key.encode(), payloads, ctis)
+    wanted = RecordChoice(condition, None if key is None else key.encode(), payloads, ctis)
     display = Display(payloads)
 
     def show(sight: Sight) -> None:

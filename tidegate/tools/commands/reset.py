@@ -15,7 +15,7 @@ import typer
 
 from ingest.commands.topics import ask
 from tidegate.platform.observe.console import Format, print_json
-from tidegate.platform.observe.terminal import Column, TextTable, print_lines, standard_output
+from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_output
 
 if TYPE_CHECKING:
     from tidegate.tools.reset.belongings import JobBelongings
@@ -63,7 +63,7 @@ def _print_list(job: JobBelongings, doomed: Sequence[Doomed], notes: Sequence[st
         return
     outputs = f" ({', '.join(output.name for output in job.outputs)})" if len(job.outputs) > 1 else ""
     print_lines([f"of {job.job}{outputs} these go:"])
-    table = TextTable([Column(name) for name in ("what", "where", "how much")], is_plain=True)
+    table = TextTable([TextColumn(name) for name in ("what", "where", "how much")], is_plain=True)
     for each in doomed:
         table.add(each.kind, each.place, each.amount)
     standard_output().table(table)

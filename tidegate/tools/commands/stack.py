@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.platform.observe.console import Format
-from tidegate.platform.observe.terminal import Column, Styled, TextTable, print_lines, print_text, standard_error, standard_output
+from tidegate.platform.observe.terminal import Styled, TextColumn, TextTable, print_lines, print_text, standard_error, standard_output
 from tidegate.platform.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def print_services(stack_status: StackStatus) -> None:
 
 def services_table(stack_status: StackStatus) -> TextTable:
     """Return the servers of a stack as a table."""
-    table = TextTable([Column(name) for name in ("server", "address", "health", "pid", "up for")])
+    table = TextTable([TextColumn(name) for name in ("server", "address", "health", "pid", "up for")])
     for service in stack_status.services:
         health = Styled("answers", "green") if service.healthy else Styled("silent", "yellow") if service.pid else Styled("down", "red")
         table.add(service.name, service.address or "-", health, str(service.pid or "-"), _format_duration(service.uptime_s))

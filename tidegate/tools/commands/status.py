@@ -25,7 +25,7 @@ from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.published_fields import Unreadable
 from tidegate.platform.observe.recovery_report import duration_in_words
 from tidegate.platform.observe.reports import IngestReport
-from tidegate.platform.observe.terminal import Column, Styled, TextTable, print_text, standard_output
+from tidegate.platform.observe.terminal import Styled, TextColumn, TextTable, print_text, standard_output
 from tidegate.platform.settings.load import Settings, load_assigned
 from tidegate.platform.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
 from tidegate.tools.commands.stack import Directory, Output, print_services
@@ -275,9 +275,9 @@ def _newest_progress(name: str, own: JobProgress | None, jobs: Sequence[JobProgr
 
 def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> TextTable:
     """Return the jobs as a table."""
-    unbroken = [Column(name, is_whole=True) for name in ("job", "state", "started")]
-    figures = [Column(name, is_right=True, is_folded=True) for name in ("behind", "rate", "caught up in")]
-    table = TextTable([*unbroken, Column("resumed from"), *figures, Column("watermark", is_folded=True)])
+    unbroken = [TextColumn(name, is_whole=True) for name in ("job", "state", "started")]
+    figures = [TextColumn(name, is_right=True, is_folded=True) for name in ("behind", "rate", "caught up in")]
+    table = TextTable([*unbroken, TextColumn("resumed from"), *figures, TextColumn("watermark", is_folded=True)])
     for job in jobs:
         lag, recovery = job.published.get("lag"), job.published.get("recovery", {})
         rate, eta_s, caught_up_s = (recovery.get(name) for name in ("rate", "eta_s", "caught_up_after_s"))

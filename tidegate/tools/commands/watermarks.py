@@ -20,8 +20,8 @@ import typer
 from ordering.errors import RefusedError, SettingError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_duration, format_tick
 from tidegate.platform.observe.console import Format, print_json
-from tidegate.platform.observe.reports import HeldEvents, IngestReport
-from tidegate.platform.observe.terminal import Column, TextTable, standard_output
+from tidegate.platform.observe.reports import HeldReport, IngestReport
+from tidegate.platform.observe.terminal import TextColumn, TextTable, standard_output
 
 if TYPE_CHECKING:
     from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
@@ -120,7 +120,7 @@ def _plot(settings: Settings, name: str | None, plot: Path) -> None:
     plot.write_text(json.dumps(make_figures(stairs, policies, names, place_text)) + "\n")
 
 
-def _as_dict(rows: list[Row]) -> dict[str, Any]:
+def _as_dict(rows: list[WatermarkRow]) -> dict[str, Any]:
     return {"at": format_tick(_now_us()), "rows": [row.as_dict() for row in rows]}
 
 
@@ -158,7 +158,7 @@ def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WatermarkRow:
     """
     One line: an input partition, a substream of one, or a query's bucket.
 
@@ -203,19 +203,19 @@ class Row:
         }
 
 
-def _rows(reports: list[JobProgress]) -> list[Row]:
+def _rows(reports: list[JobProgress]) -> list[WatermarkRow]:
     now_us = _now_us()
     return [row for progress in reports for row in _progress_rows(progress, now_us)]
 
 
-def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[Row]:
+def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[WatermarkRow]:
     state = str(progress.job.get("state", "unknown"))
     if state != "stopped" and not progress.is_alive(now_us // MILLISECOND_US):
         state = "silent"
     name = str(progress.job.get("input") or progress.job.get("query") or progress.ordered_topic)
     for (topic, partition), report in progress.partitions.items():
         # A bucket is as far as its input, and holds nothing.
-        row = Row(
+        row = WatermarkRow(
             job=name,
             topic=progress.ordered_topic,
             timeline=f"{topic}-{partition}",
@@ -232,7 +232,7 @@ def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[Row]:
             yield row
             continue
         stands_still = str(progress.job.get("stands_still", "")) if report.held else ""
-        found = report.held_events or HeldEvents()
+        found = report.held_events or HeldReport()
         yield replace(row, driven_by=report.watermark.cause or "input", held=report.held, next_us=found.from_us, stands_still=stands_still)
         for substream in found.top:
             yield replace(
@@ -251,9 +251,9 @@ def _delay_us(watermark_us: int, now_us: int) -> int | None:
     return now_us - watermark_us if NEVER < watermark_us < INFINITY else None
 
 
-def _table(rows: list[Row], *, is_plain: bool = False) -> TextTable:
+def _table(rows: list[WatermarkRow], *, is_plain: bool = False) -> TextTable:
     columns = ("job", "partition", "state", "watermark", "driven by", "delay", "age", "held", "next release at")
-    table = TextTable([Column(name, is_folded=True) for name in columns], is_plain=is_plain)
+    table = TextTable([TextColumn(name, is_folded=True) for name in columns], is_plain=is_plain)
     topics = {row.topic: row.job for row in rows}
     ambiguous = {job for job, count in Counter(topics.values()).items() if count > 1}
     for row in rows:

@@ -36,7 +36,7 @@ _ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordChoice:
     """
     Which records are wanted.
 
@@ -74,7 +74,7 @@ class TopicView:
     those left out, and ``is_cut`` says that the search for the newest records has ended before the beginning of a partition.
     """
 
-    def __init__(self, admin: Admin, kafka: Mapping[str, str], partitions: Sequence[Partition], wanted: Wanted) -> None:
+    def __init__(self, admin: Admin, kafka: Mapping[str, str], partitions: Sequence[Partition], wanted: RecordChoice) -> None:
         self._admin, self._kafka, self._partitions, self._wanted = admin, kafka, partitions, wanted
         self.positions: dict[Partition, int] = {}
         self.is_cut = False

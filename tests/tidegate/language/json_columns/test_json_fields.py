@@ -22,7 +22,7 @@ from tidegate.basics.native_parts import NATIVE_SWITCH
 from tidegate.language.expressions.json_members import extract, extract_parsed
 from tidegate.language.expressions.tree import Field
 from tidegate.language.json_columns import json_fields
-from tidegate.language.json_columns.json_fields import MISSING, NESTED, OTHER, READ, REPEATED, UNASKED, Wanted, read_members
+from tidegate.language.json_columns.json_fields import MISSING, NESTED, OTHER, READ, REPEATED, UNASKED, MemberPath, read_members
 from tidegate.records.fields import FieldReader
 from tidegate.records.fields.json_source import JsonSource
 
@@ -69,7 +69,7 @@ def values_of(payload_column: pa.Array, fields: Sequence[Field]) -> list[list[tu
 
 def status_of(payload: bytes | None, *names: str) -> int:
     """Return what C knows of one payload of which *names* are wanted."""
-    found = read_members(pa.array([payload], pa.binary()), tuple(Wanted((name,)) for name in names))
+    found = read_members(pa.array([payload], pa.binary()), tuple(MemberPath((name,)) for name in names))
     assert found is not None, "the part is compiled"
     return int(found.status[0])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.clocks import CHANGES, DAY, HOUR, MINUTE, ends_of_cells, us_of, zone
 
 from ordering.ticks import TICK_MAX, TICK_MIN
-from tidegate.language.time_zones.cells import Cells
+from tidegate.language.time_zones.cells import ZoneSpans
 
 LENGTHS = (15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 6 * HOUR, 7 * HOUR, DAY, 2 * DAY)
 OFFSETS = (0, 6 * HOUR, -HOUR, 45 * MINUTE)
@@ -17,7 +17,7 @@ OFFSETS = (0, 6 * HOUR, -HOUR, 45 * MINUTE)
 
 def ends(name: str, from_: str, to: str, length_us: int, offset_us: int = 0) -> list[str]:
     """The ends of cells in (from, to], as hours and minutes of UTC after a space and the day."""
-    cells = Cells.of(zone(name), length_us, offset_us)
+    cells = ZoneSpans.of(zone(name), length_us, offset_us)
     first, last = cells.number_of(np.array([us_of(from_) + 1, us_of(to) + 1])).tolist()
     return [str(np.datetime64(end, "us"))[8:16] for end in cells.end_of(np.arange(first, last)).tolist()]
 
@@ -29,7 +29,7 @@ def test_cells_are_those_that_a_look_at_the_clock_finds(name: str, day: str, ste
     for length_us in LENGTHS if step_us >= MINUTE else (HOUR, DAY):
         for offset_us in OFFSETS if length_us >= HOUR else (0,):
             found = list(ends_of_cells(name, from_us, to_us, length_us, offset_us, step_us))
-            cells = Cells.of(zone(name), length_us, offset_us)
+            cells = ZoneSpans.of(zone(name), length_us, offset_us)
             first = int(cells.number_of(np.array([from_us + 1]))[0])
             numbers = np.arange(first, first + len(found))
             assert cells.end_of(numbers).tolist() == found, f"{length_us} {offset_us}"
@@ -40,7 +40,7 @@ def test_cells_are_those_that_a_look_at_the_clock_finds(name: str, day: str, ste
 @given(st.sampled_from(CHANGES), st.sampled_from(LENGTHS) | st.integers(1, 10 * DAY), st.integers(-DAY, DAY), st.data())
 def test_every_instant_lies_in_its_cell(change: tuple[str, str, int], length_us: int, offset_us: int, data: st.DataObject) -> None:
     """Cells follow each other without gaps, from the first tick to the last, and none exceeds the longest."""
-    cells = Cells.of(zone(change[0]), length_us, offset_us)
+    cells = ZoneSpans.of(zone(change[0]), length_us, offset_us)
     instants = np.array(data.draw(st.lists(st.integers(TICK_MIN, TICK_MAX) | st.integers(-2 * DAY, 2 * DAY).map(us_of(change[1]).__add__))))
     instants = instants[instants >= TICK_MIN].astype(np.int64)
     numbers = cells.number_of(instants)
@@ -85,8 +85,8 @@ def test_no_midnight_and_two() -> None:
 def test_the_longest_are_known() -> None:
     """So that a restart reads back far enough, and no further."""
     berlin = zone("Europe/Berlin")
-    assert Cells.of(berlin, DAY, 0).longest_us(1, 0) == 25 * HOUR
-    assert Cells.of(berlin, DAY, 0).longest_us(7, 0) == 7 * DAY + HOUR
-    assert Cells.of(berlin, HOUR, 0).longest_us(24, 0) == DAY
-    assert Cells.of(zone("Australia/Lord_Howe"), HOUR, 0).longest_us(1, 0) == 90 * MINUTE
-    assert Cells.of(zone("Asia/Kolkata"), DAY, 0).longest_us(3, 0) == 3 * DAY
+    assert ZoneSpans.of(berlin, DAY, 0).longest_us(1, 0) == 25 * HOUR
+    assert ZoneSpans.of(berlin, DAY, 0).longest_us(7, 0) == 7 * DAY + HOUR
+    assert ZoneSpans.of(berlin, HOUR, 0).longest_us(24, 0) == DAY
+    assert ZoneSpans.of(zone("Australia/Lord_Howe"), HOUR, 0).longest_us(1, 0) == 90 * MINUTE
+    assert ZoneSpans.of(zone("Asia/Kolkata"), DAY, 0).longest_us(3, 0) == 3 * DAY

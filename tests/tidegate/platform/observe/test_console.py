@@ -13,7 +13,7 @@ from rich.console import Console
 from ordering.errors import TidegateError
 from tidegate.platform.observe import logs
 from tidegate.platform.observe.console import end_line, live_line, print_json, report_error, report_errors
-from tidegate.platform.observe.terminal import Column, Terminal, TextTable
+from tidegate.platform.observe.terminal import Terminal, TextColumn, TextTable
 
 
 def test_without_a_terminal_nothing_is_drawn() -> None:
@@ -32,7 +32,7 @@ def test_a_line_for_programs_is_one_json_object(capsys: pytest.CaptureFixture[st
 
 def test_a_table_on_a_narrow_terminal_breaks_no_word() -> None:
     """Its rows become lines that are broken between words; on a wide one it is a table."""
-    table = TextTable([Column(name, is_folded=True) for name in ("job", "partition", "watermark", "driven by", "held")])
+    table = TextTable([TextColumn(name, is_folded=True) for name in ("job", "partition", "watermark", "driven by", "held")])
     table.add("taxis", "taxis-0", "2026-11-23T12:00:00.123456Z", "late floor", "1,331")
     table.add("", "  car-17", "2026-11-23T12:00:01.123456Z", "event", "-")
     shown = {}

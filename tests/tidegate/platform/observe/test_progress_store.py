@@ -15,7 +15,7 @@ from support.valkey_server import Server
 from ordering.errors import RefusedError, UnreachableError
 from tidegate.platform.observe import process_identity
 from tidegate.platform.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore, progress_key, sink_key
-from tidegate.platform.observe.recovery_report import Replay
+from tidegate.platform.observe.recovery_report import ReplayReport
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 
 TOPIC = "flights.ordered"
@@ -91,7 +91,7 @@ def test_a_query_publishes_its_buckets(server: Server) -> None:
 
 def test_how_fast_a_job_has_caught_up_is_known_to_the_next_one(server: Server) -> None:
     """It stays until a run has caught up itself; a run that had nothing to catch up with takes nothing back."""
-    store, replay = ProgressStore(server.settings()), Replay(99_000, 2.0, 8.0)
+    store, replay = ProgressStore(server.settings()), ReplayReport(99_000, 2.0, 8.0)
     with ProgressPublisher(server.settings(), "replayed", every_s=0.01) as publisher:
         publisher.keep_replay(replay)
     with ProgressPublisher(server.settings(), "replayed", every_s=0.01) as publisher:

@@ -9,7 +9,15 @@ import pytest
 from confluent_kafka import KafkaException
 
 from ordering.errors import RefusedError, UnreachableError
-from tidegate.platform.observe.recovery_report import SILENT_AFTER_S, CatchUp, Poller, Recovery, RecoveryKind, Replay, duration_in_words
+from tidegate.platform.observe.recovery_report import (
+    SILENT_AFTER_S,
+    CatchUpReport,
+    Poller,
+    Recovery,
+    RecoveryKind,
+    ReplayReport,
+    duration_in_words,
+)
 
 ONE, OTHER = ("raw", 0), ("raw", 1)
 
@@ -24,11 +32,11 @@ class Clock:
         return self.now_s
 
 
-def catching_up(starts: int = 0, ends: int = 1_000) -> tuple[CatchUp, Clock]:
+def catching_up(starts: int = 0, ends: int = 1_000) -> tuple[CatchUpReport, Clock]:
     """A job with two partitions that goes on from a checkpoint."""
     clock = Clock()
     recovery = Recovery(RecoveryKind.CHECKPOINT, {ONE: starts, OTHER: starts}, {ONE: ends, OTHER: ends}, batch=7, repeats_batch=True)
-    return CatchUp(recovery, clock), clock
+    return CatchUpReport(recovery, clock), clock
 
 
 @pytest.mark.parametrize(
@@ -174,7 +182,7 @@ def test_how_fast_a_replay_was_is_known_from_its_first_batch_until_it_has_caught
     for read in (21_000, 50_000):
         clock.now_s += 1
         job.advance({ONE: read, OTHER: read})
-    assert job.replay == Replay(99_000, 2.0, 8.0)
+    assert job.replay == ReplayReport(99_000, 2.0, 8.0)
     assert job.replay.rate == 49_500
     clock.now_s += 100
     job.advance({ONE: 50_001})

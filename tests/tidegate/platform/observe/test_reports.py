@@ -16,7 +16,7 @@ from tidegate.platform.observe.reports import (
     BucketReport,
     ColumnNulls,
     Gap,
-    HeldEvents,
+    HeldReport,
     IngestReport,
     InputNulls,
     JumpReport,
@@ -49,7 +49,7 @@ INGEST_REPORTS = st.builds(
     breaks=st.builds(BrokenPolicies, COUNT, COUNT, COUNT, COUNT, st.dictionaries(NAME, TICK, max_size=2)),
     watermark=st.builds(Watermark, TICK, TICK, NAME),
     jump=st.none() | st.builds(JumpReport, NAME, NAME, TICK),
-    held_events=st.none() | st.builds(HeldEvents, st.none() | TICK, st.lists(SUBSTREAMS, max_size=2).map(tuple)),
+    held_events=st.none() | st.builds(HeldReport, st.none() | TICK, st.lists(SUBSTREAMS, max_size=2).map(tuple)),
 )
 BUCKET_REPORTS = st.builds(
     BucketReport,

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from ordering.errors import UnreachableError
 from tidegate.platform.observe.console import report_errors, run_stoppable
 from tidegate.platform.observe.stopping import Stop, StoppedWhileStarting, stop_on_signal, stop_while_starting
-from tidegate.platform.spark.driver import DrivenQuery, Query, drive
+from tidegate.platform.spark.driver import DrivenQuery, StreamingQuery, drive
 
 
 class _SignalsWhenFreed:
@@ -102,8 +102,8 @@ def test_a_signal_after_the_run_is_not_one_of_the_start(number: int) -> None:
     assert "while it was starting" not in ended.stderr
 
 
-def _start_in_a_jvm_that_ends(number: int) -> Callable[[], Query]:
-    def start() -> Query:
+def _start_in_a_jvm_that_ends(number: int) -> Callable[[], StreamingQuery]:
+    def start() -> StreamingQuery:
         os.kill(os.getpid(), number)
         raise Py4JError("An error occurred: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext")
 

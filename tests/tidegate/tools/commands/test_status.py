@@ -18,12 +18,12 @@ from support.valkey_server import Server
 
 from ordering.errors import RefusedError
 from tidegate.platform.observe.progress_store import JobProgress, ProgressPublisher
-from tidegate.platform.observe.recovery_report import CatchUp, Recovery, RecoveryKind
+from tidegate.platform.observe.recovery_report import CatchUpReport, Recovery, RecoveryKind
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.platform.observe.result_delays import RecentDelays
 from tidegate.tools.commands.status import JobStatus
 
-RECOVERY = CatchUp(Recovery(RecoveryKind.CHECKPOINT, {("a", 0): 10}, {("a", 0): 5_010}, batch=7, repeats_batch=True))
+RECOVERY = CatchUpReport(Recovery(RecoveryKind.CHECKPOINT, {("a", 0): 10}, {("a", 0): 5_010}, batch=7, repeats_batch=True))
 TABLES = """
 [inputs.lives]
 [inputs.stopped]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick
 from tidegate.platform.observe.console import report_errors
-from tidegate.platform.observe.detail_requests import Question
+from tidegate.platform.observe.detail_requests import DetailQuestion
 from tidegate.platform.observe.progress_store import ProgressPublisher, ProgressStore
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.tools.commands.watermarks import watermarks
@@ -112,7 +112,7 @@ def test_events_that_silence_does_not_release_are_named(server: Server) -> None:
 
 def test_substreams_are_told_by_a_job_that_is_asked(server: Server, tmp_path: Path) -> None:
     """The question reaches the job's stage through its checkpoint folder, and only while somebody asks."""
-    question = Question(tmp_path)
+    question = DetailQuestion(tmp_path)
     assert question.substreams() is None
     top = [{"key": "LH1", "watermark_us": 9_000_000, "cause": "event", "largest_us": 9, "held": 2, "held_from_us": 9_500_000}]
 

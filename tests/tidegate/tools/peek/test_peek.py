@@ -23,7 +23,7 @@ from tidegate.records.payloads.formats import JSON
 from tidegate.tools.commands.peek import bind_where, find_input, parse_from
 from tidegate.tools.peek.decoding import EventHeader, Repetitions, Sight, SightKind, decode_sights
 from tidegate.tools.peek.display import Display
-from tidegate.tools.peek.reading import Wanted, drop_oldest, keep_newest, merge_partitions
+from tidegate.tools.peek.reading import RecordChoice, drop_oldest, keep_newest, merge_partitions
 
 NOON = parse_tick("2026-01-05T12:00:00Z")
 SHOWN = Display(JSON)
@@ -130,12 +130,12 @@ def test_conditions_and_keys_choose(tmp_path: Path) -> None:
     """A condition that is NULL or cannot be computed chooses nothing; CTIs are shown only if nothing is looked for."""
     sights = [decoded(value, key=key) for value, key in ((b'{"v": 5}', b"a"), (b'{"v": 7}', b"b"), (b"{}", b"a"), (b"no JSON", b"a"))]
     condition = bind_where("v > 4", None)
-    assert [each.value for each in Wanted(condition).choose(sights)] == [b'{"v": 5}', b'{"v": 7}']
-    assert [each.value for each in Wanted(condition, b"a").choose(sights)] == [b'{"v": 5}']
+    assert [each.value for each in RecordChoice(condition).choose(sights)] == [b'{"v": 5}', b'{"v": 7}']
+    assert [each.value for each in RecordChoice(condition, b"a").choose(sights)] == [b'{"v": 5}']
     assert is_true(condition, pa.array([None, b'{"v": "x"}', b'{"v": 4.5}'], pa.binary()), JSON).tolist() == [False, False, True]
     both = [sight(1), sight(2, number=0)]
-    assert Wanted().choose(both) == both
-    assert Wanted(has_ctis=False).choose(both) == Wanted(key=b"").choose(both) == both[:1]
+    assert RecordChoice().choose(both) == both
+    assert RecordChoice(has_ctis=False).choose(both) == RecordChoice(key=b"").choose(both) == both[:1]
     with pytest.raises(QueryError):
         bind_where("v >", None)
 

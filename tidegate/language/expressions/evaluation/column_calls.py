@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ordering.arrays import Mask
 from tidegate.basics.dead_letter_reasons import with_place
 from tidegate.language.expressions.functions import column_functions
-from tidegate.language.expressions.functions.column_functions import Failure, RowNumbers
+from tidegate.language.expressions.functions.column_functions import FailedRows, RowNumbers
 from tidegate.language.expressions.functions.records import member
 from tidegate.language.expressions.functions.zoned_times import compute_zoned
 from tidegate.language.expressions.kinds import Kind
@@ -24,7 +24,7 @@ from tidegate.language.expressions.tree import Call, Case, ComputedCall, Expr, O
 from tidegate.language.expressions.variant import Variant, gather
 
 # The column of an expression, and the rows that failed.
-Evaluated = tuple[Variant, list[Failure]]
+Evaluated = tuple[Variant, list[FailedRows]]
 # An expression without column functions, its leaves, their length -> its column and failures.
 Compute = Callable[[Expr, Mapping[Expr, Variant], int], Evaluated]
 
@@ -44,7 +44,7 @@ class ColumnCalls:
     length: int
     compute: Compute
     computed_everywhere: dict[Expr, Variant]
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FailedRows] = field(default_factory=list)
     _computed_rows: dict[Expr, Mask] = field(default_factory=dict)
 
     def replace_calls(self, expr: Expr, rows: RowNumbers) -> Expr:
@@ -106,7 +106,7 @@ class ColumnCalls:
         if len(rows) or leaf not in self.leaves:
             is_computed[rows] = True
             column, failures = self._call_function(expr, rows)
-            self.failures += [Failure(rows[failure.rows], failure.reason) for failure in failures]
+            self.failures += [FailedRows(rows[failure.rows], failure.reason) for failure in failures]
             pieces = [(rows, column)]
             if (earlier := self.leaves.get(leaf)) is not None:
                 earlier_rows = np.flatnonzero(earlier.valid_mask())
@@ -141,4 +141,4 @@ class ColumnCalls:
             assert function is not None, f"{expr.name} is registered"
             column, failed_rows = function.compute(args, length)
             own_failures = [*column_functions.wrong_kinds(args, function.argument_kinds), *failed_rows]
-        return column, [Failure(failure.rows, with_place(failure.reason, expr)) for failure in own_failures]
+        return column, [FailedRows(failure.rows, with_place(failure.reason, expr)) for failure in own_failures]

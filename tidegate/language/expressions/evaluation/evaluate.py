@@ -39,7 +39,7 @@ from tidegate.language.expressions.evaluation.value_sizes import (
 )
 from tidegate.language.expressions.evaluation.without_sql import plain_values, replace_times
 from tidegate.language.expressions.functions import catalog, column_functions
-from tidegate.language.expressions.functions.column_functions import Failure, RowNumbers
+from tidegate.language.expressions.functions.column_functions import FailedRows, RowNumbers
 from tidegate.language.expressions.functions.conversions import DUCK_TYPES, SQL_CHARACTERS_MAX, TypedSql, can_fail
 from tidegate.language.expressions.functions.texts import REPEATED_CHARACTERS_MAX
 from tidegate.language.expressions.kinds import Kind, KindMismatch
@@ -55,14 +55,14 @@ _CODES_IN_INT64 = 10  # the codes of this many leaves fit 30 bits; the rest of a
 
 def evaluate(
     exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int, *, can_split: bool = False
-) -> tuple[list[Variant], list[Failure]]:
+) -> tuple[list[Variant], list[FailedRows]]:
     """
     Evaluate expressions, given the column of every leaf; return a column per expression (NULL in failed rows) and the failures.
 
     Raises TooMuchAtOnce, if *can_split*: the texts of one column might be too many for memory.
     """
     columns: list[Variant] = []
-    failures: list[Failure] = []
+    failures: list[FailedRows] = []
     computed_everywhere: dict[Expr, Variant] = {}
     together = _evaluate_together(exprs, leaves, length) if len(exprs) > 1 else {}
     for expr in exprs:
@@ -159,12 +159,12 @@ def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int, *, 
         return values, []
     expr, leaves = replace_times(expr, leaves)
     pieces: list[tuple[RowNumbers, Variant]] = []
-    failures: list[Failure] = []
+    failures: list[FailedRows] = []
     for rows, signature in _signatures(expr, leaves, length):
         inputs = {leaf: leaves[leaf] if len(rows) == length else leaves[leaf].take_rows(rows) for leaf in expr.leaves()}
         piece, failed = _evaluate_sized(expr, signature, inputs, len(rows), can_split=can_split)
         pieces.append((rows, piece))
-        failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
+        failures += [FailedRows(rows[failure.rows], failure.reason) for failure in failed]
     return gather(length, pieces), failures
 
 
@@ -258,7 +258,7 @@ def _evaluate_sized(expr: Expr, signature: Signature, inputs: Mapping[Expr, Vari
             rows = all_rows[part]
             piece, failed = compute(expr, signature, {leaf: column.take_rows(rows) for leaf, column in inputs.items()}, len(rows))
             pieces.append((rows, piece))
-            failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
+            failures += [FailedRows(rows[failure.rows], failure.reason) for failure in failed]
     return gather(length, pieces), failures
 
 
@@ -278,7 +278,7 @@ class _GrowingCalls(ColumnCalls):
         sizes = sizes_of_call(expr, args)
         too_large = np.flatnonzero(sizes > VALUE_BYTES_MAX).astype(np.int64)
         reason = with_place(QueryReason.VALUE_TOO_LARGE.text(f"more than {VALUE_BYTES_MAX} bytes"), expr)
-        failures = [Failure(too_large, reason)] if len(too_large) else []
+        failures = [FailedRows(too_large, reason)] if len(too_large) else []
         outer = expr.with_parts(tuple(ComputedCall(part) for part in expr.parts))
         pieces = []
         computed_rows = np.flatnonzero(sizes <= VALUE_BYTES_MAX).astype(np.int64)
@@ -289,14 +289,14 @@ class _GrowingCalls(ColumnCalls):
                 inputs = {leaf: column.take_rows(places) for leaf, column in columns.items()}
                 piece, failed = _evaluate_signature(outer, signature, inputs, len(places))
                 pieces.append((rows[places], piece))
-                failures += [Failure(rows[places][failure.rows], failure.reason) for failure in failed]
+                failures += [FailedRows(rows[places][failure.rows], failure.reason) for failure in failed]
         return gather(length, pieces), failures
 
 
 def _evaluate_signature(expr: Expr, signature: Signature, inputs: Mapping[Expr, Variant], length: int) -> Evaluated:
     statement = _statement(expr, signature)
     if isinstance(statement, str):
-        return Variant.of(length, {}), [Failure(np.arange(length, dtype=np.int64), with_place(statement, expr))]
+        return Variant.of(length, {}), [FailedRows(np.arange(length, dtype=np.int64), with_place(statement, expr))]
     if statement.kind is Kind.NULL:
         return Variant.of(length, {}), []
     unchanged = next((leaf for index, leaf in enumerate(expr.leaves()) if statement.sql == f"c{index}"), None)
@@ -308,7 +308,7 @@ def _evaluate_signature(expr: Expr, signature: Signature, inputs: Mapping[Expr, 
     return _of_kind(statement.kind, values, length), failed
 
 
-def _run(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table) -> tuple[pa.ChunkedArray, list[Failure]]:
+def _run(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table) -> tuple[pa.ChunkedArray, list[FailedRows]]:
     """Return the values of a DuckDB expression, and the rows that fail."""
     import duckdb
 
@@ -324,18 +324,18 @@ def _run(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table)
     except duckdb.OutOfMemoryException:
         return _run_halves(expr, signature, statement, table)
     rows = np.flatnonzero(structs.is_null().to_numpy(zero_copy_only=False)).astype(np.int64)
-    return pa.chunked_array([pc.struct_field(structs, "v")]), [Failure(rows, with_place(QueryReason.CONVERSION.text(), expr))]
+    return pa.chunked_array([pc.struct_field(structs, "v")]), [FailedRows(rows, with_place(QueryReason.CONVERSION.text(), expr))]
 
 
-def _run_halves(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table) -> tuple[pa.ChunkedArray, list[Failure]]:
+def _run_halves(expr: Expr, signature: Signature, statement: TypedSql, table: pa.Table) -> tuple[pa.ChunkedArray, list[FailedRows]]:
     """Compute each half of the rows by itself, since all need more memory than DuckDB may use; a single row that needs too much fails."""
     half = table.num_rows // 2
     if not half:
         reason = with_place(QueryReason.VALUE_TOO_LARGE.text("more memory than DuckDB may use"), expr)
-        return pa.chunked_array([pa.nulls(1, statement.kind.arrow)]), [Failure(np.zeros(1, dtype=np.int64), reason)]
+        return pa.chunked_array([pa.nulls(1, statement.kind.arrow)]), [FailedRows(np.zeros(1, dtype=np.int64), reason)]
     first, failed_first = _run(expr, signature, statement, table.slice(0, half))
     second, failed_second = _run(expr, signature, statement, table.slice(half))
-    failed_second = [Failure(failure.rows + half, failure.reason) for failure in failed_second]
+    failed_second = [FailedRows(failure.rows + half, failure.reason) for failure in failed_second]
     return pa.chunked_array([*first.chunks, *second.chunks]), [*failed_first, *failed_second]
 
 

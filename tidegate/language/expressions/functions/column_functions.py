@@ -3,7 +3,7 @@ Column functions: functions whose result differs in kind from row to row, or tha
 
 A column function takes whole columns (:class:`~tidegate.language.expressions.variant.Variant`) and returns one. A script calls it by its
 registered name, which may have a dot (``udf.name``). Law: its value in a row depends on the arguments in that row alone. A row that it
-cannot compute is reported as a :class:`Failure`, never raised.
+cannot compute is reported as a :class:`FailedRows`, never raised.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RowNumbers = Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedRows:
     """Rows in which one expression failed, and the reason, which must not depend on batch boundaries."""
 
     rows: RowNumbers
@@ -34,7 +34,7 @@ class Failure:
 
 
 # Columns of the arguments and their length -> the column of the results, and the rows that failed, NULL in it.
-ColumnRule = Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]]]
+ColumnRule = Callable[[Sequence[Variant], int], tuple[Variant, Sequence[FailedRows]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ def argument_column(arg: Variant, kind: Kind) -> pa.Array:
     return pc.coalesce(part, bigints.cast(part.type, safe=False))
 
 
-def wrong_kinds(args: Sequence[Variant], takes: Sequence[Kind | None]) -> list[Failure]:
+def wrong_kinds(args: Sequence[Variant], takes: Sequence[Kind | None]) -> list[FailedRows]:
     """Return the rows in which an argument has another kind than the function accepts."""
     failures = []
     for column, expected in zip(args, takes, strict=False):
         for kind in column.kinds if expected is not None else ():
             if expected is not None and not is_accepted(kind, expected):
                 rows = np.flatnonzero(column.codes() == KIND_CODES[kind]).astype(np.int64)
-                failures.append(Failure(rows, mismatch_reason(expected, kind)))
+                failures.append(FailedRows(rows, mismatch_reason(expected, kind)))
     return failures

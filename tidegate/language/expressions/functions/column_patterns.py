@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ordering.arrays import Ints
 from tidegate.basics.dead_letter_reasons import QueryReason
-from tidegate.language.expressions.functions.column_functions import REGISTERED, ColumnFunction, ColumnRule, Failure
+from tidegate.language.expressions.functions.column_functions import REGISTERED, ColumnFunction, ColumnRule, FailedRows
 from tidegate.language.expressions.functions.patterns import PATTERN_CHARACTERS_MAX, PATTERN_PLACES, like_to_regex, size_problem
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.variant import Variant, valid_mask
@@ -57,7 +57,7 @@ def _regex_of(name: str, pattern: str) -> str:
 
 
 def _rule(name: str) -> ColumnRule:
-    def compute(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+    def compute(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
         texts, patterns = (args[place].of_kind(Kind.NVARCHAR) for place in (1 - PATTERN_PLACES[name], PATTERN_PLACES[name]))
         is_computed = valid_mask(texts) & valid_mask(patterns)
         found = np.zeros(length, dtype=np.int64)
@@ -65,7 +65,7 @@ def _rule(name: str) -> ColumnRule:
         for pattern, rows in _rows_by_pattern(patterns, np.flatnonzero(is_computed).astype(np.int64)):
             if problem := column_pattern_problem(name, pattern):
                 is_computed[rows] = False
-                failures.append(Failure(rows, QueryReason.CALL.text(name.upper(), f"its pattern {problem}")))
+                failures.append(FailedRows(rows, QueryReason.CALL.text(name.upper(), f"its pattern {problem}")))
             else:
                 chosen = texts if len(rows) == length else texts.take(pa.array(rows))
                 found[rows] = _positions(chosen, _translate(name, pattern)[0])

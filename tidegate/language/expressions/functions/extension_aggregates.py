@@ -2,7 +2,7 @@
 Aggregates of installed extensions, by the name that scripts use (``uda.name``).
 
 Law: a value depends only on the rows of its own group and window, in their order. A group that cannot be computed is reported as a
-:class:`Failure`, never raised.
+:class:`FailedRows`, never raised.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tidegate.basics.package_offers import Registry
-from tidegate.language.expressions.functions.column_functions import Failure, RowNumbers
+from tidegate.language.expressions.functions.column_functions import FailedRows, RowNumbers
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Expr, OnlyKind
 from tidegate.language.expressions.variant import Variant
 
 # Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result, and the
 # results that failed, NULL in it.
-AggregateRule = Callable[[Sequence[Variant], RowNumbers, RowNumbers], tuple[Variant, Sequence[Failure]]]
+AggregateRule = Callable[[Sequence[Variant], RowNumbers, RowNumbers], tuple[Variant, Sequence[FailedRows]]]
 
 
 @dataclass(frozen=True, slots=True)

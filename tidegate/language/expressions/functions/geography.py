@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ordering.arrays import Mask
 from tidegate.basics.dead_letter_reasons import QueryReason
-from tidegate.language.expressions.functions.column_functions import REGISTERED, ColumnFunction, Failure, argument_column
+from tidegate.language.expressions.functions.column_functions import REGISTERED, ColumnFunction, FailedRows, argument_column
 from tidegate.language.expressions.functions.definition import ARGUMENTS_MAX
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.variant import Variant
@@ -62,13 +62,13 @@ def missing_packages() -> list[str]:
 # Reading
 
 
-def read_geometries(column: Variant, called: str) -> tuple[Shapes, list[Failure]]:
+def read_geometries(column: Variant, called: str) -> tuple[Shapes, list[FailedRows]]:
     """Return the geometry of each row, and the rows with a value that is none; *called* is the function's name in reasons."""
-    shapes, failures = np.full(column.length, None, dtype=np.object_), list[Failure]()
+    shapes, failures = np.full(column.length, None, dtype=np.object_), list[FailedRows]()
     for kind, part in column.parts.items():
         rows = np.flatnonzero(part.is_valid().to_numpy(zero_copy_only=False))
         if kind not in (Kind.RECORD, Kind.NVARCHAR):
-            failures.append(Failure(rows, QueryReason.WRONG_KIND.text("a geometry", kind.asa_name)))
+            failures.append(FailedRows(rows, QueryReason.WRONG_KIND.text("a geometry", kind.asa_name)))
             continue
         # A table of reference data has the same few geometries in many rows.
         coded = part.take(pa.array(rows)).dictionary_encode()
@@ -76,7 +76,7 @@ def read_geometries(column: Variant, called: str) -> tuple[Shapes, list[Failure]
         places = coded.indices.to_numpy(zero_copy_only=False)
         shapes[rows] = found[places]
         for place, problem in problems.items():
-            failures.append(Failure(rows[places == place], QueryReason.CALL.text(called, problem)))
+            failures.append(FailedRows(rows[places == place], QueryReason.CALL.text(called, problem)))
     return shapes, failures
 
 
@@ -167,14 +167,14 @@ def _without_near_end(ring: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 # Points, lines, polygons
 
 
-def _create_point(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+def _create_point(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
     latitude, longitude = (argument_column(arg, Kind.FLOAT).to_numpy(zero_copy_only=False) + 0.0 for arg in args)
     is_known = ~(np.isnan(latitude) | np.isnan(longitude))
     failures = []
     for values, limit, name in ((latitude, _LATITUDE_MAX, "latitude"), (longitude, _LONGITUDE_MAX, "longitude")):
         outside = np.flatnonzero(is_known & ~(np.abs(values) <= limit))
         if len(outside):
-            failures.append(Failure(outside, QueryReason.CALL.text("CreatePoint", f"a {name} is outside -{limit:.0f} to {limit:.0f}")))
+            failures.append(FailedRows(outside, QueryReason.CALL.text("CreatePoint", f"a {name} is outside -{limit:.0f} to {limit:.0f}")))
             is_known[outside] = False
     texts: list[bytes | None] = [None] * length
     pairs = np.column_stack((longitude, latitude))[is_known].tolist()
@@ -183,27 +183,27 @@ def _create_point(args: Sequence[Variant], length: int) -> tuple[Variant, Sequen
     return _records(texts, length), failures
 
 
-def _connect(called: str, kind: str, is_ring: bool) -> Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]]]:
+def _connect(called: str, kind: str, is_ring: bool) -> Callable[[Sequence[Variant], int], tuple[Variant, Sequence[FailedRows]]]:
     """Return the function that makes a line or a ring of points."""
 
-    def compute(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+    def compute(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
         import shapely
 
-        failures, is_known = list[Failure](), np.ones(length, dtype=np.bool_)
+        failures, is_known = list[FailedRows](), np.ones(length, dtype=np.bool_)
         points = np.empty((length, len(args), 2), dtype=np.float64)
         for number, arg in enumerate(args):
             shapes, failed = read_geometries(arg, called)
             is_point = (shapely.get_type_id(shapes) == _POINT) & ~shapely.is_empty(shapes)
             others = np.flatnonzero(~is_point & ~shapely.is_missing(shapes))
             if len(others):
-                failed.append(Failure(others, QueryReason.CALL.text(called, "a point is needed")))
+                failed.append(FailedRows(others, QueryReason.CALL.text(called, "a point is needed")))
             failures += failed
             is_known &= is_point
             points[:, number, 0], points[:, number, 1] = shapely.get_x(shapes) + 0.0, shapely.get_y(shapes) + 0.0
         if is_ring:
             is_open = np.flatnonzero(is_known & (points[:, 0] != points[:, -1]).any(axis=1))
             if len(is_open):
-                failures.append(Failure(is_open, QueryReason.CALL.text(called, "the first and the last point differ")))
+                failures.append(FailedRows(is_open, QueryReason.CALL.text(called, "the first and the last point differ")))
                 is_known[is_open] = False
         texts: list[bytes | None] = [None] * length
         for row in np.flatnonzero(is_known).tolist():
@@ -234,8 +234,8 @@ def relate(name: str, first: Shapes, second: Shapes) -> tuple[npt.NDArray[np.int
     return np.asarray(verdict, dtype=np.int64), is_known
 
 
-def _relation(name: str) -> Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]]]:
-    def compute(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+def _relation(name: str) -> Callable[[Sequence[Variant], int], tuple[Variant, Sequence[FailedRows]]]:
+    def compute(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
         (first, failures), (second, more) = (read_geometries(arg, name.upper()) for arg in args)
         verdict, is_known = relate(name, first, second)
         return Variant.of(length, {Kind.BIGINT: pa.array(verdict, mask=~is_known)}), [*failures, *more]
@@ -243,7 +243,7 @@ def _relation(name: str) -> Callable[[Sequence[Variant], int], tuple[Variant, Se
     return compute
 
 
-def _distance(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+def _distance(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
     """Return the length of the geodesic between points; 0 if one of the two is a line or a polygon, as in Stream Analytics."""
     import shapely
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.language.expressions.duckdb_pool import run
-from tidegate.language.expressions.functions.column_functions import REGISTERED, ColumnFunction, Failure, RowNumbers
+from tidegate.language.expressions.functions.column_functions import REGISTERED, ColumnFunction, FailedRows, RowNumbers
 from tidegate.language.expressions.functions.conversions import TypedSql, convert
 from tidegate.language.expressions.functions.definition import Function, kind_rule
 from tidegate.language.expressions.json_members import extract, parse_values
@@ -63,14 +63,14 @@ def _flatten(lists: pa.ChunkedArray) -> tuple[RowNumbers, RowNumbers, Variant]:
     return rows, index, parse_values(texts.cast(pa.string())) if len(texts) else Variant.of(0, {})
 
 
-def _element(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+def _element(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
     array, index = args
     table = pa.table({"v": array.of_kind(Kind.ARRAY), "i": index.of_kind(Kind.BIGINT)})
     texts = run("SELECT json_extract(v, CASE WHEN i >= 0 THEN i END) AS m FROM input", input=table)["m"]
     return parse_values(texts.combine_chunks().cast(pa.string())), []
 
 
-def _property_value(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+def _property_value(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
     """Read members whose names differ from row to row: one call for each distinct name."""
     record, name = args
     names = name.of_kind(Kind.NVARCHAR).dictionary_encode()

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from support.query_runs import reasons, values
 
 from tidegate.language.expressions.functions import column_functions
-from tidegate.language.expressions.functions.column_functions import ColumnFunction, Failure
+from tidegate.language.expressions.functions.column_functions import ColumnFunction, FailedRows
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.variant import Variant
 
 ASKED: list[list[object]] = []
 
 
-def _picky(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+def _picky(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
     """Return odd numbers as text and even ones as they are; fail on negative ones. Remembers what it was asked."""
     given_values = args[0].of_kind(Kind.BIGINT)
     numbers = given_values.to_pylist()
@@ -27,7 +27,7 @@ def _picky(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Fail
     texts = pa.array([f"#{n}" if n is not None and n >= 0 and n % 2 else None for n in numbers], pa.string())
     whole = pa.array([n if n is not None and n >= 0 and not n % 2 else None for n in numbers], pa.int64())
     failed = np.array([row for row, n in enumerate(numbers) if n is not None and n < 0], dtype=np.int64)
-    return Variant.of(length, {Kind.NVARCHAR: texts, Kind.BIGINT: whole}), [Failure(failed, "a negative number")] if len(failed) else []
+    return Variant.of(length, {Kind.NVARCHAR: texts, Kind.BIGINT: whole}), [FailedRows(failed, "a negative number")] if len(failed) else []
 
 
 @pytest.fixture(autouse=True)
