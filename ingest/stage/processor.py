@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +78,14 @@ class RangeMarks:
     def at(self, places: Places) -> RangeMarks:
         """Return the marks with the places of their positions."""
         return RangeMarks(*(tuple((places.place_of(position), us) for position, us in marks) for marks in (self.estimates, self.imports)))
+
+
+class _ReadRecords(NamedTuple):
+    """The fields of records, their CTIs, and the key of each event: its substream's, or without substreams its record's."""
+
+    fields: Fields
+    ctis: SourceCtis
+    key: pa.Array
 
 
 class IngestStage:
@@ -315,8 +323,7 @@ class RangeWalk:
         for name, count in (("empty_records", arrays), ("events_in", -arrays), ("unreadable", -arrays)):
             self._add(name, count)
 
-    def _read_fields(self, records: Records) -> tuple[Fields, SourceCtis, pa.Array]:
-        """Return the fields of records, their CTIs, and the key of each event: its substream's, or without substreams its record's."""
+    def _read_fields(self, records: Records) -> _ReadRecords:
         # The model passes values on unread, with the headers before them; the fields are read from the bare payloads.
         bare = records.without_frames()
         ctis = source_ctis(bare)
@@ -330,7 +337,7 @@ class RangeWalk:
             fields.limit_keys(self._plan.key_bytes_max)
         key = records.key if fields.substream is None else fields.substream.dictionary_decode()
         fields.mark_unusable(oversized | rows_above(bytes_max, key, records.value), IngestReason.OVERSIZED)
-        return fields, ctis, key
+        return _ReadRecords(fields, ctis, key)
 
     def _step(self, batch: Batch) -> Dropped | None:
         self._add("estimates_used", sum(arrival_us > self._state.arrival_us for _, arrival_us in batch.estimates))

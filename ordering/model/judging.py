@@ -7,6 +7,7 @@ Law: the verdict on a record depends only on earlier records and facts, not on l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,15 @@ class JudgedBatch:
         return EventRows(*times, batch.offset, judgement.flags, self.timeline, batch.key, batch.value)
 
 
-def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: BatchTime) -> tuple[JudgedBatch, TimelineWalk, Counts]:
+class Judging(NamedTuple):
+    """What judging a batch gives: the judged records, the walk along their timelines, and the counts of the verdicts."""
+
+    judged: JudgedBatch
+    walk: TimelineWalk
+    counts: Counts
+
+
+def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: BatchTime) -> Judging:
     """Judge every record of *batch*; store the timelines' new maxima in *state*; count the verdicts."""
     policies, arrival_us = settings.policies, time.arrival_us[:-1]
     event_time_us = arrival_us if batch.event_time_us is None else batch.event_time_us
@@ -59,7 +68,7 @@ def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: Batch
     # Before shapes are marked: a lifted end must not raise the watermark.
     walk.store()
     _mark_shapes(settings, state, judged)
-    return judged, walk, counts
+    return Judging(judged, walk, counts)
 
 
 def dropped_events(policies: Policies, judged: JudgedBatch, walk: TimelineWalk, time: BatchTime) -> Dropped:

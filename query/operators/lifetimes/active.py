@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,14 @@ from query.plan.operator_extensions import Argument, ColumnArgument, Length, Nam
 from query.plan.row_tables import Retained, by_substream, in_slice, no_rows, only_side, rows_table, ticks
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.variant import Variant, from_columns
+
+
+class _LivingRows(NamedTuple):
+    """The rows that live, in the order of time, their groups, and place by place the end of their lives."""
+
+    rows: pa.Table
+    groups: RowGroups
+    ends_us: Ints
 
 
 @dataclass(frozen=True)
@@ -71,8 +80,7 @@ class Active(Operator):
         counts = owners.take(pa.array(group[order])).append_column("system_us", pa.array(instants[order]))
         return counts.append_column(f"s{len(self.keys)}_{Kind.BIGINT.value}", pa.array(alive[order]))
 
-    def _living_rows(self, rows: pa.Table) -> tuple[pa.Table, RowGroups, Ints]:
-        """Return the rows that live, in the order of time, their groups, and place by place the end of their lives."""
+    def _living_rows(self, rows: pa.Table) -> _LivingRows:
         system_us = ticks(rows, "system_us")
         if (np.diff(system_us) < 0).any():
             rows = rows.take(pa.array(np.argsort(system_us, kind="stable")))
@@ -80,7 +88,7 @@ class Active(Operator):
         if is_living is not None and not is_living.all():
             rows, ends_us = rows.filter(pa.array(is_living)), ends_us[is_living]
         groups = RowGroups.of(group_numbers(ticks(rows, "sub"), self._keys(rows)), ticks(rows, "system_us"))
-        return rows, groups, ends_us[groups.order]
+        return _LivingRows(rows, groups, ends_us[groups.order])
 
     def _keys(self, rows: pa.Table) -> list[Variant]:
         return [from_columns(rows, f"s{place}") for place in range(len(self.keys))]

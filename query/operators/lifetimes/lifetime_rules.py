@@ -12,7 +12,7 @@ Law: the end of a row's life depends only on rows of its group in [s, s + n), so
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,22 @@ from tidegate.language.expressions.variant import Variant, from_columns
 Marks = dict[str, pa.Array]
 
 
+class MarkedRows(NamedTuple):
+    """The rows that count, columns to keep beside them, and the bad rows."""
+
+    rows: pa.Table
+    marks: Marks
+    bad: pa.Table
+
+
+class Alive(NamedTuple):
+    """How many rows of a group are alive from an instant on; one entry for each change."""
+
+    instants: Ticks
+    group: Ticks
+    alive: Ticks
+
+
 class Lifetime(Protocol):
     """A rule for how long rows live."""
 
@@ -39,8 +55,8 @@ class Lifetime(Protocol):
     def longest_us(self) -> int:
         """The longest that a row can live, microseconds."""
 
-    def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
-        """Return the rows that count, columns to keep beside them, and the bad rows."""
+    def mark_rows(self, below: pa.Table) -> MarkedRows:
+        """Return which rows count, and what is kept of them."""
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[Mask | None, Ticks]:
         """Return which of the marked rows live (None: all), and the end of every row, microseconds; *keys* are the grouping columns."""
@@ -52,8 +68,8 @@ class ForLength:
 
     longest_us: int
 
-    def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
-        return below, {}, BAD_SCHEMA.empty_table()
+    def mark_rows(self, below: pa.Table) -> MarkedRows:
+        return MarkedRows(below, {}, BAD_SCHEMA.empty_table())
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[Mask | None, Ticks]:
         return None, ticks(rows, "system_us") + self.longest_us
@@ -67,7 +83,7 @@ class UntilColumn:
     column: int
     title: str
 
-    def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
+    def mark_rows(self, below: pa.Table) -> MarkedRows:
         """Return the rows that live, with ``until_us``; a row whose end is no datetime is bad."""
         end = Cast(Slot(self.column, self.title, None), Kind.DATETIME)
         kept, (ends,), bad = RowStage((), (end,)).apply(below)
@@ -75,7 +91,7 @@ class UntilColumn:
         longest = pa.array(starts + self.longest_us)
         until = pc.min_element_wise(ends.of_kind(Kind.DATETIME).cast(pa.int64()), longest, skip_nulls=True)
         lives = until.to_numpy() > starts
-        return kept.filter(pa.array(lives)), {"until_us": until.filter(pa.array(lives))}, bad
+        return MarkedRows(kept.filter(pa.array(lives)), {"until_us": until.filter(pa.array(lives))}, bad)
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[Mask | None, Ticks]:
         return None, ticks(rows, "until_us")
@@ -89,12 +105,12 @@ class UntilEdge:
     edge: int
     span: int | None = None
 
-    def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
+    def mark_rows(self, below: pa.Table) -> MarkedRows:
         """Return the rows, with ``is_edge``, and the value of *span* (``g0_s``, ...)."""
         marks: Marks = {"is_edge": pa.array(from_columns(below, f"s{self.edge}").valid_mask())}
         if self.span is not None:
             marks |= canonicalize(from_columns(below, f"s{self.span}")).columns("g0")
-        return below, marks, BAD_SCHEMA.empty_table()
+        return MarkedRows(below, marks, BAD_SCHEMA.empty_table())
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[Mask | None, Ticks]:
         """Return the first edge after each row, or n after the row if there is none until then."""
@@ -124,7 +140,7 @@ def sort_ends(groups: RowGroups, ends_us: Ticks) -> Ticks:
     return sorted_us
 
 
-def count_alive(groups: RowGroups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
+def count_alive(groups: RowGroups, ends_us: Ticks) -> Alive:
     """
     Return the instants at which lives of rows begin or end, each once for its group, these groups, and how many rows are alive then.
 
@@ -141,7 +157,7 @@ def count_alive(groups: RowGroups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]
     # An end at which another row begins is an instant already.
     is_new = groups.system_us[begun - 1] != ends
     alive = np.concatenate([alive, (begun - (last_end + 1))[is_new]])
-    return np.concatenate([begins, ends[is_new]]), np.concatenate([group, end_group[is_new]]), alive
+    return Alive(np.concatenate([begins, ends[is_new]]), np.concatenate([group, end_group[is_new]]), alive)
 
 
 def _last_places(instants: Ticks, group: Ticks) -> Ticks:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -143,13 +144,20 @@ def _mean(windows: pa.Table, value: int) -> Variant:
     return Variant.of(windows.num_rows, {Kind.FLOAT: pa.array(means + 0.0, mask=~known)})
 
 
-def _integer_sums(windows: pa.Table, value: int) -> tuple[Ints, Ints, Mask]:
-    """Return the halves of integer sums, the lower one positive, and which sums are bigints."""
+class _HalvedSums(NamedTuple):
+    """The halves of integer sums, the lower one positive, and which sums are bigints."""
+
+    high: Ints
+    low: Ints
+    fits: Mask
+
+
+def _integer_sums(windows: pa.Table, value: int) -> _HalvedSums:
     high, low = _column(windows, f"s{value}_high"), _column(windows, f"s{value}_low")
     # Added lower halves can exceed 32 bits, and are negative for negative sums (DuckDB divides towards zero): carry into the upper half.
     high, low = high + (low >> HALF_BITS), low & ((1 << HALF_BITS) - 1)
     edge = 1 << (HALF_BITS - 1)
-    return high, low, (high >= -edge) & (high < edge)
+    return _HalvedSums(high, low, (high >= -edge) & (high < edge))
 
 
 def _float_sums(windows: pa.Table, value: int, rows: Mask) -> pa.Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isqrt
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -133,12 +134,16 @@ def _make_positive(digits: Ints) -> Mask:
     return negative
 
 
-def _divide(digits: Ints, divisor: Ints, top: Ints) -> tuple[Ints, Mask, int]:
-    """
-    Divide positive totals by hand, from the top digit down; *top* is the row of each one's top digit.
+class _Quotients(NamedTuple):
+    """The digits of quotients that are needed to round them, which have something below these digits, and the row of the lowest."""
 
-    Return the digits of the quotients that are needed to round them, which have something below these digits, and the row of the lowest.
-    """
+    digits: Ints
+    has_rest: Mask
+    base: int
+
+
+def _divide(digits: Ints, divisor: Ints, top: Ints) -> _Quotients:
+    """Divide positive totals by hand, from the top digit down; *top* is the row of each one's top digit."""
     shorter = -(-int(divisor.max()).bit_length() // LIMB_BITS)
     first, base = int(top.max()), int(top.min()) - shorter - 4
     quotients = np.zeros((first - base + 1, len(divisor)), dtype=np.int64)
@@ -152,7 +157,7 @@ def _divide(digits: Ints, divisor: Ints, top: Ints) -> tuple[Ints, Mask, int]:
     for row in range(base):
         rest |= digits[row]
     has_rest: Mask = rest != 0
-    return quotients, has_rest, base
+    return _Quotients(quotients, has_rest, base)
 
 
 def _divide_tiny(digits: list[int], lowest: int, divisor: int) -> float:

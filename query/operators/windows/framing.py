@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,14 @@ class SortedRows:
     def values_at(self, number: int, places: Ints) -> Variant:
         """Return the values at some places, NULL for -1. Raises TooMuchAtOnce: the texts are too large together."""
         return take_or_null(from_columns(self.table, f"v{number}"), self.order[places], places >= 0)
+
+
+class _MergedWindows(NamedTuple):
+    """Windows as in :class:`FramedWindows`, without what belongs to all groups."""
+
+    end_us: Ticks
+    group: Ints
+    merge: Callable[[Ints], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -126,13 +135,11 @@ class Framing:
 
     # Cells -> windows
 
-    def _frames(
-        self, table: pa.Table, states: Sequence[AggregateState], subs: Ticks, closing: pa.Table
-    ) -> Iterator[tuple[Ticks, Ints, Callable[[Ints], pa.Table]]]:
-        """Yield windows as in FramedWindows: ends, groups, and what merges their states; *subs* holds the substream of each group."""
+    def _frames(self, table: pa.Table, states: Sequence[AggregateState], subs: Ticks, closing: pa.Table) -> Iterator[_MergedWindows]:
+        """Yield windows; *subs* holds the substream of each group."""
         if self._is_disjoint:
             windows = table.rename_columns(["system_us" if name == "cell" else name for name in table.column_names])
-            yield ticks(windows, "system_us"), ticks(windows, "group"), partial(take_rows, windows)
+            yield _MergedWindows(ticks(windows, "system_us"), ticks(windows, "group"), partial(take_rows, windows))
             return
         cells = Cells.of(table, subs, closing)
         if isinstance(self.window, Sliding):
@@ -172,8 +179,12 @@ def _ended_sessions(retained: pa.Table, due: Mask, window: Session, closing: pa.
     return retained.filter(pa.array(is_wanted)).append_column("cell", pa.array(ends[ended]))
 
 
-def _merging(cells: pa.Table, states: Sequence[AggregateState], runs: Runs) -> tuple[Ticks, Ints, Callable[[Ints], pa.Table]]:
-    return runs.end_us, ticks(cells, "group")[runs.first], lambda numbers: merge_cells(cells, ["group"], states, runs[numbers])
+def _merge_runs(cells: pa.Table, states: Sequence[AggregateState], runs: Runs, numbers: Ints) -> pa.Table:
+    return merge_cells(cells, ["group"], states, runs[numbers])
+
+
+def _merging(cells: pa.Table, states: Sequence[AggregateState], runs: Runs) -> _MergedWindows:
+    return _MergedWindows(runs.end_us, ticks(cells, "group")[runs.first], partial(_merge_runs, cells, states, runs))
 
 
 def number_groups(rows: pa.Table, key_count: int) -> tuple[Ticks, pa.Table]:

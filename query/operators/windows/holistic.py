@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -205,14 +206,19 @@ def _collect_top(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     return compute
 
 
-def _element_writer(values: Variant, *, extra_bytes: int) -> Callable[[_Runs], tuple[_Runs, pa.Array, Mask]]:
-    """
-    Return a function that writes the elements of runs. It returns the runs without the arrays that are too long, the JSON text of each of
-    their rows, and which arrays are too long. An element has *extra_bytes* beside its value.
-    """
+class _Elements(NamedTuple):
+    """The runs without the arrays that are too long, the JSON text of each of their rows, and which arrays are too long."""
+
+    runs: _Runs
+    texts: pa.Array
+    is_too_long: Mask
+
+
+def _element_writer(values: Variant, *, extra_bytes: int) -> Callable[[_Runs], _Elements]:
+    """Return a function that writes the elements of runs. An element has *extra_bytes* beside its value."""
     sizes = variant_bytes(values) + extra_bytes
 
-    def write(runs: _Runs) -> tuple[_Runs, pa.Array, Mask]:
+    def write(runs: _Runs) -> _Elements:
         # Gigabytes may wait in one window. JSON is never shorter than its value, so only arrays that may fit are written.
         may_fit = runs.sums(sizes) < ARRAY_BYTES_MAX
         runs = runs.without_rows_of(~may_fit)
@@ -225,7 +231,7 @@ def _element_writer(values: Variant, *, extra_bytes: int) -> Callable[[_Runs], t
         written[is_written] = value_bytes(texts) + extra_bytes
         is_too_long = ~may_fit | (runs.sums(written) >= ARRAY_BYTES_MAX)
         runs = runs.without_rows_of(is_too_long)
-        return runs, texts.take(pa.array((np.cumsum(is_written) - 1)[runs.rows])), is_too_long
+        return _Elements(runs, texts.take(pa.array((np.cumsum(is_written) - 1)[runs.rows])), is_too_long)
 
     return write
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,8 +48,15 @@ def read_changes(data: bytes) -> ZoneChanges:
     return ZoneChanges(all_instants[matters], np.append(all_offsets[:1], all_offsets[1:][matters]))
 
 
-def _listed_changes(data: bytes) -> tuple[Ints, Ints, str]:
-    """Return the changes that the file lists, with an offset more than instants, and its rule."""
+class _FileChanges(NamedTuple):
+    """The changes that a file lists, with an offset more than instants, and its rule for later ones."""
+
+    instants: Ints
+    offsets: Ints
+    rule: str
+
+
+def _listed_changes(data: bytes) -> _FileChanges:
     start, width = 0, 4
     while True:
         magic, version, isutcnt, isstdcnt, leapcnt, timecnt, typecnt, charcnt = _HEADER.unpack_from(data, start)
@@ -63,7 +71,7 @@ def _listed_changes(data: bytes) -> tuple[Ints, Ints, str]:
     types = np.frombuffer(data, np.uint8, timecnt, start + 8 * timecnt)
     of_types = [struct.unpack_from(">lBB", data, start + 9 * timecnt + 6 * number)[0] for number in range(typecnt)]
     offsets = np.array([of_types[0], *(of_types[number] for number in types)], dtype=np.int64)
-    return instants, offsets, data[start + block :].strip(b"\n").decode("ascii")
+    return _FileChanges(instants, offsets, data[start + block :].strip(b"\n").decode("ascii"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -66,25 +67,29 @@ def is_growing_call(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.name in GROWING
 
 
-def bound_sizes(expr: Expr, leaves: Mapping[Expr, Sizes], count_of: Callable[[Expr], Sizes]) -> tuple[Sizes, Sizes, Sizes]:
-    """
-    Return bounds for the bytes of an expression's value, of the longest text on the way to it, and of all these texts together.
+class SizeBounds(NamedTuple):
+    """Bounds for the bytes of an expression's value, of the longest text on the way to it, and of all these texts together."""
 
-    *leaves* has the bytes of each leaf; *count_of* returns how often REPLICATE and SPACE repeat a text.
-    """
+    value: Sizes
+    longest: Sizes
+    together: Sizes
+
+
+def bound_sizes(expr: Expr, leaves: Mapping[Expr, Sizes], count_of: Callable[[Expr], Sizes]) -> SizeBounds:
+    """Return the bounds. *leaves* has the bytes of each leaf; *count_of* returns how often REPLICATE and SPACE repeat a text."""
     if isinstance(expr, Literal):
-        return _literal_bytes(expr), 0.0, 0.0
+        return SizeBounds(_literal_bytes(expr), 0.0, 0.0)
     if expr in leaves or isinstance(expr, Leaf) or not expr.parts:
-        return leaves.get(expr, float(_SHORT_BYTES)), 0.0, 0.0
+        return SizeBounds(leaves.get(expr, float(_SHORT_BYTES)), 0.0, 0.0)
     parts = [bound_sizes(part, leaves, count_of) for part in expr.parts]
-    sizes = [size for size, _, _ in parts]
-    largest = _largest([longest for _, longest, _ in parts])
-    together: Sizes = sum((total for _, _, total in parts), 0.0)
+    sizes = [part.value for part in parts]
+    largest = _largest([part.longest for part in parts])
+    together: Sizes = sum((part.together for part in parts), 0.0)
     if not isinstance(expr, Call) or expr.name not in GROWING:
         size = float(_SHORT_BYTES) if _is_short(expr) else _largest([float(_SHORT_BYTES), *sizes])
-        return size, largest, together
+        return SizeBounds(size, largest, together)
     size = _bound_growth(expr, sizes, count_of)
-    return size, np.maximum(largest, size), together + size
+    return SizeBounds(size, np.maximum(largest, size), together + size)
 
 
 def _is_short(expr: Expr) -> bool:

@@ -9,6 +9,7 @@ or element, and a member of a value that is no record, is NULL. Elements are cou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,27 +41,43 @@ def _is_readable_name(name: str) -> bool:
     return name not in ("", "*") and "\0" not in name
 
 
-def elements(column: Variant) -> tuple[RowNumbers, RowNumbers, Variant]:
-    """Return all elements of the arrays in *column*, in order, as three columns: row, index in the array, value."""
+class Elements(NamedTuple):
+    """Elements of arrays, in order, as three columns; *places* are those in the array."""
+
+    rows: RowNumbers
+    places: RowNumbers
+    values: Variant
+
+
+class Members(NamedTuple):
+    """Members of records, in order, as three columns."""
+
+    rows: RowNumbers
+    names: Variant
+    values: Variant
+
+
+def elements(column: Variant) -> Elements:
+    """Return all elements of the arrays in *column*."""
     return _flatten(run("SELECT json_extract(v, '$[*]') AS m FROM input", input=pa.table({"v": column.of_kind(Kind.ARRAY)}))["m"])
 
 
-def properties(column: Variant) -> tuple[RowNumbers, Variant, Variant]:
-    """Return all members of the records in *column*, in order, as three columns: row, name, value."""
+def properties(column: Variant) -> Members:
+    """Return all members of the records in *column*."""
     texts = pa.table({"v": column.of_kind(Kind.RECORD)})
     lists = run("SELECT json_keys(v) AS k, json_extract(v, '$.*') AS m FROM input", input=texts)
     rows, _, values = _flatten(lists["m"])
     names = lists["k"].combine_chunks().flatten().cast(pa.string())
-    return rows, Variant.of(len(rows), {Kind.NVARCHAR: names}), values
+    return Members(rows, Variant.of(len(rows), {Kind.NVARCHAR: names}), values)
 
 
-def _flatten(lists: pa.ChunkedArray) -> tuple[RowNumbers, RowNumbers, Variant]:
+def _flatten(lists: pa.ChunkedArray) -> Elements:
     column = lists.combine_chunks()
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     rows = np.repeat(np.arange(len(column), dtype=np.int64), counts)
     index = np.arange(len(rows), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
     texts = column.flatten()
-    return rows, index, parse_values(texts.cast(pa.string())) if len(texts) else Variant.of(0, {})
+    return Elements(rows, index, parse_values(texts.cast(pa.string())) if len(texts) else Variant.of(0, {}))
 
 
 def _element(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ordering.errors import QueryError
 from tidegate.language.expressions.syntax.counterparts import COUNTERPARTS
@@ -110,13 +111,22 @@ def _misspellings(text: str, offset: int) -> Iterator[tuple[int, str, str]]:
     stop = next((number for number, match in enumerate(words) if statement + match.start() >= offset), len(words))
     near = [*range(stop, max(stop - _WORDS_BEFORE, 0) - 1, -1), 0]
     hits = [hit for number in near if number < len(words) for hit in [_find_resemblance(words, number)] if hit]
-    for _, number, count, keyword in sorted(hits, key=lambda hit: -hit[0]):
+    for _, number, count, keyword in sorted(hits, key=lambda hit: -hit.likeness):
         start, end = words[number].start() + statement, words[number + count - 1].end() + statement
         yield start, text[start:end], keyword
 
 
-def _find_resemblance(words: list[re.Match[str]], number: int) -> tuple[float, int, int, str] | None:
-    """Return (likeness, number, count of words, keyword) if a word, alone or with the next one, resembles a keyword and is none."""
+class _Resemblance(NamedTuple):
+    """How much so many words, from *number* on, are like a keyword."""
+
+    likeness: float
+    number: int
+    words: int
+    keyword: str
+
+
+def _find_resemblance(words: list[re.Match[str]], number: int) -> _Resemblance | None:
+    """Return what a word, alone or with the next one, resembles most if it is no keyword."""
     hits = []
     for keyword in _KEYWORDS:
         # TIMESTAMPBY is one word for two.
@@ -124,8 +134,8 @@ def _find_resemblance(words: list[re.Match[str]], number: int) -> tuple[float, i
             written = [match[0].upper() for match in words[number : number + len(parts)]]
             if len(written) == len(parts) and not _WORDS.issuperset(written):
                 likeness = min(map(_likeness, written, parts))
-                hits += [(likeness, number, len(parts), keyword)] if likeness >= _SIMILARITY_MIN else []
-    return max(hits, default=None, key=lambda hit: hit[0])
+                hits += [_Resemblance(likeness, number, len(parts), keyword)] if likeness >= _SIMILARITY_MIN else []
+    return max(hits, default=None, key=lambda hit: hit.likeness)
 
 
 def _likeness(written: str, keyword: str) -> float:
