@@ -2,7 +2,8 @@
 ``tidegate run``: all stages of a configuration in one process write what each writes in a process of its own.
 
 Levels 1 and 3: the same raw topics ordered and queried both ways, topics compared by the command and files byte by byte. No query has OVER:
-its results would be equal key by key, in an order of keys that follows from the batches.
+its results would be equal key by key, in an order of keys that follows from the batches. What the stages write in processes of their own is
+played once for all tests.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from support.stack.drawn_logs import draw
-from support.stack.jobs import Workspace, workspace
+from support.stack.jobs import Job, Workspace, workspace
 from support.stack.servers import Stack
 from support.stack.topics import create, fresh, produce
 
@@ -66,7 +67,7 @@ SCRIPTS = {
 TOPICS = ("one", "two", "counts", "sums", "pairs")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def raw(stack: Stack) -> dict[str, str]:
     """Two raw topics with seeded disorder."""
     topics = {name: create(stack.bootstrap, fresh(name), 2) for name in ("one", "two")}
@@ -75,8 +76,17 @@ def raw(stack: Stack) -> dict[str, str]:
     return topics
 
 
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory, stack: Stack, raw: dict[str, str]) -> Iterator[tuple[Workspace, str]]:
+    """What stages write in processes of their own: played once, compared with every test's."""
+    with ExitStack() as opened:
+        space, tag = project(opened, stack, tmp_path_factory.mktemp("apart") / "apart", raw)
+        run_apart(space)
+        yield space, tag
+
+
 @pytest.fixture
-def open_(tmp_path: Path, stack: Stack, raw: dict[str, str]) -> Iterator[ExitStack]:
+def open_() -> Iterator[ExitStack]:
     """Workspaces are closed at the end of the test."""
     with ExitStack() as opened:
         yield opened
@@ -99,8 +109,9 @@ def run_apart(space: Workspace) -> None:
         space.start("query", name).finish()
 
 
-def check_equal(space: Workspace, tag: str, other: Workspace, other_tag: str) -> None:
+def check_equal(space: Workspace, tag: str, apart: tuple[Workspace, str]) -> None:
     """Compare all topics, and the files."""
+    other, other_tag = apart
     for topic in TOPICS:
         compared = space.start("compare", f"{tag}.{topic}", f"{other_tag}.{topic}")
         assert compared.wait() == 0, json.dumps(compared.lines, default=str)
@@ -108,50 +119,52 @@ def check_equal(space: Workspace, tag: str, other: Workspace, other_tag: str) ->
     assert files == others != {}
 
 
-def test_one_process_and_many_write_the_same(open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str]) -> None:
+def test_one_process_and_many_write_the_same(
+    open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str], apart: tuple[Workspace, str]
+) -> None:
     """Two inputs, and three queries that read each other's results; listed in another order than that of the data."""
-    apart, apart_tag = project(open_, stack, tmp_path / "apart", raw)
-    run_apart(apart)
     together, tag = project(open_, stack, tmp_path / "together", raw)
     job = together.start("run", "--until-end")
     assert job.wait() == 0, job.errors[-3000:]
     ends = {line["stage"]: line["phase"] for line in job.lines if line["event"] == "end"}
     assert ends == dict.fromkeys(("ingest:one", "ingest:two", "query:counts", "query:sums", "query:pairs"), "ended")
-    check_equal(together, tag, apart, apart_tag)
+    check_equal(together, tag, apart)
 
 
 def test_kills_of_the_process_and_stages_that_move_change_nothing(
-    open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str]
+    open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str], apart: tuple[Workspace, str]
 ) -> None:
-    """kill -9 of driver, planner, JVM and workers at drawn moments; between them one query runs in a process of its own."""
-    apart, apart_tag = project(open_, stack, tmp_path / "apart", raw)
-    run_apart(apart)
+    """kill -9 of driver, planner, JVM and workers at a drawn moment; then one query runs in a process of its own."""
     together, tag = project(open_, stack, tmp_path / "together", raw)
-    dice = random.Random(7)
-    for _ in range(3):
-        job = together.start_alone("run", "--set", "inputs.one.max_events_per_batch=200", "--set", "inputs.two.max_events_per_batch=200")
-        job.until(lambda job=job: job.batches > 0, "it has begun")
-        time.sleep(dice.uniform(0, 4))
-        job.kill()
+    job = start_in_small_batches(together, 200)
+    job.until(lambda: job.batches > 0, "it has begun")
+    time.sleep(random.Random(7).uniform(0, 4))
+    job.kill()
     moved = together.start_alone("query", "counts")
     moved.until(lambda: moved.batches > 0, "it has read")
     moved.stop()
     job = together.start_alone("run", "--until-end")
     assert job.wait() == 0, job.errors[-3000:]
-    check_equal(together, tag, apart, apart_tag)
+    check_equal(together, tag, apart)
 
 
-def test_a_stage_that_fails_for_good_stops_no_other(open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str]) -> None:
+def start_in_small_batches(space: Workspace, events_max: int) -> Job:
+    """Start all stages, in a process session of their own."""
+    small = [f"inputs.{name}.max_events_per_batch={events_max}" for name in ("one", "two")]
+    return space.start_alone("run", *(word for setting in small for word in ("--set", setting)))
+
+
+def test_a_stage_that_fails_for_good_stops_no_other(
+    open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str], apart: tuple[Workspace, str]
+) -> None:
     """A script is wrong; its neighbours come to their end."""
-    apart, apart_tag = project(open_, stack, tmp_path / "apart", raw)
-    run_apart(apart)
     more = '[queries.wrong]\nscript = "wrong.sql"\ninto = "other"\n[outputs.other]\ntopic = "other"\n'
     together, tag = project(open_, stack, tmp_path / "together", raw, more)
     together.script("wrong.sql", "SELECT nothing FROM")
     job = together.start("run", "--until-end")
     assert job.wait() == 2
     assert "TG-QUERY" in job.errors
-    check_equal(together, tag, apart, apart_tag)
+    check_equal(together, tag, apart)
 
 
 def test_a_stage_waits_for_the_topic_that_another_process_makes(
