@@ -77,6 +77,8 @@ def test_another_start_of_the_process_knows_nothing_of_a_signal_before() -> None
 
 ENDED_RUN = """
 import signal, sys
+# A shell ignores SIGINT for what it runs in the background, and Python then leaves it so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tidegate.basics.early_stop import end_on_signal
 end_on_signal()
 from tidegate.platform.observe.console import run_stoppable
