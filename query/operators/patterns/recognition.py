@@ -23,7 +23,7 @@ from ordering.arrays import Ints, Mask
 from query.columns.large_tables import in_parts
 from query.operators.patterns.matcher import NO_ROW, OPEN, Attempts, Condition, Memory, Rows, Rules, find_matches
 from query.operators.rows.ranks import ranks
-from query.operators.rows.row_groups import Groups, group_numbers, take_or_null
+from query.operators.rows.row_groups import RowGroups, group_numbers, take_or_null
 from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.operators.windows.running_totals import aggregate_runs, row_states
 from query.plan.nodes import Recognize
@@ -32,7 +32,7 @@ from query.plan.row_patterns import ANY, Automaton, make_automaton
 from query.plan.row_tables import BAD_SCHEMA, Retained, by_substream, concat_rows, no_rows, only_side, rows_table, ticks, with_reasons
 from tidegate.basics.dead_letter_reasons import ReasonText, with_place
 from tidegate.language.expressions.evaluation.evaluate import evaluate
-from tidegate.language.expressions.functions.column_functions import Failure
+from tidegate.language.expressions.functions.column_functions import FailedRows
 from tidegate.language.expressions.kinds import Kind
 from tidegate.language.expressions.tree import Aggregate, Expr, MatchValue, Slot, Total
 from tidegate.language.expressions.variant import Variant, from_columns
@@ -145,7 +145,7 @@ class Recognition(Operator):
         matches = find_matches(rules, sorted_rows.rows, start, trace=True)
         values = _MatchRows(self._automaton.names, matches, sorted_rows)
         totals: dict[Expr, Variant] = {}
-        failures: list[Failure] = []
+        failures: list[FailedRows] = []
         for index, measure in enumerate(self.node.measures):
             column, failed = values.measure(measure)
             totals[Total(index, "", None)] = column
@@ -153,7 +153,7 @@ class Recognition(Operator):
         exprs = [column.expr for column in self.node.columns]
         columns, failed = evaluate(exprs, totals, len(numbers), can_split=True)
         failures += failed
-        of_attempts = [Failure(np.array([number]), with_place(reason, self.node.pattern)) for number, reason in matches.reasons.items()]
+        of_attempts = [FailedRows(np.array([number]), with_place(reason, self.node.pattern)) for number, reason in matches.reasons.items()]
         rows = sorted_rows.order[start]
         head = sorted_rows.table.select(["sub", "key"]).take(pa.array(rows)).combine_chunks()
         sub, key = (head[name].combine_chunks() for name in ("sub", "key"))
@@ -188,7 +188,7 @@ class _SortedRows:
         if not len(known):
             return None
         keys = [from_columns(table, f"s{key.index}").take_rows(known) for key in node.partition]
-        groups = Groups.of(group_numbers(subs[known], keys), system_us[known])
+        groups = RowGroups.of(group_numbers(subs[known], keys), system_us[known])
         order = known[groups.order]
         rows = Rows(groups.system_us, groups.starts[groups.group + 1], to_us[order])
         return cls(table, order, groups.system_us, subs[order], groups.starts[groups.group], rows)
@@ -214,7 +214,7 @@ class _MatchRows:
         within = np.arange(len(self._match)) - np.repeat(np.cumsum(length) - length, length)
         self._row = matches.start[self._match] + within
 
-    def measure(self, value: MatchValue) -> tuple[Variant, Sequence[Failure]]:
+    def measure(self, value: MatchValue) -> tuple[Variant, Sequence[FailedRows]]:
         if value.function == "classifier":
             return self._classifier(), []
         chosen = self._rows_of(value.variable)
@@ -236,7 +236,7 @@ class _MatchRows:
         mask: Mask = np.array([name.lower() == variable for name in self._names])[self._matches.places]
         return mask
 
-    def _aggregate(self, total: Aggregate, row: Ints, first: Ints, last: Ints) -> tuple[Variant, Sequence[Failure]]:
+    def _aggregate(self, total: Aggregate, row: Ints, first: Ints, last: Ints) -> tuple[Variant, Sequence[FailedRows]]:
         values = []
         for part in total.parts:
             assert isinstance(part, Slot)
