@@ -3,11 +3,12 @@
 
 Levels 1 and 3: the same raw topics ordered and queried both ways, topics compared by the command and files byte by byte. No query has OVER:
 its results would be equal key by key, in an order of keys that follows from the batches. What the stages write in processes of their own is
-played once for all tests.
+played once for all tests. ``make test`` kills once; ``make test-deep`` kills each kind of process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -15,9 +16,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from support.stack.drawn_logs import draw
-from support.stack.jobs import Job, Workspace, workspace
+from support.stack.jobs import Job, Workspace, session_of, workspace
 from support.stack.servers import Stack
 from support.stack.topics import create, fresh, produce
 
@@ -148,10 +150,54 @@ def test_kills_of_the_process_and_stages_that_move_change_nothing(
     check_equal(together, tag, apart)
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(4))
+def test_whichever_process_is_killed_the_topics_are_equal(
+    seed: int, open_: ExitStack, stack: Stack, tmp_path: Path, raw: dict[str, str], apart: tuple[Workspace, str]
+) -> None:
+    """kill -9 of one kind of process or of all, six times; who ends by it is started again, as a service manager would."""
+    dice = random.Random(seed)
+    together, tag = project(open_, stack, tmp_path / "together", raw)
+    kinds = [*VICTIMS, dice.choice(VICTIMS)]
+    dice.shuffle(kinds)
+    job = start_in_small_batches(together, 60)
+    for kind in kinds:
+        if not job.running:
+            job = start_in_small_batches(together, 60)
+        job.until(lambda job=job: job.batches > 0, "it has begun")
+        time.sleep(dice.uniform(0, 4))
+        if kind == "all":
+            job.kill()
+        else:
+            kill_one_kind(job, kind)
+            time.sleep(dice.uniform(0, 4))
+    job.end()
+    job = together.start_alone("run", "--until-end")
+    assert job.wait() == 0, job.errors[-3000:]
+    check_equal(together, tag, apart)
+
+
+VICTIMS = ("all", "driver", "java", "python_streaming_source_runner", "pyspark.worker")
+
+
 def start_in_small_batches(space: Workspace, events_max: int) -> Job:
     """Start all stages, in a process session of their own."""
     small = [f"inputs.{name}.max_events_per_batch={events_max}" for name in ("one", "two")]
     return space.start_alone("run", *(word for setting in small for word in ("--set", setting)))
+
+
+def kill_one_kind(job: Job, kind: str) -> None:
+    """Kill the driver, or the processes of a job in whose command line *kind* stands; there is one at least."""
+    victims = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            is_driver = process.pid == job.pid
+            if session_of(process.pid) == job.pid and (
+                is_driver if kind == "driver" else not is_driver and kind in " ".join(process.cmdline())
+            ):
+                process.kill()
+                victims += 1
+    assert victims or not job.running, f"no {kind} runs"
 
 
 def test_a_stage_that_fails_for_good_stops_no_other(
