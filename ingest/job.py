@@ -92,7 +92,8 @@ def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports:
 
 def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
     """Return the data source of the job's ranges. Inputs share a session, so its name contains the input's."""
-    return make_source(Deferred("ingest.planner.planner:Planner", plan), RANGE_SCHEMA, trigger_us, f"{SOURCE_NAME}_{plan.settings.name}")
+    planner = Deferred("ingest.planner.planner:IngestPlanner", plan)
+    return make_source(planner, RANGE_SCHEMA, trigger_us, f"{SOURCE_NAME}_{plan.settings.name}")
 
 
 def make_end_lookup(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:

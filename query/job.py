@@ -169,7 +169,7 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
     from tidegate.platform.spark.state_store import StageProcessor
 
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
-    source = make_source(Deferred("query.stage.planner:Planner", plan), RANGE_SCHEMA, trigger_us, f"{SOURCE_NAME}_query_{plan.name}")
+    source = make_source(Deferred("query.stage.planner:QueryPlanner", plan), RANGE_SCHEMA, trigger_us, f"{SOURCE_NAME}_query_{plan.name}")
     processor = StageProcessor(Deferred("query.stage.processor:QueryStage", plan), plan.checkpoint)
     # Tasks without a bucket would take turns with the one that has it on the workers, and each worker would read and keep all of it.
     tasks = 1 if plan.buckets == 1 else plan.shuffle_partitions
