@@ -8,6 +8,7 @@ _EACH = "tests/query/buckets/test_each_instant.py::"
 _CELLS = "tests/tidegate/language/time_zones/test_cells.py::test_cells_are_those_that_a_look_at_the_clock_finds"
 _LOCAL = "tests/query/operators/windows/test_local_windows.py::"
 _CUTS = _EACH + "test_no_cut_shows"
+_MATCHES = "tests/query/operators/patterns/test_recognition.py::test_matches_with_conditions_over_earlier_rows_are_those_of_the_reference"
 _SAME = "tests/query/test_same_value.py::"
 _EACH_INSTANT = PROGRAM + "test_no_instant_shows_that_time_was_cut_or_begun_there"
 
@@ -443,5 +444,41 @@ QUERYING = [
         "ends_there = until_end or until_us != INFINITY or run.have_inputs_ended\n",
         "ends_there = True\n",
         "tests/query/start/test_decide.py::test_a_run_that_is_over_is_told_from_a_start_that_asks_for_more",
+    ),
+    Bug(
+        "match-without-its-last-instant",
+        "A row exactly as old as LIMIT DURATION still belongs to a match.",
+        5,
+        "query/operators/patterns/matcher.py",
+        "rows.system_us[row[has_row]] <= last_us[has_row]",
+        "rows.system_us[row[has_row]] < last_us[has_row]",
+        _MATCHES,
+    ),
+    Bug(
+        "match-certain-too-early",
+        "A match that further rows may still change waits until none of them can come.",
+        5,
+        "query/operators/patterns/matcher.py",
+        "is_known = ~has_row & (last_us < rows.known_us[begin])",
+        "is_known = ~has_row & (last_us <= rows.known_us[begin])",
+        _EACH_INSTANT,
+    ),
+    Bug(
+        "open-match-forgotten",
+        "A row is kept as long as a match that begins with it is open.",
+        5,
+        "query/operators/patterns/recognition.py",
+        "+ self.node.limit_us >= to_us))",
+        "+ self.node.limit_us > to_us))",
+        _EACH_INSTANT,
+    ),
+    Bug(
+        "last-alternative-first",
+        "Of two ways to match the one that the pattern prefers counts.",
+        5,
+        "query/operators/patterns/matcher.py",
+        "first: Ints = np.unique(keys, return_index=True)[1]",
+        "first: Ints = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]",
+        "tests/query/operators/patterns/test_recognition.py::test_of_two_ways_the_one_that_the_pattern_prefers_counts",
     ),
 ]

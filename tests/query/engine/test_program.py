@@ -127,6 +127,10 @@ EACH_OPERATOR = {
     "isfirst": "SELECT v, ISFIRST(mcs, 4) OVER (PARTITION BY k) AS first INTO out FROM a",
     "running": "SELECT v, SUM(v) OVER (PARTITION BY k LIMIT DURATION(mcs, 4)) AS s INTO out FROM a",
     "active": "WITH r AS (SELECT k, v FROM a) SELECT k, active INTO out FROM active(r, mcs, 4, k)",
+    "spikes": "SELECT v, AnomalyDetection_SpikeAndDip(v, 90, 2, 'dips') OVER (PARTITION BY k LIMIT DURATION(mcs, 7)) AS s INTO out FROM a",
+    "changes": "SELECT v, AnomalyDetection_ChangePoint(v, 90, 2) OVER (PARTITION BY k LIMIT DURATION(mcs, 7)) AS s INTO out FROM a",
+    "pattern": "SELECT * INTO out FROM a MATCH_RECOGNIZE (LIMIT DURATION(mcs, 5) PARTITION BY k MEASURES Classifier() AS c, LAST(v) AS v "
+    "AFTER MATCH SKIP TO NEXT ROW PATTERN (A B* C?) DEFINE B AS B.v % 2 = 1, C AS C.v > 9) AS m",
 }
 
 

@@ -232,3 +232,10 @@ def test_measures_are_values_of_the_matched_rows() -> None:
     answers = answers_of(script(pattern, "A AS v = 1, B AS v > 1 AND v < 9, C AS v = 5", measures), {"a": events})
     assert answers.values() == ['{"f":1,"s":6,"n":0,"hi":null,"d":3,"b":[2,4]}']
     assert answers.times() == [4 * SECOND]
+
+
+def test_of_two_ways_the_one_that_the_pattern_prefers_counts() -> None:
+    """Both end with the same row, and have the same future: the left side of | counts."""
+    events = [Event(0, (at + 1) * SECOND, {"k": "x", "v": v, "n": at}) for at, v in enumerate([1, 5, 1])]
+    answers = answers_of(script("(A | B) . (B | A)", "A AS v = 1, B AS v = 1"), {"a": events})
+    assert answers.values() == ['{"c":["A",".","B"],"n":0}']

@@ -1,0 +1,3 @@
+SELECT * INTO out FROM a TIMESTAMP BY at
+MATCH_RECOGNIZE (LIMIT DURATION(minute, 1) MEASURES LAST(v) AS v AFTER MATCH SKIP TO NEXT ROW PATTERN (Success* Warning{2,})
+DEFINE Success AS Succes.v = 1, Failure AS Warning.v <> 1) AS m

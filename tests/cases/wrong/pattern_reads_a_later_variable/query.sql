@@ -1,0 +1,3 @@
+SELECT * INTO out FROM a TIMESTAMP BY at
+MATCH_RECOGNIZE (LIMIT DURATION(minute, 1) MEASURES LAST(v) AS v AFTER MATCH SKIP TO NEXT ROW PATTERN (A B)
+DEFINE A AS Last(A.value) + Last(B.Value) > 1, B AS Max(A.value) + Max(B.value) > 1) AS m
