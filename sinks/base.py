@@ -13,10 +13,16 @@ name after a restart, and the first sheet would stay as a duplicate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ordering.errors import TidegateError
+
+SHEET_SCHEMA = pa.schema([("system_us", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
 
 
 class Row(NamedTuple):
@@ -27,18 +33,64 @@ class Row(NamedTuple):
     value: bytes
 
 
+class SheetRows(Sequence[Row]):
+    """
+    The rows of a sheet, by System.Timestamp, then key, then in their fixed order: every sink writes them in this order.
+
+    ``table`` has them as columns (``SHEET_SCHEMA``); a row of the sequence is made when it is asked for.
+
+    >>> rows = SheetRows.of([(2, b"b", b'{"n":2}'), (1, b"a", b'{"n":1}')])
+    >>> rows[0], rows.table["value"].to_pylist()
+    (Row(system_us=1, key=b'a', value=b'{"n":1}'), [b'{"n":1}', b'{"n":2}'])
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, bytes, bytes]]) -> SheetRows:
+        """Return rows in the order of a sheet; rows with equal time and key stay in theirs."""
+        if isinstance(rows, cls):
+            return rows
+        ordered = sorted(rows, key=lambda row: row[:2])
+        columns = [list(column) for column in zip(*ordered, strict=True)] or [[], [], []]
+        return cls(pa.table(columns, schema=SHEET_SCHEMA))
+
+    def check_span(self, span_start_us: int, span_us: int) -> None:
+        """Assert that the rows lie in one of the fixed spans, of *span_us* microseconds."""
+        assert span_start_us % span_us == 0, "a sheet's span must be one of the fixed spans"
+        bounds = pc.min_max(self.table["system_us"]).as_py()
+        assert not len(self) or span_start_us <= bounds["min"] <= bounds["max"] < span_start_us + span_us, "a row lies outside its span"
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(Row, *(self.table[name].to_pylist() for name in SHEET_SCHEMA.names))
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, place: int | slice) -> Row | Sequence[Row]:
+        if isinstance(place, slice):
+            return SheetRows(self.table.take(np.arange(len(self))[place]))
+        return Row(*(self.table[name][place].as_py() for name in SHEET_SCHEMA.names))
+
+
 class Sink(Protocol):
     """One destination. It is made in the process that writes results, so it need not be serializable."""
 
-    def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+    def publish(self, span_start_us: int, partition: int, rows: SheetRows) -> None:
         """
         Make a sheet visible as a whole, in place of an earlier call's; without rows nothing becomes visible.
 
         Args:
             span_start_us: Inclusive start of the span, microseconds, a multiple of its length.
             partition: The ordered partition or bucket of the rows.
-            rows: (System.Timestamp in microseconds, key, JSON value), all within the span; rows with equal time and key are in their fixed
-                order.
+            rows: The sheet, all of it within the span: a sequence of :class:`Row`, and the same as columns in ``rows.table``.
 
         Raises:
             SinkError: The destination does not accept the rows. The call may be repeated.
@@ -53,7 +105,9 @@ class SinkError(TidegateError):
 
 
 def sort_rows(rows: Iterable[tuple[int, bytes, bytes]], span_start_us: int, span_us: int) -> list[Row]:
-    """Return *rows* sorted by (System.Timestamp, key), equal ones in the given order: every sink writes a sheet in this order."""
+    """
+    Return *rows* as a list, sorted by (System.Timestamp, key), equal ones in the given order. For rows that are not a :class:`SheetRows`.
+    """
     ordered = sorted((Row(*row) for row in rows), key=lambda row: (row.system_us, row.key))
     assert span_start_us % span_us == 0, "a sheet's span must be one of the fixed spans"
     assert not ordered or span_start_us <= ordered[0].system_us <= ordered[-1].system_us < span_start_us + span_us, (

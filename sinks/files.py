@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
+from ordering.columns.payload_columns import BYTES_MAX
 from ordering.ticks import MILLISECOND_US, SECOND_US, format_tick
-from sinks.base import Row, SinkError, sort_rows
+from sinks.base import SheetRows, SinkError
 from sinks.file_places import open_place
 from sinks.parquet_columns import Column, are_known, make_table
 
@@ -56,8 +60,9 @@ class FileSink:
 
     def content(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> bytes:
         """Return the bytes of a sheet's file; SinkError (TG-SINK-TYPE) if a value has not the type of its column."""
-        ordered = sort_rows(rows, span_start_us, self._span_us)
-        return self._parquet(ordered, self.name(span_start_us, partition)) if self._ending == "parquet" else _ndjson(ordered)
+        sheet = SheetRows.of(rows)
+        sheet.check_span(span_start_us, self._span_us)
+        return self._parquet(sheet, self.name(span_start_us, partition)) if self._ending == "parquet" else _ndjson(sheet)
 
     def name(self, span_start_us: int, partition: int) -> str:
         """Return the name of the file of the sheet of *partition* and the span that starts at *span_start_us*, microseconds."""
@@ -71,8 +76,8 @@ class FileSink:
         digits = 0 if self._span_us % SECOND_US == 0 else 3 if self._span_us % MILLISECOND_US == 0 else 6
         return seconds + (f".{tick % SECOND_US:06d}"[: digits + 1] if digits else "") + "Z"
 
-    def _parquet(self, rows: list[Row], name: str) -> bytes:
-        table = _typed_table(rows, self._columns, self.place.where(name)) if self._columns else _raw_table(rows)
+    def _parquet(self, sheet: SheetRows, name: str) -> bytes:
+        table = _typed_table(sheet, self._columns, self.place.where(name)) if self._columns else _raw_table(sheet)
         out = io.BytesIO()
         # Every option that a later pyarrow could choose differently is given.
         pages = {"data_page_version": "1.0", "data_page_size": 1 << 20, "use_dictionary": True, "dictionary_pagesize_limit": 1 << 20}
@@ -82,19 +87,34 @@ class FileSink:
         return out.getvalue()
 
 
-def _ndjson(rows: list[Row]) -> bytes:
+def _ndjson(sheet: SheetRows) -> bytes:
+    return b"".join(_lines(values.cast(pa.large_binary())) for values in sheet.table["value"].chunks if len(values))
+
+
+def _lines(values: pa.LargeBinaryArray) -> memoryview:
     # In JSON a line break can only be white space between tokens: inside of text it is written as \n.
-    return b"".join(row.value.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for row in rows)
+    for line_break in (b"\n", b"\r"):
+        if pc.any(pc.match_substring(values, line_break)).as_py():
+            values = pc.replace_substring(values, line_break, b" ")
+    newline, nothing = (pa.scalar(octets, values.type) for octets in (b"\n", b""))
+    return memoryview(pc.binary_join_element_wise(values, newline, nothing).buffers()[2])
 
 
-def _raw_table(rows: list[Row]) -> pa.Table:
-    columns = [[row.system_us for row in rows], [row.key for row in rows], [row.value.decode("utf-8") for row in rows]]
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)], schema=RAW_SCHEMA)
+def _raw_table(sheet: SheetRows) -> pa.Table:
+    columns = [sheet.table["system_us"].combine_chunks(), *(_cut_by_bytes(sheet.table[name]) for name in ("key", "value"))]
+    return pa.table([column.cast(field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)], schema=RAW_SCHEMA)
 
 
-def _typed_table(rows: list[Row], columns: Sequence[Column], where: str) -> pa.Table:
+def _typed_table(sheet: SheetRows, columns: Sequence[Column], where: str) -> pa.Table:
     try:
-        return make_table([row.value for row in rows], columns)
+        return make_table(_cut_by_bytes(sheet.table["value"]), columns)
     except (pa.ArrowException, ValueError) as error:
         fix = "cast the column in the query, or write ndjson or parquet_json, which have no columns of the query"
         raise SinkError(f"a result does not fit the query's columns: {error}", code="TG-SINK-TYPE", where=where, fix=fix) from error
+
+
+def _cut_by_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column in chunks that depend on its values alone, as the bytes of a Parquet file do on chunks: nearly always in one."""
+    part_of = np.cumsum(pc.binary_length(column).to_numpy().astype(np.int64)) // (BYTES_MAX // 2)
+    edges = [0, *(np.flatnonzero(np.diff(part_of)) + 1).tolist(), len(column)]
+    return pa.chunked_array([column.slice(low, high - low).combine_chunks() for low, high in pairwise(edges)], column.type)

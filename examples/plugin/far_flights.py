@@ -7,7 +7,6 @@ Installed beside tidegate, ``tidegate query far_flights`` runs the job, any scri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from tidegate.query.api import Query, call, column, count, max_, stream, tumbling, window_end
 from tidegate.query.extending import AggregateFunction, ScalarFunction
-from tidegate.sinks.base import Sink, sort_rows
+from tidegate.sinks.base import SheetRows, Sink
 from tidegate.sinks.registry import SinkContext
 
 kilometres = ScalarFunction(lambda miles: pc.multiply(miles.cast(pa.float64()), 1.609344), takes=("bigint",), gives="float")
@@ -47,20 +46,19 @@ def far_flights() -> Query:
 class Lines:
     """The sink: a text file for each span and partition, written anew whenever the span is published."""
 
-    def __init__(self, folder: Path, span_us: int) -> None:
-        self._folder, self._span_us = folder, span_us
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
-    def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+    def publish(self, span_start_us: int, partition: int, rows: SheetRows) -> None:
         """Make the span's rows visible in one step."""
-        ordered = sort_rows(rows, span_start_us, self._span_us)
-        if ordered:
+        if rows:
             self._folder.mkdir(parents=True, exist_ok=True)
             # Written aside, then renamed: a reader sees all rows of the span or those of the publication before.
             draft = self._folder / f".{span_start_us}.{partition}"
-            draft.write_bytes(b"".join(row.value + b"\n" for row in ordered))
+            draft.write_bytes(b"".join(row.value + b"\n" for row in rows))
             draft.rename(self._folder / f"{span_start_us}.{partition}.txt")
 
 
 def lines(context: SinkContext) -> Sink:
     """Make the sink; ``sink_options = { folder = "out" }`` says where it writes."""
-    return Lines(Path(context.options.get("folder", "lines")), context.span_us)
+    return Lines(Path(context.options.get("folder", "lines")))

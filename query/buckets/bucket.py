@@ -52,7 +52,7 @@ from ordering.protocol.reader import Accepted, PartitionReader
 from ordering.ticks import INFINITY, NEVER, TICK_MAX
 from query.buckets.arrival_frontiers import ArrivalFrontiers
 from query.buckets.cti_pacing import CtiPacing
-from query.buckets.result_channel import NUMBER_MASK, FullSpan, ResultChannel
+from query.buckets.result_channel import NUMBER_MASK, ResultChannel, Sheet
 from query.columns.decoded_range import DecodedRange
 from query.columns.events import NO_EVENTS, for_operators, take_events
 from query.config import Promise
@@ -298,12 +298,12 @@ class Bucket(ABC):
         least_us = np.minimum.reduce([arrivals_us[index] for arrivals_us, index in sources])
         return list(zip(*(column.tolist() for column in np.unique(least_us, return_counts=True)), strict=True))
 
-    def pop_full_spans(self, output: int = 0) -> list[FullSpan]:
-        """Return the result files of an output to which no later result can belong, and forget their rows."""
-        return self._channels[output].pop_full_spans(self._files_frontier_us(output), self._retention)
+    def pop_sheets(self, output: int = 0) -> list[Sheet]:
+        """Return the sheets of an output to which no later result can belong, and forget their rows."""
+        return self._channels[output].pop_sheets(self._files_frontier_us(output), self._retention)
 
     def pop_file_rows(self, output: int) -> pa.Table | None:
-        """Like :meth:`pop_full_spans`, but return the rows of all these files in one table; None if there are none."""
+        """Like :meth:`pop_sheets`, but return the rows of all these sheets in one table; None if there are none."""
         return self._channels[output].pop_file_rows(self._files_frontier_us(output), self._retention)
 
     def _files_frontier_us(self, output: int) -> int:

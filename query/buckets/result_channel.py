@@ -8,6 +8,7 @@ results are recognized and get no second number.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,16 +23,17 @@ from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from query.columns.large_tables import combine_column, take_rows
 from query.config import Promise, Substream
 from query.engine.retention import RetainedKind, Retention
+from sinks.base import SHEET_SCHEMA, SheetRows
 
 NUMBER_MASK = (1 << PARTITION_SHIFT) - 1
 _AHEAD_SCHEMA = pa.schema([("system_us", pa.int64())])
 
 
-class FullSpan(NamedTuple):
-    """The results of one file: the start of its span, microseconds, and (System.Timestamp, key, value) of each row."""
+class Sheet(NamedTuple):
+    """The results of one span and bucket (:mod:`sinks.base`): the start of the span, microseconds, and the rows."""
 
     start_us: int
-    rows: list[tuple[int, bytes, bytes]]
+    rows: SheetRows
 
 
 @dataclass(slots=True)
@@ -169,15 +171,14 @@ class ResultChannel:
             cause=Cause.SHUTDOWN if numbering.c == INFINITY else Cause.EVENT,
         )
 
-    def pop_full_spans(self, c: int, retention: Retention) -> list[FullSpan]:
-        """Return the result files that no result at or above *c* belongs to, and forget their rows."""
+    def pop_sheets(self, c: int, retention: Retention) -> list[Sheet]:
+        """Return the sheets that no result at or above *c* belongs to, and forget their rows."""
         rows = self.pop_file_rows(c, retention)
         if rows is None or self._span_us is None:
             return []
-        spans: dict[int, list[tuple[int, bytes, bytes]]] = {}
-        for system_us, key, value in zip(*(rows[column].to_pylist() for column in ("system_us", "key", "value")), strict=True):
-            spans.setdefault(system_us // self._span_us * self._span_us, []).append((system_us, key, value))
-        return [FullSpan(start_us, rows) for start_us, rows in sorted(spans.items())]
+        spans, columns = rows["system_us"].to_numpy() // self._span_us, rows.select(SHEET_SCHEMA.names)
+        edges = [0, *(np.flatnonzero(np.diff(spans)) + 1).tolist(), rows.num_rows]
+        return [Sheet(int(spans[low]) * self._span_us, SheetRows(columns.slice(low, high - low))) for low, high in pairwise(edges)]
 
     def pop_file_rows(self, c: int, retention: Retention) -> pa.Table | None:
         """Return the rows of those files (``system_us``, ``key``, ``value``) in their order, None if there are none; forget them."""

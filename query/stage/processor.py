@@ -261,10 +261,9 @@ class BucketRun:
 
     def _publish(self) -> None:
         for number, output in enumerate(self._plan.outputs):
-            spans = self._bucket.pop_full_spans(number) if output.writes_sheets else []
-            for start_us, rows in spans:
+            for sheet in self._bucket.pop_sheets(number) if output.writes_sheets else []:
                 for sink in _cached_sinks(self._plan, number):
-                    sink.publish(start_us, self._number, rows)
+                    sink.publish(sheet.start_us, self._number, sheet.rows)
 
     def _spend(self, on: str) -> None:
         now_s = time.perf_counter()

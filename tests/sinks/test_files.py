@@ -19,7 +19,8 @@ from support.memory_sink import MemorySink, span_start
 from support.repository import ROOT
 
 from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
-from sinks.base import SinkError
+from sinks import files
+from sinks.base import SheetRows, SinkError, sort_rows
 from sinks.files import FileSink
 from sinks.parquet_columns import make_table
 
@@ -96,7 +97,7 @@ def test_a_value_in_parquet_is_the_one_in_json(data: st.DataObject) -> None:
     names = [f'c{number} "é' for number in range(len(kinds))]
     rows = data.draw(st.lists(st.tuples(*(st.none() | VALUES[kind] for kind in kinds)), max_size=8))
     objects = ["{" + ",".join(f"{json.dumps(name)}:{text or 'null'}" for name, text in zip(names, row, strict=True)) + "}" for row in rows]
-    table = make_table([text.encode() for text in objects], list(zip(names, kinds, strict=True)))
+    table = make_table(pa.chunked_array([[text.encode() for text in objects]], pa.binary()), list(zip(names, kinds, strict=True)))
     for name, kind, texts in zip(names, kinds, zip(*rows, strict=True), strict=False):
         told = [None if text is None else text if kind in ("record", "array", "any") else json.loads(text) for text in texts]
         found = table[name].to_pylist()
@@ -132,6 +133,37 @@ def test_a_sheet_published_again_is_the_same_bytes(file_format: str, data: st.Da
         for start in calls:
             FileSink(often, file_format, SECOND_US, COLUMNS).publish(start, 0, sheets[start])
         assert contents(Path(once)) == contents(Path(often))
+
+
+@pytest.mark.parametrize("file_format", ["ndjson", "parquet", "parquet_json"])
+@pytest.mark.parametrize("bytes_max", [2**31 - 1, 50])
+def test_the_bytes_of_a_file_do_not_depend_on_the_pieces_in_which_its_rows_lie(
+    file_format: str, bytes_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Level 3: pieces follow from batches; also if a column has more bytes than one Arrow array may have."""
+    monkeypatch.setattr(files, "BYTES_MAX", bytes_max)
+    sink = FileSink(tmp_path, file_format, MINUTE_US, COLUMNS[:3])
+    whole = SheetRows.of([(START_US + number, b"k", b'{"n":%d,"avg":0.5}' % number) for number in range(30)]).table
+    contents = {
+        sink.content(START_US, 0, SheetRows(pa.concat_tables([whole.slice(0, cut), whole.slice(cut)]))) for cut in (0, 1, 13, 29, 30)
+    }
+    assert len(contents) == 1
+
+
+def test_a_sheet_is_a_sequence_of_rows_in_their_order() -> None:
+    """By time, then key, then as they were given; as Python's sequences are read."""
+    sheet = SheetRows.of(ROWS)
+    assert list(sheet) == [ROWS[2], ROWS[1], ROWS[3], ROWS[0]] == list(SheetRows.of(sheet)) == sort_rows(ROWS, START_US, MINUTE_US)
+    assert (len(sheet), sheet[0], sheet[-1], list(sheet[1:3]), list(sheet[::-2])) == (
+        4,
+        ROWS[2],
+        ROWS[0],
+        [ROWS[1], ROWS[3]],
+        [ROWS[0], ROWS[1]],
+    )
+    assert not SheetRows.of([])
+    with pytest.raises(AssertionError, match="outside its span"):
+        sheet.check_span(START_US - MINUTE_US, MINUTE_US)
 
 
 @given(seconds=st.lists(st.integers(0, 200), max_size=20))

@@ -147,7 +147,7 @@ def run_to_end(bucket: Bucket, rest: dict[int, list[Line]]) -> tuple[list[Result
         pieces = [] if close else [bucket.accept_records(at, decoded_range(lines)) for at, lines in rest.items() if lines]
         for (released,) in [*pieces, bucket.end() if close else bucket.settle(), *_rest_of(bucket)]:
             results += list(zip(released.system_us.tolist(), released.key.tolist(), released.value.tolist(), strict=True))
-        spans += [(start_us, sorted(rows)) for start_us, rows in bucket.pop_full_spans()]
+        spans += [(start_us, sorted(rows)) for start_us, rows in bucket.pop_sheets()]
     return results, spans
 
 
@@ -172,7 +172,7 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
         bucket.settle()
         list(_rest_of(bucket))
         bucket.next_ctis()
-        bucket.pop_full_spans()
+        bucket.pop_sheets()
         changes = bucket.save()
         head = changes.head
         chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}

@@ -2,6 +2,7 @@
 
 from sinks.base import (
     Row,
+    SheetRows,
     Sink,
     SinkError,
     sort_rows,
@@ -9,6 +10,7 @@ from sinks.base import (
 
 __all__ = [
     "Row",
+    "SheetRows",
     "Sink",
     "SinkError",
     "sort_rows",

@@ -17,17 +17,17 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
-from sinks.base import Sink
+from sinks.base import SheetRows, Sink
 from tidegate.testing.law_broken import LawBrokenError
 from tidegate.testing.other_interpreter import other_interpreter
 from tidegate.testing.user_code import load_anew, pickle_by_value
 
 SPAN_US = 60_000_000
-Sheet = tuple[int, int, Sequence[tuple[int, bytes, bytes]]]
-SHEETS: Sequence[Sheet] = [
-    (0, 0, [(5, b"b", b'{"n":1}'), (5, b"a", b'{"n":2}'), (9, b"a", b'{"n":3}')]),
-    (0, 1, [(7, b"c", b'{"n":4}')]),
-    (SPAN_US, 0, [(SPAN_US + 1, b"a", b'{"n":5}'), (SPAN_US + 1, b"a", b'{"n":6}')]),
+# Start of the span in microseconds, partition, rows.
+SHEETS: Sequence[tuple[int, int, SheetRows]] = [
+    (0, 0, SheetRows.of([(5, b"a", b'{"n":2}'), (5, b"b", b'{"n":1}'), (9, b"a", b'{"n":3}')])),
+    (0, 1, SheetRows.of([(7, b"c", b'{"n":4}')])),
+    (SPAN_US, 0, SheetRows.of([(SPAN_US + 1, b"a", b'{"n":5}'), (SPAN_US + 1, b"a", b'{"n":6}')])),
 ]
 _LINES_MAX = 500
 

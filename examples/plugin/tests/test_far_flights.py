@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from far_flights import Lines, far_flights, kilometres, spread
 
-MINUTE_US = 60_000_000
+from tidegate.sinks.base import SheetRows
 
 
 def test_miles_become_kilometres() -> None:
@@ -33,7 +33,7 @@ def test_the_query_is_a_script_that_can_be_read() -> None:
 
 def test_a_span_that_is_published_again_replaces_itself(tmp_path: Path) -> None:
     """The contract of every sink."""
-    sink = Lines(tmp_path, MINUTE_US)
+    sink = Lines(tmp_path)
     for _ in range(2):
-        sink.publish(0, 3, [(2, b"b", b"second"), (1, b"a", b"first")])
+        sink.publish(0, 3, SheetRows.of([(2, b"b", b"second"), (1, b"a", b"first")]))
     assert [file.read_text() for file in tmp_path.iterdir()] == ["first\nsecond\n"]

@@ -33,7 +33,7 @@ def test_the_aggregate_and_the_operator_keep_the_law() -> None:
 
 def test_the_sink_keeps_the_law() -> None:
     """Broken off at each line of its code, and published again."""
-    law_of(SinkUnderTest(lambda folder: Lines(folder, 60_000_000)))
+    law_of(SinkUnderTest(lambda folder: Lines(folder)))
 
 
 def test_a_late_flight_counts_in_its_hour(virtual_time: Any) -> None:

@@ -137,7 +137,7 @@ class Runner:
             said.hear(*self._bucket.end(), self._bucket)
         (cti,) = self._bucket.next_ctis()
         said.ctis += [(len(said.results), cti)] if cti is not None else []
-        said.spans += self._bucket.pop_full_spans()
+        said.spans += self._bucket.pop_sheets()
         return said
 
     def _pieces(self, low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -331,13 +331,13 @@ def test_a_run_that_goes_on_writes_no_part_of_a_file_again() -> None:
     lost = bucket()
     lost.accept_records(0, decoded_range(lines))
     lost.settle()
-    assert [start_us for start_us, _ in lost.pop_full_spans(1)] == [180]
+    assert [start_us for start_us, _ in lost.pop_sheets(1)] == [180]
     promises = [Promise(cti.c, cti.n, cti.ahead, cti.largest_us) for cti in lost.next_ctis() if cti is not None]
     again = bucket((200, 200), promises)
     end: list[Line] = [(4, Event(0, 3, 400, 3, b"k", b'{"v":3}')), (5, Cti(0, 0, 500, 4, 0, 0, 500, 400, roster, Cause.EVENT))]
     again.accept_records(0, decoded_range([*lines, *end]))
     again.settle()
-    written = [[(start_us, [value for _, _, value in rows]) for start_us, rows in again.pop_full_spans(output)] for output in range(2)]
+    written = [[(start_us, [value for _, _, value in rows]) for start_us, rows in again.pop_sheets(output)] for output in range(2)]
     assert written == [[(200, [b'{"v":1}', b'{"v":2}']), (400, [b'{"v":3}'])], [(240, [b'{"v":2}']), (360, [b'{"v":3}'])]]
 
 

@@ -24,5 +24,5 @@ def test_a_file_is_in_the_order_of_time_key_and_input_partition() -> None:
         for system_us, key, value, number in rows:
             results = pa.table({"sub": [0], "system_us": [system_us], "key": [key], "value": [value]}, schema=RESULT_SCHEMA)
             channel.number_results(results, np.array([number]), retention)
-        (span,) = channel.pop_full_spans(10, retention)
-        assert span.rows == [row[:3] for row in ROWS]
+        (sheet,) = channel.pop_sheets(10, retention)
+        assert list(sheet.rows) == [row[:3] for row in ROWS]

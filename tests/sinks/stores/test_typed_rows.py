@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.parquet_columns import make_table
-from sinks.stores import typed_rows
+from sinks import parquet_columns
+from sinks.parquet_columns import scan_values
 from sinks.stores.base import Refusal, Rows, RowsRefused, find_refusals
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.basics.native_parts import NATIVE_SWITCH
@@ -53,7 +53,7 @@ def test_the_fast_ways_read_what_the_slow_way_reads(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(NATIVE_SWITCH, native)
         try:
-            expected = make_table(values, COLUMNS)
+            expected = scan_values(values, COLUMNS)
         except (pa.ArrowException, ValueError):
             with pytest.raises(RowsRefused):
                 make_typed_table(rows_of(values), COLUMNS)
@@ -63,8 +63,8 @@ def test_the_fast_ways_read_what_the_slow_way_reads(
 
 def test_plain_results_are_read_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of the slower ways is asked, whether integers stand among floats, or a column has no value at all."""
-    for way in ("_parse_json", "make_table"):
-        monkeypatch.setattr(typed_rows, way, None)
+    for way in ("_parse_json", "scan_values"):
+        monkeypatch.setattr(parquet_columns, way, None)
     values = [b'{"n":1,"f":2,"t":"\\u00e9","at":"2026-11-26T00:00:00.5Z"}', b'{"f":0.30000000000000004,"t":null}']
     first, second = make_typed_table(rows_of(values), COLUMNS).to_pylist()
     assert first == {"n": 1, "f": 2.0, "t": "é", "at": datetime(2026, 11, 26, 0, 0, 0, 500_000, UTC), "b": None}

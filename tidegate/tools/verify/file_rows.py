@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow.parquet
 
 from ordering.ticks import INFINITY, NEVER
-from query.buckets.result_channel import FullSpan
+from query.buckets.result_channel import Sheet
 from sinks.file_places import FilePlace, absolute_place, open_place
 from sinks.files import FileSink
 from sinks.parquet_columns import Column
@@ -97,7 +97,7 @@ class FilesCheck:
     def rows(self) -> int:
         return sum(partition.rows for partition in self.partitions.values())
 
-    def accept_sheets(self, number: int, sheets: Sequence[FullSpan]) -> None:
+    def accept_sheets(self, number: int, sheets: Sequence[Sheet]) -> None:
         """Compare the next sheets of a partition."""
         partition = self.partitions.setdefault(number, _Partition(FileDigest()))
         for sheet in sheets:
@@ -132,7 +132,7 @@ class FilesCheck:
             self.differences.append(RowDifference(where, -1, 0, "extra", None, None, "no results belong into this file"))
         self.differences.sort(key=lambda difference: difference.where)
 
-    def _compare(self, number: int, where: str, standing_bytes: bytes, computed_bytes: bytes, sheet: FullSpan) -> None:
+    def _compare(self, number: int, where: str, standing_bytes: bytes, computed_bytes: bytes, sheet: Sheet) -> None:
         read: Callable[[bytes], list[bytes]] = _parquet_rows if self._is_parquet else bytes.splitlines
         try:
             standing, computed = read(standing_bytes), read(computed_bytes)
@@ -146,9 +146,7 @@ class FilesCheck:
             return
         from_difference = (values[index : index + ROWS_FROM_DIFFERENCE] for values in (standing, computed))
         kind = kind_of_difference(*([Row(index, sheet.start_us, None, value) for value in values] for values in from_difference))
-        # The order in which the sink writes rows: by System.Timestamp and key.
-        in_order = sorted(sheet.rows, key=lambda row: row[:2])
-        should = None if kind == "extra" or index >= len(in_order) else Row(index, *in_order[index][:2], computed[index])
+        should = None if kind == "extra" or index >= len(sheet.rows) else Row(index, *sheet.rows[index][:2], computed[index])
         stands = None if kind == "missing" else Row(index, sheet.start_us, None, standing[index], f"{where}, row {index + 1}")
         self.differences.append(RowDifference(where, number, index, kind, stands, should))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ordering.errors import UnreachableError
 from ordering.ticks import MILLISECOND_US
@@ -40,11 +41,11 @@ class PlainTopicCheck(TableCheck):
             if sheet.start_us // self.span_us >= self.below.get(computed.bucket, 0):
                 self.ahead += len(sheet.rows)
                 continue
-            times, keys, values = (list(column) for column in zip(*sheet.rows, strict=True))
-            system_us, key = np.array(times, dtype=np.int64), pa.array([each or None for each in keys], pa.binary())
+            system_us, key, value = (sheet.rows.table[name].combine_chunks() for name in ("system_us", "key", "value"))
+            system_us, key = system_us.to_numpy(), pc.if_else(pc.equal(pc.binary_length(key), 0), None, key)
             # The sink writes no timestamp below 1, since 0 means the current time to a Kafka client.
             stamp_ms = np.maximum(system_us // MILLISECOND_US, 1)
-            rows = _make_table(stamp_ms, key, pa.array(values, pa.binary()))
+            rows = _make_table(stamp_ms, key, value)
             # A plain topic has no numbers of its own: these only order the differences.
             seq = np.arange(self.rows.computed, self.rows.computed + len(rows))
             self.rows.add_computed(rows, computed.bucket, seq, system_us, key)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ordering.model.step import Released
 from query.buckets.bucket import Bucket
 from query.buckets.make import new_bucket, read_in_time_order
-from query.buckets.result_channel import FullSpan
+from query.buckets.result_channel import Sheet
 from query.columns.decoded_range import DecodedRange
 from query.start.recount import Recount
 from tidegate.ordered_topic.decode import decode
@@ -36,7 +36,7 @@ class Computed:
     bucket: int
     output: int
     results: Released | None = None
-    sheets: Sequence[FullSpan] = ()
+    sheets: Sequence[Sheet] = ()
 
 
 class Recomputation:
@@ -98,7 +98,7 @@ class Recomputation:
             if ends:
                 yield from _all_results(number, bucket, bucket.end())
             for output, settings in enumerate(self._plan.outputs):
-                sheets = bucket.pop_full_spans(output) if settings.writes_sheets else []
+                sheets = bucket.pop_sheets(output) if settings.writes_sheets else []
                 if sheets:
                     yield Computed(number, output, sheets=sheets)
             # Nobody needs the CTIs here, but the bucket keeps what they promise until they are taken.

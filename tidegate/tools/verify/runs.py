@@ -18,7 +18,7 @@ import numpy as np
 from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.model.step import Released
 from ordering.ticks import DAY_US, INFINITY, NEVER, SECOND_US, format_tick
-from query.buckets.result_channel import FullSpan
+from query.buckets.result_channel import Sheet
 from query.javascript.declarations import declare_recorded
 from query.job import bind_plans
 from query.plan.nodes import UNBOUNDED, Plan
@@ -102,7 +102,7 @@ class RunPart:
         first, below = self.bounds[output].published
         least, limit = first.get(computed.bucket, 0), None if below is None else below.get(computed.bucket, 0)
 
-        def is_own(sheet: FullSpan) -> bool:
+        def is_own(sheet: Sheet) -> bool:
             number = sheet.start_us // span_us
             return number >= least and (limit is None or number < limit)
 
