@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ordering.errors import SettingError
 from tidegate.basics.secret_masking import MASK, scrub
@@ -28,6 +26,7 @@ from tidegate.platform.settings.sources import (
     Entry,
     Layer,
     dotted_name,
+    merge_layers,
     parse_assignments,
     read_environment,
     read_file,
@@ -56,24 +55,8 @@ DEFAULT_ORIGIN = "default"
 STACK_ORIGIN = "embedded stack"
 
 
-class _LayerSource(PydanticBaseSettingsSource):
-    """One layer as a source of pydantic-settings, which merges it below the earlier ones."""
-
-    def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
-        super().__init__(settings_cls)
-        self._values = layer.as_tables()
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return self._values.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return self._values
-
-
-class Settings(Table, BaseSettings):
+class Settings(Table):
     """All settings, from :func:`load`. Made from nested tables, as tests do, they ignore the environment."""
-
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
@@ -90,21 +73,6 @@ class Settings(Table, BaseSettings):
 
     _entries: dict[Key, str] = PrivateAttr(default_factory=dict)
     _unset: dict[Key, str] = PrivateAttr(default_factory=dict)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use the layers that :func:`load` passes (strongest first) instead of the environment."""
-        given = init_settings()
-        if "layers" not in given:
-            return (init_settings,)
-        return tuple(_LayerSource(settings_cls, layer) for layer in given["layers"])
 
     @model_validator(mode="before")
     @classmethod
@@ -303,8 +271,7 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     layers.insert(0, _stack_layer(layers, env))
     entries = {key: entry for layer in layers for key, entry in layer.entries.items()}
     try:
-        # pydantic-settings wants the strongest layer first.
-        settings = Settings(layers=layers[::-1])  # type: ignore[call-arg]
+        settings = Settings.model_validate(merge_layers(layers))
     except ValidationError as error:
         raise_problems([*problems, *explain_problems(error, Settings, entries)])
         raise AssertionError("a validation error has at least one line") from error

@@ -85,6 +85,22 @@ class Layer:
         return {key[1] for key in self.entries if len(key) > 1 and key[0] == section}
 
 
+def merge_layers(layers: Iterable[Layer]) -> dict[str, Any]:
+    """Return the values of all layers as nested tables, the weakest layer first: a later value takes the place of an earlier one."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = _merge(merged, layer.as_tables())
+    return merged
+
+
+def _merge(weaker: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**weaker}
+    for step, value in stronger.items():
+        before = merged.get(step)
+        merged[step] = _merge(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged
+
+
 def as_key(steps: Iterable[str]) -> Key:
     """Return the key of *steps*; steps below a free table are joined into one."""
     path = tuple(steps)

@@ -15,7 +15,7 @@ import sys
 from tidegate.platform.spark.launch.private_folder import share_results
 from tidegate.platform.spark.privates import STATEFUL_WORKER
 
-_HEAVY = ("pandas", "pyarrow", "duckdb", "confluent_kafka", "structlog", "pydantic_settings", "fastavro", "pyspark.sql.streaming")
+_HEAVY = ("pandas", "pyarrow", "duckdb", "confluent_kafka", "structlog", "pydantic", "fastavro", "pyspark.sql.streaming")
 
 if __name__ == "__main__":
     # The command line sets this too, but workers on other machines do not inherit its environment.
