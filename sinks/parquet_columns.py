@@ -32,8 +32,7 @@ _TYPES = {
     "datetime": pa.timestamp("us", tz="UTC"),
     "nvarchar(max)": pa.string(),
 }
-# The JSON kind of a column's values, by the types of columns that the fast parsers read exactly as we do. Columns of other types (any,
-# record, array) hold JSON text, which these parsers do not keep.
+# The JSON kind of a column's values, by the types of columns. Columns of other types (any, record, array) hold JSON text.
 _JSON_KINDS = {
     "bigint": json_fields.BIGINT,
     "float": json_fields.FLOAT,
@@ -60,11 +59,12 @@ def make_schema(columns: Sequence[Column]) -> pa.Schema:
 
 def make_table(values: pa.ChunkedArray, columns: Sequence[Column]) -> pa.Table:
     """Return results, JSON objects, as a table. Raises ``pa.ArrowException`` or ValueError: a value has not the type of its column."""
-    return pa.concat_tables([make_schema(columns).empty_table(), *(_read_values(chunk, columns) for chunk in values.chunks)])
+    tables = [_read_values(chunk, columns) for chunk in values.chunks]
+    return pa.concat_tables(tables) if tables else make_schema(columns).empty_table()
 
 
 def _read_values(values: pa.Array, columns: Sequence[Column]) -> pa.Table:
-    if len(values) and all(kind in _JSON_KINDS for _, kind in columns):
+    if len(values):
         for read in (_walk_json, _parse_json):
             # After an error the slow way below reads the values, or says what is wrong.
             with suppress(pa.ArrowException):
@@ -120,10 +120,11 @@ def _skip_space(text: str, at: int) -> int:
 
 def _walk_json(values: pa.Array, columns: Sequence[Column]) -> pa.Table:
     """Read values in C, several times as fast as pyarrow. Raises ``pa.ArrowException``: C does not read all of them."""
-    found = json_fields.read_members(values, tuple(MemberPath((name,), is_exact=True) for name, _ in columns))
-    if found is None or (found.status != json_fields.READ).any():
+    wanted = tuple(MemberPath((name,), is_exact=True, is_raw=kind not in _JSON_KINDS) for name, kind in columns)
+    found = json_fields.read_members(values, wanted)
+    if found is None or (found.status | json_fields.NESTED != json_fields.READ | json_fields.NESTED).any():
         raise pa.ArrowInvalid("a value is not plain JSON, or has members of other names")
-    kinds = [_JSON_KINDS[kind] for _, kind in columns]
+    kinds = [_JSON_KINDS.get(kind, json_fields.TEXT) for _, kind in columns]
     schema = make_schema(columns)
     arrays = [_as_typed(*column, len(values)) for column in zip(found.columns, kinds, schema.types, strict=True)]
     return pa.table(arrays, schema=schema)
@@ -139,6 +140,8 @@ def _as_typed(parts: dict[int, pa.Array], kind: int, arrow: pa.DataType, length:
 
 
 def _parse_json(values: pa.Array, columns: Sequence[Column]) -> pa.Table:
+    if not all(kind in _JSON_KINDS for _, kind in columns):
+        raise pa.ArrowInvalid("pyarrow does not keep the JSON text of a value")
     schema = make_schema(columns)
     # Times are text in JSON, and pyarrow would read numbers as times.
     read_as = pa.schema([(field.name, pa.string() if pa.types.is_timestamp(field.type) else field.type) for field in schema])

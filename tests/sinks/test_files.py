@@ -22,7 +22,7 @@ from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
 from sinks import files
 from sinks.base import SheetRows, SinkError, sort_rows
 from sinks.files import FileSink
-from sinks.parquet_columns import make_table
+from sinks.parquet_columns import make_table, scan_values
 
 START_US = parse_tick("2001-01-01T00:00:00Z")
 TIME = pa.timestamp("us", tz="UTC")
@@ -148,6 +148,17 @@ def test_the_bytes_of_a_file_do_not_depend_on_the_pieces_in_which_its_rows_lie(
         sink.content(START_US, 0, SheetRows(pa.concat_tables([whole.slice(0, cut), whole.slice(cut)]))) for cut in (0, 1, 13, 29, 30)
     }
     assert len(contents) == 1
+
+
+def test_parquet_of_values_read_in_c_has_the_bytes_of_values_read_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level 3: the file depends on the rows alone, not on the machine that read them; a golden file would depend on pyarrow's version."""
+    sink, rows = (
+        FileSink(tmp_path, "parquet", MINUTE_US, COLUMNS),
+        [(START_US, b"", b'{"n":%d,"odd":{"a":[%d]}}' % (at, at)) for at in range(9)],
+    )
+    in_c = sink.content(START_US, 0, SheetRows.of(rows + ROWS))
+    monkeypatch.setattr(files, "make_table", lambda values, columns: scan_values(values.to_pylist(), columns))
+    assert sink.content(START_US, 0, SheetRows.of(rows + ROWS)) == in_c
 
 
 def test_a_sheet_is_a_sequence_of_rows_in_their_order() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from itertools import zip_longest
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,14 @@ _MEMBERS = st.fixed_dictionaries(
         "b": st.none() | st.booleans(),
     },
 )
+# Columns that hold the JSON text of their values.
+_UNTYPED = (("x", "any"), ("r", "record"), ("l", "array"))
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+_UNTYPED_MEMBERS = st.fixed_dictionaries({}, optional={name: _JSON for name, _ in _UNTYPED})
 # A value of another type, a name in other letters, a name that no column has.
 _ODD_MEMBERS = st.fixed_dictionaries(
     {},
@@ -44,21 +53,30 @@ def rows_of(values: list[bytes]) -> Rows:
 
 
 @pytest.mark.parametrize("native", ["auto", "off"])
-@given(st.lists(_MEMBERS, max_size=6), st.lists(_ODD_MEMBERS, max_size=1), st.booleans())
+@given(
+    st.lists(_MEMBERS, max_size=6), st.lists(_UNTYPED_MEMBERS, max_size=6), st.lists(_ODD_MEMBERS, max_size=1), st.booleans(), st.booleans()
+)
 def test_the_fast_ways_read_what_the_slow_way_reads(
-    native: str, members: list[dict[str, object]], odd: list[dict[str, object]], is_ascii: bool
+    native: str,
+    typed: list[dict[str, object]],
+    untyped: list[dict[str, object]],
+    odd: list[dict[str, object]],
+    is_ascii: bool,
+    has_untyped: bool,
 ) -> None:
     """Whatever results there are, in whatever columns: one table, or they are refused."""
+    columns = (*COLUMNS, *_UNTYPED) if has_untyped else COLUMNS
+    members = [first | second for first, second in zip_longest(typed, untyped, fillvalue={})] if has_untyped else typed
     values = [json.dumps(each, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass") for each in members + odd]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(NATIVE_SWITCH, native)
         try:
-            expected = scan_values(values, COLUMNS)
+            expected = scan_values(values, columns)
         except (pa.ArrowException, ValueError):
             with pytest.raises(RowsRefused):
-                make_typed_table(rows_of(values), COLUMNS)
+                make_typed_table(rows_of(values), columns)
         else:
-            assert make_typed_table(rows_of(values), COLUMNS).equals(expected)
+            assert make_typed_table(rows_of(values), columns).equals(expected)
 
 
 def test_plain_results_are_read_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,11 +89,16 @@ def test_plain_results_are_read_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second == {"n": None, "f": 0.1 + 0.2, "t": None, "at": None, "b": None}
 
 
-def test_columns_without_a_type_of_their_own_are_json() -> None:
-    """A record, an array, and a value of any type keep their JSON text."""
-    value = b'{"r":{"a":[1,2.50]},"x":7,"y":"7"}'
-    table = make_typed_table(rows_of([value]), (("r", "record"), ("x", "any"), ("y", "any")))
-    assert table.to_pylist() == [{"r": '{"a":[1,2.50]}', "x": "7", "y": '"7"'}]
+@pytest.mark.parametrize("way", ["auto", "off"])
+def test_columns_without_a_type_of_their_own_are_json(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record, an array, and a value of any type keep their JSON text, and are read in C too."""
+    monkeypatch.setenv(NATIVE_SWITCH, way)
+    if way == "auto":
+        monkeypatch.setattr(parquet_columns, "scan_values", None)
+    value = b'{"r":{"a" : [1,2.50,"\\u00e9"]}, "x":7 ,"y":"7\\n","z":null,"t":true}'
+    columns = [("r", "record"), *((name, "any") for name in "xyzt")]
+    table = make_typed_table(rows_of([value]), columns)
+    assert table.to_pylist() == [{"r": '{"a" : [1,2.50,"\\u00e9"]}', "x": "7", "y": '"7\\n"', "z": None, "t": "true"}]
 
 
 def test_exactly_the_rows_that_do_not_fit_are_refused() -> None:

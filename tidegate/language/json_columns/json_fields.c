@@ -32,6 +32,7 @@ typedef struct {
     int32_t is_exact;
     int32_t is_foreign; /* whether the name has characters beyond ASCII */
     int32_t has_twin;   /* whether another node inside the same object may match the same member */
+    int32_t is_raw;     /* whether its value is wanted as its text in the payload, of whatever kind it is */
     int32_t first, last;
     int32_t slot; /* the output column of its value, -1 for none */
     int32_t first_slot, last_slot; /* the output columns of the nodes inside */
@@ -105,10 +106,19 @@ static const uint8_t *take_container(reader *r, const uint8_t *at, const node *w
     return at;
 }
 
+static const uint8_t *take_raw(reader *r, const uint8_t *at, const node *wanted) {
+    const uint8_t *end = skip_value(&r->s, at);
+    if (end && *at != 'n')
+        put_text(r, wanted->slot, TEXT, at, end);
+    return end;
+}
+
 /* Read a member's value, and inside it the members that are wanted. */
 static inline const uint8_t *take(reader *r, const uint8_t *at, const node *wanted) {
     if (at == r->s.end)
         return NULL;
+    if (wanted->is_raw)
+        return take_raw(r, at, wanted);
     if (*at == '{' || *at == '[')
         return take_container(r, at, wanted);
     if (wanted->slot < 0)

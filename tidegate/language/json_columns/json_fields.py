@@ -38,10 +38,14 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class MemberPath:
-    """A member by its path. Unless *is_exact*, a member whose names differ in case only is taken if none has exactly these names."""
+    """
+    A member by its path. Unless *is_exact*, a member whose names differ in case only is taken if none has exactly these names. If
+    *is_raw*, its value is its JSON text, byte for byte, as a ``TEXT`` of whatever kind it is.
+    """
 
     path: tuple[str, ...]
     is_exact: bool = False
+    is_raw: bool = False
 
 
 class _Node(ctypes.Structure):
@@ -49,7 +53,7 @@ class _Node(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("tail", ctypes.c_uint64),
         ("lengths", ctypes.c_uint64),
-        *((name, ctypes.c_int32) for name in ("length", "is_exact", "is_foreign", "has_twin")),
+        *((name, ctypes.c_int32) for name in ("length", "is_exact", "is_foreign", "has_twin", "is_raw")),
         *((name, ctypes.c_int32) for name in ("first", "last", "slot", "first_slot", "last_slot")),
     )
 
@@ -106,28 +110,39 @@ def field_tree(wanted: tuple[MemberPath, ...]) -> FieldTree | None:
     root = _Branch()
     for one in wanted:
         branch = root
-        for name in one.path:
-            branch = branch.inside.setdefault((name, one.is_exact), _Branch())
+        for key in _keys(one):
+            branch = branch.inside.setdefault(key, _Branch())
         branch.wanted = True
     slot_count = root.number_slots(0)
     # Breadth first, so that the inner nodes of a node lie together.
-    order: list[tuple[_Branch, tuple[str, bool], bool]] = [(root, ("", True), False)]
+    order: list[tuple[_Branch, _NodeKey, bool]] = [(root, ("", True, False), False)]
     nodes = []
-    for branch, (name, is_exact), has_twin in order:
+    for branch, (name, is_exact, is_raw), has_twin in order:
         first = len(order)
         folded = [key[0].lower() for key in branch.inside]
         order += [(inner, key, folded.count(key[0].lower()) > 1) for key, inner in branch.inside.items()]
         octets = name.encode()
         tail = int.from_bytes(octets[-_TAIL_BYTES:].ljust(_TAIL_BYTES, b"\0"), sys.byteorder) | _SMALL_LETTERS
         slots = branch.slot if branch.wanted else -1, branch.slot, branch.slots_end
-        lengths = sum({1 << len(inner.encode()) % _LENGTH_BITS for inner, _ in branch.inside})
-        nodes.append(_Node(octets, tail, lengths, len(octets), is_exact, not name.isascii(), has_twin, first, len(order), *slots))
+        lengths = sum({1 << len(inner.encode()) % _LENGTH_BITS for inner, *_ in branch.inside})
+        traits = is_exact, not name.isascii(), has_twin, is_raw
+        nodes.append(_Node(octets, tail, lengths, len(octets), *traits, first, len(order), *slots))
     return FieldTree((_Node * len(nodes))(*nodes), tuple(root.slot_at(one) for one in wanted), slot_count)
+
+
+# A node among those inside one object: its name, and whether it is exact and raw.
+_NodeKey = tuple[str, bool, bool]
+
+
+def _keys(wanted: MemberPath) -> list[_NodeKey]:
+    """Return the nodes from the payload to a member; only the last is raw."""
+    ends = [False] * (len(wanted.path) - 1) + [wanted.is_raw]
+    return [(name, wanted.is_exact, is_raw) for name, is_raw in zip(wanted.path, ends, strict=False)]
 
 
 class _Branch:
     def __init__(self) -> None:
-        self.inside: dict[tuple[str, bool], _Branch] = {}
+        self.inside: dict[_NodeKey, _Branch] = {}
         self.wanted, self.slot, self.slots_end = False, 0, 0
 
     def number_slots(self, first: int) -> int:
@@ -139,8 +154,8 @@ class _Branch:
 
     def slot_at(self, wanted: MemberPath) -> int:
         branch = self
-        for name in wanted.path:
-            branch = branch.inside[name, wanted.is_exact]
+        for key in _keys(wanted):
+            branch = branch.inside[key]
         return branch.slot
 
 
