@@ -34,6 +34,7 @@ _CLAUSES = frozenset({"this", "over", "order", *LOOK_BACK_CLAUSES})
 _NUMERIC = frozenset({"sum", "avg", "stdev", "stdevp", "var", "varp"})
 _PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
 _ARGUMENTS = {
+    "count": (0, 1),
     "collect": (0, 1),
     "collecttop": (1, 2),
     "topone": (0, 1),
@@ -88,6 +89,8 @@ class AggregateBinder:
             return Aggregate(name, self._row_value(name, call, args[1:]), order=order, parameter=self._row_count(args[0]), offset=offset)
         if name in ("collect", "topone"):
             return Aggregate(name, self._row_value(name, call, args), order=order, offset=offset)
+        if not args:
+            return Aggregate(name, None, offset=offset)
         if isinstance(args[0], exp.Distinct):
             return Aggregate(name, self._distinct(name, args[0]), distinct=True, offset=offset)
         if isinstance(args[0], exp.Star) or (name == "count" and self._is_row(args[0])):

@@ -1,0 +1,2 @@
+SELECT ROUND(COT(PI() / 4), 9) AS one, COT(x) AS none
+INTO out FROM a TIMESTAMP BY at

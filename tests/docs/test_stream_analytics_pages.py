@@ -1,0 +1,35 @@
+"""The page on Stream Analytics' reference names what is there: each function of the language, and a case for each page."""
+
+from __future__ import annotations
+
+import pytest
+from support.reference_pages import BETTER, CASES, DIFFERENT, ONLY_HERE, PAGE, SAME, Reference, catalogue, references, scripts, written_page
+
+
+def test_the_page_is_the_one_that_is_generated() -> None:
+    """A case that is gone, or a changed note, makes it another: ``python tests/support/reference_pages.py`` writes it."""
+    assert PAGE.read_text("utf-8") == written_page()
+
+
+def test_every_function_of_the_language_is_on_a_page_or_only_here() -> None:
+    """None is forgotten, and none is named that does not exist."""
+    on_pages = [name for page in references() for name in page.functions]
+    assert len(on_pages) == len(set(on_pages))
+    assert {*on_pages, *ONLY_HERE} == catalogue()
+    assert not {*on_pages} & {*ONLY_HERE}
+
+
+@pytest.mark.parametrize("page", list(references()), ids=lambda page: page.title)
+def test_a_page_has_cases_with_results(page: Reference) -> None:
+    """They are run by tests/query/test_cases.py."""
+    assert page.found_cases()
+    assert set(page.found_cases()) <= scripts().keys()
+    assert page.verdict in (SAME, BETTER, DIFFERENT)
+    assert page.note or page.verdict == SAME, "what is better or different is said"
+
+
+@pytest.mark.parametrize("name", ONLY_HERE)
+def test_a_function_that_is_only_here_has_a_case_too(name: str) -> None:
+    """It is called in the script of one."""
+    page = Reference(name, functions=(name,))
+    assert page.found_cases(), f"no script in {CASES} calls it"
