@@ -18,13 +18,12 @@ from support.bucket_oracle import Question, Walk, merged
 from support.bucket_runs import Raw, Row, bucket_of, run_bucket, works_of
 from support.bucket_topics import Topic, to_oracle
 from support.law_breaches import demand
-from support.query_kinds import INPUT, reference_from, schema_of
+from support.query_kinds import FUNCTION_TABLES, INPUT, read_kinds, reference_from, schema_of
 from support.stack.topics import Ordered, check_promises
 
 from ordering.ticks import INFINITY
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.language.expressions.syntax.parse import parse_script
 
 Dead = tuple[bytes, str]
 """Payload and reason of a row that no query could evaluate."""
@@ -78,7 +77,7 @@ def told(
         other: Draws the other topic that is made of the same raw logs.
     """
     reference = reference_from(second_us)
-    plans = bind_outputs(parse_script(script, "many.sql"), [schema_of(typed=typed), reference.schema])
+    plans = bind_outputs(read_kinds(script, "many.sql"), [schema_of(typed=typed), reference.schema])
     read = topic if over else raw.topic(other, 1 + other % 4, over=topic.over)
     works = works_of(read, over=over)
     said = [
@@ -165,7 +164,7 @@ def _first_apart(one: Sequence[Row], other: Sequence[Row]) -> str:
 
 
 def input_table(topic: str, *, over: bool, typed: bool) -> str:
-    """Return the table of the input, whose ordered topic alone is there."""
+    """Return the table of the input, whose ordered topic alone is there, and those of the functions that scripts call."""
     lines = [f"[inputs.{INPUT}]", f'topic = "{topic}.raw"', f'ordered_topic = "{topic}"', 'timestamp_by = "t"']
     lines += ['over = "k"'] * over + ['fields = { k = "nvarchar(max)" }'] * typed
-    return "\n".join(lines)
+    return "\n".join([*lines, FUNCTION_TABLES])

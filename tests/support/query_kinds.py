@@ -16,11 +16,13 @@ import pyarrow as pa
 
 from ordering.ticks import NEVER
 from query.engine.program import Program
+from query.javascript.declarations import declare_functions
 from query.plan.nodes import Plan
 from query.reference.tables import ReferenceTable, Version
 from query.sql.bind import bind_outputs
 from tidegate.language.expressions.binding.input_schema import InputSchema
-from tidegate.language.expressions.syntax.parse import parse_script
+from tidegate.language.expressions.syntax.parse import Script, parse_script
+from tidegate.platform.settings.tables.functions import FunctionSettings
 
 INPUT = "keyed"
 
@@ -97,11 +99,29 @@ KINDS = {
     "matched_by_earlier_rows": "SELECT m.k AS k, m.at AS at, m.n AS n FROM {x} MATCH_RECOGNIZE (LIMIT DURATION(mcs, 7) PARTITION BY k "
     "MEASURES FIRST(k) AS k, System.Timestamp() AS at, COUNT(B.w) AS n AFTER MATCH SKIP TO NEXT ROW PATTERN (A+ B{1,3}) "
     "DEFINE A AS A.w >= 0, B AS B.w <> LAST(A.w) OR MAX(B.w) > A.w) AS m",
+    "scripted": "SELECT k, udf.half(v) AS h, udf.half(g) AS j FROM {x}",
+    "scripted_windows": "SELECT k, uda.path(v) AS p, COUNT(*) AS n FROM {x} GROUP BY k, HoppingWindow(mcs, 9, 4)",
+    "anomalies": "SELECT k, AnomalyDetection_SpikeAndDip(v, 90, 4, 'spikesanddips') OVER (PARTITION BY k LIMIT DURATION(mcs, 12)) AS s, "
+    "AnomalyDetection_ChangePoint(v, 80, 4) OVER (PARTITION BY k LIMIT DURATION(mcs, 15) WHEN w = 1) AS c FROM {x}",
+    "places": "SELECT k, ST_DISTANCE(CreatePoint(w, v), CreatePoint(0, 1)) AS d, ST_WITHIN(CreatePoint(v, w), CreatePolygon("
+    "CreatePoint(0, 0), CreatePoint(0, 6), CreatePoint(6, 6), CreatePoint(6, 0), CreatePoint(0, 0))) AS inside FROM {x}",
+    "near": "SELECT a.k AS k, a.v AS v, b.v AS u FROM {x} a JOIN {x} b ON DATEDIFF(mcs, a, b) BETWEEN 0 AND 3 AND a.k = b.k "
+    "AND ST_DISTANCE(CreatePoint(a.w, a.v), CreatePoint(b.w, b.v)) < 200000",
     "several_outputs": "WITH s AS (SELECT k, SUM(v) AS v, COUNT(*) AS n FROM {x} GROUP BY k, TumblingWindow(mcs, 3)) "
     "SELECT k, v INTO one FROM s WHERE n > 1; SELECT k, MAX(v) AS m INTO two FROM s GROUP BY k, SlidingWindow(mcs, 7); "
     "SELECT k, w, LAG(w) OVER (PARTITION BY k LIMIT DURATION(mcs, 9)) AS b INTO three FROM {x}; SELECT * INTO four FROM s",
 }
 """Name and script of each."""
+
+FUNCTIONS = {
+    "half": "function main(v) { if (v === 5) throw new Error('five'); return typeof v === 'number' ? v / 2 : String(v); }",
+    "path": "function main() { this.init = function () { this.seen = []; }; "
+    "this.accumulate = function (v, at) { this.seen.push(String(v)); }; "
+    "this.computeResult = function () { return this.seen.join(' '); }; }",
+}
+"""The functions in JavaScript that scripts call."""
+FUNCTION_TABLES = "\n".join(f"[functions.{name}]\ncode = {json.dumps(code)}\n" for name, code in FUNCTIONS.items())
+"""The same as tables of a configuration."""
 
 _TEXT = {"k": "nvarchar(max)"}
 
@@ -133,12 +153,18 @@ def script_of(kind: str, *, over: bool) -> str:
     return KINDS[kind] + (" AND a.k = b.k" if over and kind == "joined_across_keys" else "")
 
 
+def read_kinds(sql: str, name: str) -> Script:
+    """Read a script of kinds, with the functions that it calls."""
+    tables = {called: FunctionSettings.model_validate({"__name__": called, "code": code}) for called, code in FUNCTIONS.items()}
+    return declare_functions(parse_script(sql, name), tables)
+
+
 @cache
 def plans_of(kind: str, *, over: bool, typed: bool) -> tuple[Plan, ...]:
     """Bind the script of a kind."""
     sql = script_of(kind, over=over).replace("{x}", f"{INPUT} TIMESTAMP BY t{' OVER k' if over else ''}")
     into = None if "INTO" in sql else "out"
-    return bind_outputs(parse_script(sql, f"{kind}.sql"), [schema_of(typed=typed), REFERENCE.schema], into=into)
+    return bind_outputs(read_kinds(sql, f"{kind}.sql"), [schema_of(typed=typed), REFERENCE.schema], into=into)
 
 
 def program_of_kind(kind: str, *, over: bool, typed: bool) -> Program:

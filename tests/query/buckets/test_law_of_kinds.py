@@ -20,7 +20,7 @@ from support.bucket_oracle import Event, parsed, text_of
 from support.bucket_runs import Query, Raw, Row, bucket_of, dense, promise_of, raws, run_bucket, works_of
 from support.bucket_topics import Line, Topic, decoded_range, middle_of, starts
 from support.composed_scripts import compose_scripts
-from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of, schema_of
+from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of, read_kinds, schema_of
 
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
@@ -308,7 +308,7 @@ def test_what_else_a_job_computes_cannot_be_seen(data: Drawn, over: bool) -> Non
     """Level 2: many queries in one job, cut anywhere, each give what they give alone, though they share what they read."""
     kinds = data.draw(st.lists(KIND, min_size=2, max_size=6, unique=True))
     _, topic = drawn_topic(data, over=over or data.draw(st.booleans()))
-    plans = bind_outputs(parse_script(compose_scripts(kinds, over=over), "many.sql"), [schema_of(typed=False), REFERENCE.schema])
+    plans = bind_outputs(read_kinds(compose_scripts(kinds, over=over), "many.sql"), [schema_of(typed=False), REFERENCE.schema])
     for work in works_of(topic, over=over):
         lines = logs_of(topic, work)
         alone = [run_bucket(lambda kind=kind, work=work: Query(kind, over).bucket(topic, work), lines) for kind in kinds]
