@@ -10,6 +10,7 @@ import numpy as np
 
 from ordering.arrays import Ints
 from ordering.model.state import State
+from ordering.model.watermark import events_watermark_of, watermark_of
 from ordering.policies import Policies
 from ordering.ticks import INFINITY, NEVER
 from tidegate.platform.observe.reports import HeldReport, SubstreamReport, Watermark
@@ -18,7 +19,7 @@ from tidegate.platform.observe.reports import HeldReport, SubstreamReport, Water
 def find_watermark(state: State, policies: Policies, over: bool) -> Watermark:
     """Return the watermark of an input partition, with its cause."""
     largest_us = int(state.timelines.largest_us.max(initial=NEVER))
-    own_us = NEVER if over or largest_us == NEVER else largest_us - policies.reorder_us
+    own_us = NEVER if over else events_watermark_of(largest_us, policies.reorder_us)
     return Watermark(max(own_us, state.floor_us), largest_us, _cause(state, policies, own_us))
 
 
@@ -57,8 +58,8 @@ def _fullest(state: State, policies: Policies, held: Ints, least_us: Ints, subst
     return tuple(
         SubstreamReport(
             key=key.decode("utf-8", "backslashreplace"),
-            watermark_us=max(int(largest_us[row]) - policies.reorder_us if largest_us[row] > NEVER else NEVER, state.floor_us),
-            cause="event" if largest_us[row] - policies.reorder_us > state.floor_us else "floor",
+            watermark_us=watermark_of(int(largest_us[row]), policies.reorder_us, state.floor_us),
+            cause="event" if events_watermark_of(int(largest_us[row]), policies.reorder_us) > state.floor_us else "floor",
             largest_us=int(largest_us[row]),
             held=int(held[row]),
             held_from_us=int(least_us[row]) if held[row] else None,

@@ -22,6 +22,7 @@ from ordering.model.judging import JudgedBatch
 from ordering.model.settings import ModelSettings
 from ordering.model.state import State
 from ordering.model.verdicts import TimelineWalk
+from ordering.model.watermark import events_watermark_of
 from ordering.policies import Generation, Shape
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import INFINITY, NEVER
@@ -43,17 +44,29 @@ class CtiPoint:
     is_due: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedPoints:
+    """The points of a batch in order, the last at its end, and what the state keeps of them."""
+
+    points: list[CtiPoint]
+    accepted_count: int
+    last_point_us: int
+
+    def store(self, state: State) -> None:
+        state.accepted_count, state.last_point_us = self.accepted_count, self.last_point_us
+
+
 def plan_points(
     settings: ModelSettings, state: State, judged: JudgedBatch, walk: TimelineWalk, time: BatchTime, outflow: Outflow
-) -> list[CtiPoint]:
-    """Return the points of a batch in order, the last at its end. Updates ``accepted_count`` and ``last_point_us`` of *state*."""
+) -> PlannedPoints:
+    """Return the points of a batch that starts at the position of *state*."""
     batch, generation = judged.batch, settings.generation
     count, events_us = len(batch.offset), settings.events_watermark_us(state)
     end_us = max(int(time.floor_us[-1]), events_us)
     end_cause = time.cause(count, end_us, events_us)
     end = CtiPoint(end_us, len(outflow.system_us), int(batch.end_offset), int(time.arrival_us[-1]), end_cause)
     if generation.is_per_batch:
-        return [end]
+        return PlannedPoints([end], state.accepted_count, state.last_point_us)
     events_watermark_us = _events_watermarks_us(settings, walk, count)
     watermark_us = np.maximum(events_watermark_us, time.floor_us[:-1])
     is_end_edge = batch.readable & (batch.start_us > NEVER) if settings.shape is Shape.EDGE and batch.start_us is not None else None
@@ -62,7 +75,7 @@ def plan_points(
     if is_end_edge is not None:
         is_counted &= ~is_end_edge
     rows = _find_due_rows(generation, state, is_counted, is_end_edge, time.source_ctis, watermark_us)
-    state.accepted_count += int(np.count_nonzero(is_counted))
+    accepted_count, last_point_us = state.accepted_count + int(np.count_nonzero(is_counted)), state.last_point_us
     points = []
     if rows:
         released_counts = np.searchsorted(outflow.release_rows.resolve(), rows, side="right").tolist()
@@ -70,11 +83,10 @@ def plan_points(
             row_us = int(watermark_us[row])
             cause = time.cause(row, row_us, int(events_watermark_us[row]))
             points.append(CtiPoint(row_us, released_count, int(batch.offset[row]) + 1, int(time.arrival_us[row]), cause))
-        state.last_point_us = points[-1].watermark_us
+        last_point_us = points[-1].watermark_us
     if batch.finish or _has_facts_at_end(judged) or _readers_wait(settings, state):
-        state.last_point_us = end_us
-        return [*points, end]
-    return [*points, replace(end, is_due=False)]
+        return PlannedPoints([*points, end], accepted_count, end_us)
+    return PlannedPoints([*points, replace(end, is_due=False)], accepted_count, last_point_us)
 
 
 def _has_facts_at_end(judged: JudgedBatch) -> bool:
@@ -98,7 +110,7 @@ def _events_watermarks_us(settings: ModelSettings, walk: TimelineWalk, count: in
     largest_us[walk.rows] = walk.largest_us
     largest_us[0] = max(int(largest_us[0]), walk.largest_before_us)
     np.maximum.accumulate(largest_us, out=largest_us)
-    return np.where(largest_us > NEVER, largest_us - settings.policies.reorder_us, NEVER)
+    return events_watermark_of(largest_us, settings.policies.reorder_us)
 
 
 def _find_due_rows(

@@ -13,6 +13,7 @@ import numpy as np
 from ordering.arrays import Ints
 from ordering.columns.segments import first_above, places_above
 from ordering.model.verdicts import TimelineWalk
+from ordering.model.watermark import largest_at_release
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ def find_release_rows(system_us: Ints, segment: Ints, floor_us: Ints, walk: Time
         return rows
     # Events of other timelines are searched too and ignored: cheaper than selecting the events first.
     own_segment = np.maximum(segment, 0)
-    place = first_above(walk.largest_us, walk.segment, walk.starts, system_us + reorder_us, own_segment)
+    place = first_above(walk.largest_us, walk.segment, walk.starts, largest_at_release(system_us, reorder_us), own_segment)
     is_passed = (place < walk.starts[own_segment + 1]) & (segment >= 0)
     rows_of_walk = walk.rows[np.minimum(place, len(walk.rows) - 1)]
     np.minimum(rows, rows_of_walk, out=rows, where=is_passed)

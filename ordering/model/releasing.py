@@ -1,8 +1,8 @@
 """
 Release: hold events until their watermark has passed them, put them in one total order, number them.
 
-Law: an event is released at the first row after which its system timestamp is below its timeline's watermark ``max(largest - reorder,
-floor)``. Events released at one row are ordered by (system timestamp, offset).
+Law: an event is released at the first row after which its system timestamp is below its timeline's watermark
+(:mod:`ordering.model.watermark`). Events released at one row are ordered by (system timestamp, offset).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ordering.model.release_rows import ReleaseRows, find_release_rows
 from ordering.model.settings import ModelSettings
 from ordering.model.state import OutputStart, State
 from ordering.model.verdicts import TimelineWalk
+from ordering.model.watermark import watermark_of
 from ordering.policies import Action, Shape
 
 # Columns that are released as they arrived or were held, in the order of ``Released``.
@@ -33,7 +34,7 @@ def release_due(
 ) -> tuple[Released, Outflow, Chunk]:
     """Release the events that their watermarks have passed; return them, and the chunk of the batch's events that stay held."""
     table, reorder_us, floor_us = state.timelines, settings.policies.reorder_us, int(time.floor_us[-1])
-    watermarks_us = np.maximum(table.largest_us[walk.touched] - reorder_us, floor_us)
+    watermarks_us = watermark_of(table.largest_us[walk.touched], reorder_us, floor_us)
     held = _pop_held(settings, state, walk, watermarks_us, floor_us)
     # End edges are lifted after the walk, so only the judgement has their final system timestamps.
     leaving_us = walk.system_us if settings.shape is not Shape.EDGE else judged.judgement.system_us[walk.rows]

@@ -14,6 +14,7 @@ from ordering.arrays import Ints
 from ordering.errors import BatchError, SettingError
 from ordering.model.events import Batch
 from ordering.model.state import State
+from ordering.model.watermark import events_watermark_of
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.protocol.punctuation import Roster
 from ordering.ticks import INFINITY, NEVER
@@ -80,6 +81,6 @@ class ModelSettings:
 
     def events_watermark_us(self, state: State) -> int:
         """Return the partition's watermark by its events alone; ``NEVER`` with OVER and before the first event."""
-        if self.over or not len(state.timelines) or state.timelines.largest_us[0] == NEVER:
+        if self.over or not len(state.timelines):
             return NEVER
-        return int(state.timelines.largest_us[0]) - self.policies.reorder_us
+        return events_watermark_of(int(state.timelines.largest_us[0]), self.policies.reorder_us)

@@ -27,6 +27,7 @@ from ordering.errors import ProtocolError, check_saved_version
 from ordering.model import chunks as chunk_bytes
 from ordering.model.chunks import Chunk, EventRows, HeldEvents, SavedChunk
 from ordering.model.timelines import Timelines
+from ordering.model.watermark import watermark_of
 from ordering.protocol.facts import Fact
 from ordering.ticks import NEVER
 
@@ -150,7 +151,7 @@ class State:
         if not table.has_substreams or len(table) < size_min or _FORGET_FRACTION * self.rows_since_forget < len(table):
             return
         self.rows_since_forget = 0
-        needed = table.largest_us - reorder_us > self.floor_us
+        needed = watermark_of(table.largest_us, reorder_us, self.floor_us) > self.floor_us
         if 2 * np.count_nonzero(needed) > len(table):
             return
         for chunk in self.all_chunks():
@@ -267,7 +268,7 @@ class State:
 
     def _restore_chunk(self, saved: SavedChunk, reorder_us: int) -> Chunk:
         rows = saved.rows.by_offset()
-        watermark_us = np.maximum(self.timelines.largest_us - reorder_us, self.floor_us)
+        watermark_us = watermark_of(self.timelines.largest_us, reorder_us, self.floor_us)
         is_waiting = rows.system_us >= watermark_us[rows.timeline]
         saved.ahead.pop_below(self.c)
         return Chunk(HeldEvents.of(rows.take_rows(np.flatnonzero(is_waiting))), saved.ahead, saved.timelines.astype(np.int32))

@@ -174,7 +174,9 @@ class Model:
         time = trace_time(self.policies, self.joined_us, state, batch)
         judged, walk, counts = judge_batch(settings, state, batch, time)
         released, outflow, chunk = release_due(settings, state, judged, walk, time)
-        ctis, chunk.ahead = self._punctuator.generate(state, plan_points(settings, state, judged, walk, time, outflow), outflow)
+        planned = plan_points(settings, state, judged, walk, time, outflow)
+        planned.store(state)
+        ctis, chunk.ahead = self._punctuator.generate(state, planned.points, outflow)
         state.next_offset, state.is_finished = int(batch.end_offset), batch.finish
         time.store(state)
         if self.generation.list_substreams and self.over:

@@ -15,6 +15,7 @@ import numpy as np
 from ordering.model.events import Batch
 from ordering.model.state import State
 from ordering.model.verdicts import TimelineWalk
+from ordering.model.watermark import events_watermark_of
 from ordering.protocol.punctuation import Cti
 
 
@@ -22,7 +23,7 @@ def list_substreams(state: State, batch: Batch, ctis: list[Cti], walk: TimelineW
     """Return *ctis*, the CTIs of *batch* in order, with lists added to the last ones; *state* is the state after the batch."""
     table = state.timelines
     rows = np.unique(np.concatenate([*state.unlisted_rows, walk.touched]))
-    w = table.largest_us[rows] - reorder_us
+    w = events_watermark_of(table.largest_us[rows], reorder_us)
     is_news = w > np.maximum(table.announced_us[rows], state.c)
     rows, w = rows[is_news], w[is_news]
     if not ctis:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ordering.arrays import Ints, Mask
 from ordering.columns.segments import first_above, running_max, stable_order
 from ordering.errors import SettingError
+from ordering.model.watermark import largest_at_release
 from ordering.policies import Action, Policies
 from ordering.ticks import SECOND_US, format_duration
 from ordering.tuning.recording import Recording
@@ -239,7 +240,7 @@ class EventWalk:
         system = judged.own_us + np.where(out_of_order, judged.behind_us - policies.reorder_us, 0)
         # The row, counted over all partitions, that releases each event: by its timeline, or by the floor.
         segment = self._segment[kept]
-        place = first_above(judged.largest_us, self._segment, self._starts, system[kept] + policies.reorder_us, segment)
+        place = first_above(judged.largest_us, self._segment, self._starts, largest_at_release(system[kept], policies.reorder_us), segment)
         after_all = len(recording)
         by_event = np.where(place < self._starts[segment + 1], np.append(self.rows, after_all)[place], after_all)
         rows = self.rows[kept]

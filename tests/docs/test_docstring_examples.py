@@ -7,7 +7,13 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ("ordering.protocol.reader", "sinks.base", "tidegate.ordered_topic.decode", "tidegate.ordered_topic.tails")
+MODULES = (
+    "ordering.model.watermark",
+    "ordering.protocol.reader",
+    "sinks.base",
+    "tidegate.ordered_topic.decode",
+    "tidegate.ordered_topic.tails",
+)
 
 
 @pytest.mark.parametrize("module", MODULES)

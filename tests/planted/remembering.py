@@ -23,8 +23,8 @@ REMEMBERING = [
         "A timeline whose own watermark is above the floor is not forgotten.",
         2,
         "model/state.py",
-        "needed = table.largest_us - reorder_us > self.floor_us",
-        "needed = table.largest_us - reorder_us > 2**63 - 2",
+        "needed = watermark_of(table.largest_us, reorder_us, self.floor_us) > self.floor_us",
+        "needed = watermark_of(table.largest_us, reorder_us, self.floor_us) > 2**63 - 2",
         _FORGOTTEN,
     ),
     Bug(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordering.arrays import Ints
+from ordering.model.watermark import watermark_of
 from ordering.policies import Policies
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.protocol.wire import Flag
@@ -163,7 +164,7 @@ def compute_steps(arrival_us: Ints, system_us: Ints, policies: Policies, over: b
     order = np.argsort(arrival_us, kind="stable")
     arrival, system = arrival_us[order].astype(np.int64), system_us[order].astype(np.int64)
     floor = np.full(len(arrival), NEVER) if policies.late_us is None else arrival - policies.late_us
-    watermark = floor if over else np.maximum(floor, np.maximum.accumulate(system) - policies.reorder_us)
+    watermark = floor if over else watermark_of(np.maximum.accumulate(system), policies.reorder_us, floor)
     rises = np.flatnonzero(np.diff(watermark, prepend=NEVER) > 0)
     return list(zip(arrival[rises].tolist(), watermark[rises].tolist(), strict=True))
 
