@@ -77,7 +77,7 @@ ingest.commands  ingest.__main__
 query  query.api
 query.columns  query.progress
 query.plan  query.reference
-query.operators  query.javascript
+query.operators  query.javascript  query.formatting
 query.engine  query.sql
 query.config  query.extensions  query.lint_names  query.listed
 query.script  query.lint  query.extending  query.buckets  query.absent_columns  query.null_shares

@@ -51,7 +51,7 @@ class ScriptParts:
 def split_statements(tokens: Sequence[Token], source: Source) -> ScriptParts:
     """Split a script's tokens into statements. Raises QueryError: a statement that is not a query is wrong."""
     parts = ScriptParts()
-    for statement in _statements(tokens):
+    for statement in statement_tokens(tokens):
         first = statement[0]
         if _is_create(statement, 0):
             parts.declarations.append(_DeclarationReader(statement, source).read())
@@ -70,7 +70,8 @@ def split_statements(tokens: Sequence[Token], source: Source) -> ScriptParts:
     return parts
 
 
-def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
+def statement_tokens(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Return the tokens of each statement, without semicolons."""
     statements: list[list[Token]] = [[]]
     depth, has_select = 0, False
     for index, token in enumerate(tokens):
