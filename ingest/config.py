@@ -16,8 +16,8 @@ from ordering.model.step import Model
 from ordering.protocol.journal import JournalKey
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.ticks import MINUTE_US, NEVER
+from tidegate.basics.dead_letter_reasons import LETTER_BYTES_MAX
 from tidegate.platform.kafka.ranges import PREFETCH_BYTES_ALL
-from tidegate.platform.settings.tables.base import LETTER_BYTES_MAX
 from tidegate.platform.settings.tables.inputs import InputSettings
 from tidegate.platform.settings.tables.redis import RedisSettings
 from tidegate.records.payloads.formats import PayloadFormat

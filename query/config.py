@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ordering.protocol.punctuation import Roster, Spread
 from query.engine.exchange import Exchange
@@ -15,11 +15,13 @@ from query.engine.program import Program
 from query.javascript.functions import ScriptFunction
 from query.plan.nodes import UNBOUNDED, Plan
 from query.reference.tables import ReferenceTable
+from tidegate.basics.dead_letter_reasons import LETTER_BYTES_MAX
 from tidegate.language.expressions.tree import Expr
-from tidegate.platform.settings.tables.base import LETTER_BYTES_MAX
-from tidegate.platform.settings.tables.outputs import OutputSettings
-from tidegate.platform.settings.tables.references import ReferenceSettings
 from tidegate.records.payloads.formats import JSON, PayloadFormat
+
+if TYPE_CHECKING:  # `tidegate local` runs without settings
+    from tidegate.platform.settings.tables.outputs import OutputSettings
+    from tidegate.platform.settings.tables.references import ReferenceSettings
 
 Partition = tuple[str, int]
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tidegate.platform.settings.load import Settings
+if TYPE_CHECKING:  # a script that is named by its file needs no configuration
+    from tidegate.platform.settings.load import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,12 @@ def _queries(script: Path | None, config: Path | None, into: str | None) -> list
     """Return the queries to look at, each with the configuration that it is looked at with."""
     from ordering.errors import SettingError
     from query.listed import RequestedQuery, find_query, listed_query
+
+    if script is not None and config is None and script.is_file():
+        return [(RequestedQuery(script, into), None)]
     from tidegate.platform.settings.load import DEFAULT_FILE, load
 
-    if script is not None and (config is None and (script.is_file() or not Path(DEFAULT_FILE).exists())):
+    if script is not None and config is None and not Path(DEFAULT_FILE).exists():
         return [(RequestedQuery(script, into), None)]
     settings = load(config)
     if script is not None:
@@ -87,12 +90,15 @@ def _look_at(query: RequestedQuery, config: Path | None, references: list[str]) 
     from ordering.errors import QueryError
     from query.lint import error_finding, lint_script
     from query.script import read_script
-    from tidegate.platform.settings.load import load
 
     script, into = query.script, query.into
     unread, copies = "", list[str]()
     try:
-        functions = load(config).functions if config is not None else None
+        functions = None
+        if config is not None:
+            from tidegate.platform.settings.load import load
+
+            functions = load(config).functions
         findings = lint_script(read_script(script, functions=functions), _surroundings(config, references, into))
     except QueryError as error:
         findings = [error_finding(error)]

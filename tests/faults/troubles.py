@@ -21,7 +21,7 @@ from faults.points import Checkpoint, send_signal
 from faults.world import World
 
 from ordering.ticks import SECOND_US
-from tidegate.platform.settings.tables.base import LETTER_BYTES_MAX
+from tidegate.basics.dead_letter_reasons import LETTER_BYTES_MAX
 
 ZOMBIE_ENDS_S = 90.0
 

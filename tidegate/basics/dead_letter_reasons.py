@@ -1,5 +1,5 @@
 """
-The reasons why a record, a row or a result becomes a dead letter, one list for each job.
+The reasons why a record, a row or a result becomes a dead letter, one list for each job; and how large a letter may be.
 
 Law: every header ``reason`` is a member here. Tests fail unless a member has a line in docs/operate/watching.md and a poisonous record in
 tests/integration/poison.
@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NewType
 
+# Largest dead letter: brokers and consumers take requests and answers of 100 MB by default.
+LETTER_BYTES_MAX = 64 * 2**20
 # The text of a reason in the header of a query's dead letter; made by QueryReason.text.
 ReasonText = NewType("ReasonText", str)
 

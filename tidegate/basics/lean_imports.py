@@ -3,32 +3,46 @@ Imports of libraries without what they bring along and no command of ours needs:
 
 - pyarrow looks for pandas when the first array is made, to see whether it was given a series. It is told that there is none. Whoever
   imports pandas later, an extension of the user for example, gets it, and pyarrow is told of it.
-- structlog imports rich for tracebacks in color, which logs here never have.
+- pyarrow.compute writes a page of documentation for each of its 280 functions, from the documentation of their options.
+- structlog imports rich for tracebacks in color, which logs here never have, and asyncio for programs that use it.
+- A dataclass compiles up to six methods. All but the constructor are compiled when they are first called; from Python 3.13 on they are
+  compiled together, which takes less.
 
-Law: only the time of a start changes. No value differs, and every library works as if this were not here.
+Law: only the time of a start changes. No value differs, and every library works as if this were not here; ``help(pyarrow.compute.sum)``
+says less.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
+
+_Around = dict[str, Callable[[], AbstractContextManager[None]]]
+
+# What a dataclass has beside its constructor.
+_LATE_METHODS = {"__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__setattr__", "__delattr__"}
 
 
 def import_leanly() -> None:
     """Import these libraries leanly from now on, in a process of one thread so far."""
     if not any(isinstance(finder, _LeanFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _LeanFinder({"pyarrow": _without_pandas, "pandas": _known_to_pyarrow, "structlog": _without_rich}))
+        around: _Around = {"pyarrow": _without_pandas, "pandas": _known_to_pyarrow, "structlog": _without_rich_and_asyncio}
+        sys.meta_path.insert(0, _LeanFinder(around | {"pyarrow.compute": _without_documentation}))
+        _compile_methods_late()
 
 
 class _LeanFinder:
     """Runs the code of each module of *around* within its context manager, the first time that it is imported."""
 
-    def __init__(self, around: dict[str, Callable[[], AbstractContextManager[None]]]) -> None:
+    def __init__(self, around: _Around) -> None:
         self._around = around
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -69,6 +83,18 @@ def _hidden(name: str) -> Iterator[None]:
 
 
 @contextmanager
+def _stand_in(module: ModuleType) -> Iterator[None]:
+    """Let imports in the block get *module* in place of the one of its name, unless that has been imported already."""
+    if sys.modules.setdefault(module.__name__, module) is not module:
+        yield
+        return
+    try:
+        yield
+    finally:
+        del sys.modules[module.__name__]
+
+
+@contextmanager
 def _without_pandas() -> Iterator[None]:
     yield
     import pyarrow as pa
@@ -86,6 +112,66 @@ def _known_to_pyarrow() -> Iterator[None]:
 
 
 @contextmanager
-def _without_rich() -> Iterator[None]:
-    with _hidden("rich"):
+def _without_rich_and_asyncio() -> Iterator[None]:
+    with _hidden("rich"), _stand_in(_LateModule("asyncio")):
         yield
+
+
+class _LateModule(ModuleType):
+    """Stands for a module that is imported when one of its names is first asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextmanager
+def _without_documentation() -> Iterator[None]:
+    reader = ModuleType("pyarrow.vendored.docscrape")
+    reader.NumpyDocString = lambda text: {"Parameters": ()}  # type: ignore[attr-defined]
+    dedent, textwrap.dedent = textwrap.dedent, lambda text: text
+    try:
+        with _stand_in(reader):
+            yield
+    finally:
+        textwrap.dedent = dedent
+
+
+def _compile_methods_late() -> None:
+    create = getattr(dataclasses, "_create_fn", None)
+    if create is None:
+        return
+
+    def create_late(name: str, *arguments: Any, **options: Any) -> Callable[..., Any]:
+        if name not in _LATE_METHODS:
+            method: Callable[..., Any] = create(name, *arguments, **options)
+            return method
+        return _LateMethod(name, lambda: create(name, *arguments, **options)).method()
+
+    dataclasses._create_fn = create_late  # type: ignore[attr-defined]
+
+
+class _LateMethod:
+    """A method that *create* makes when it is first called; it then takes the place of this one in its class."""
+
+    def __init__(self, name: str, create: Callable[[], Callable[..., Any]]) -> None:
+        self._name, self._create = name, create
+        self._created: Callable[..., Any] | None = None
+
+    def method(self) -> Callable[..., Any]:
+        """Return the function to be put into the class meanwhile."""
+
+        def late(self_: object, *arguments: object) -> object:
+            created = self._created or self._replace(late, type(self_))
+            return created(self_, *arguments)
+
+        late.__name__ = self._name
+        return late
+
+    def _replace(self, late: Callable[..., Any], kind: type) -> Callable[..., Any]:
+        created = self._create()
+        created.__qualname__ = late.__qualname__
+        for owner in kind.__mro__:
+            if owner.__dict__.get(self._name) is late:
+                setattr(owner, self._name, created)
+        self._created = created
+        return created

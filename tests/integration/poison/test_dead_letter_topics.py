@@ -9,9 +9,9 @@ from support.poison import by_origin, check_letter, filler, set_limit
 from support.stack.topics import ANY_TIME, create, fresh, records
 
 from ordering.errors import RefusedError, UnreachableError
+from tidegate.basics.dead_letter_reasons import LETTER_BYTES_MAX
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.dead_letters import DeadLetter, DeadLetterWriter, ensure_dead_letter_topic
-from tidegate.platform.settings.tables.base import LETTER_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

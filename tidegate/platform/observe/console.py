@@ -15,7 +15,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -163,6 +162,8 @@ def show_reading(
     Run *work* and return its result, with a live line of :func:`live_line` on standard error meanwhile. *work* gets a function to call,
     from any of its threads, with how many records it has just read; *describe* writes the text for all of them so far.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     read, lock = 0, threading.Lock()
 
     def on_records(count: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +11,13 @@ import pyarrow as pa
 from ordering.policies import Shape
 from tidegate.language.expressions.syntax.plain_path import listed_paths, plain_path
 from tidegate.language.expressions.tree import Expr, Field
-from tidegate.platform.settings.tables.inputs import InputSettings
 from tidegate.records.fields.columns import Fields, FieldSource, assemble_fields, over_name
 from tidegate.records.fields.json_source import JsonSource
 from tidegate.records.fields.values import ReaderSource
 from tidegate.records.payloads.formats import JSON, PayloadFormat, reader_of
+
+if TYPE_CHECKING:  # `tidegate local` runs without settings
+    from tidegate.platform.settings.tables.inputs import InputSettings
 
 
 class FieldReader:

@@ -21,14 +21,10 @@ from ordering.errors import SettingError
 from tidegate.basics.bounded_files import read_file_text
 from tidegate.language.expressions.field_columns import FieldColumns
 from tidegate.language.expressions.tree import Field
-from tidegate.platform.settings.tables.schema_registry import SchemaRegistrySettings
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from tidegate.language.expressions.field_columns import FieldColumns
-    from tidegate.language.expressions.tree import Field
+if TYPE_CHECKING:  # `tidegate local` runs without settings
     from tidegate.platform.settings.tables.inputs import InputSettings
+    from tidegate.platform.settings.tables.schema_registry import SchemaRegistrySettings
 
 
 class PayloadReader(Protocol):

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from tidegate.basics.dead_letter_reasons import LETTER_BYTES_MAX
 from tidegate.platform.settings.kinds import Kind, NotAllowed, Size
 
 FieldType = Literal["bigint", "float", "nvarchar(max)", "datetime", "bit", "record", "array"]
@@ -22,8 +23,6 @@ Partitions = Annotated[int, Field(ge=1, le=PARTITIONS_MAX), Kind("count")]
 Copies = Annotated[int, Field(ge=1, le=COPIES_MAX), Kind("count")]
 Connections = Annotated[int, Field(ge=1, le=1_000), Kind("count")]
 Tasks = Annotated[int, Field(ge=1, le=10_000), Kind("count")]
-# Largest dead letter: brokers and consumers take requests and answers of 100 MB by default.
-LETTER_BYTES_MAX = 64 * 2**20
 LetterSize = Annotated[Size, Field(ge=1024, le=LETTER_BYTES_MAX)]
 PemFile = Annotated[str | None, Kind("path of a PEM file; default: none")]
 # Certificates to trust; by default those that the system trusts.

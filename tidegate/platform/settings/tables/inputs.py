@@ -16,8 +16,8 @@ from pydantic import Field
 from ordering.errors import TidegateError
 from ordering.policies import JUMP_WARN_US, Action, Generation, Policies, Shape
 from ordering.protocol.elements import OF_ELEMENTS, OF_RECORDS, Places
-from ordering.protocol.facts import FactKind
 from ordering.ticks import MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
+from tidegate.basics.dead_letter_reasons import LETTER_BYTES_MAX
 from tidegate.platform.settings.kinds import (
     DelayOrTick,
     Duration,
@@ -32,7 +32,7 @@ from tidegate.platform.settings.kinds import (
     TopicPattern,
     Topics,
 )
-from tidegate.platform.settings.tables.base import LETTER_BYTES_MAX, Conflict, Copies, Count, FieldType, LetterSize, Name, Partitions, Table
+from tidegate.platform.settings.tables.base import Conflict, Copies, Count, FieldType, LetterSize, Name, Partitions, Table
 from tidegate.platform.settings.tables.payload_formats import (
     FORMATS_OF,
     Columns,
@@ -43,7 +43,8 @@ from tidegate.platform.settings.tables.payload_formats import (
     format_fingerprint,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numpy comes with the wire format: settings are read without it
+    from ordering.protocol.facts import FactKind
     from tidegate.language.expressions.binding.input_schema import InputSchema
 
 
@@ -365,6 +366,8 @@ class InputSettings(Table):
     @property
     def planning_kind(self) -> FactKind:
         """The kind of fact written when a range is first planned: its records' arrival, or the clock that judges absurd timestamps."""
+        from ordering.protocol.facts import FactKind
+
         return FactKind.STAMP if self.arrival == "ingest" else FactKind.CLOCK
 
     @property

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, PlainValidator, model_validator
 
 from ordering.errors import TidegateError
-from ordering.protocol.frontier import Pace
 from ordering.ticks import HOUR_US, MILLISECOND_US, MINUTE_US
+from tidegate.basics.dead_letter_reasons import LETTER_BYTES_MAX
 from tidegate.platform.settings.kinds import Duration, DurationOrForever, FilesPlace, Kind, Topic
-from tidegate.platform.settings.tables.base import LETTER_BYTES_MAX, Conflict, Copies, Count, FieldType, LetterSize, Partitions, Table
+from tidegate.platform.settings.tables.base import Conflict, Copies, Count, FieldType, LetterSize, Partitions, Table
 from tidegate.platform.settings.tables.stores.base import StoreSettings
 from tidegate.platform.settings.tables.stores.clickhouse import ClickHouseSettings
 from tidegate.platform.settings.tables.stores.delta import DeltaSettings
@@ -20,6 +20,9 @@ from tidegate.platform.settings.tables.stores.iceberg import IcebergSettings
 from tidegate.platform.settings.tables.stores.installed import find_offered, find_store_table, validate_offered
 from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
 from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
+
+if TYPE_CHECKING:  # numpy comes with the wire format: settings are read without it
+    from ordering.protocol.frontier import Pace
 
 
 def _is_store(kind: object) -> bool:
@@ -173,4 +176,6 @@ class OutputSettings(Table):
 
     def pace(self) -> Pace:
         """Return the pace of CTIs for the query that writes this output."""
+        from ordering.protocol.frontier import Pace
+
         return Pace(self.cti_every_events, self.cti_every_us, self.cti_delay_us)
