@@ -1,6 +1,6 @@
 # One door for everything: 'make help' lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help install demo check style types quick-tests test test-deep simulate faults planted fuzz lint format bench bench-kernel bench-payloads bank nexmark pictures lock clean
+.PHONY: help install demo check style types quick-tests test test-deep simulate faults planted fuzz lint format bench bench-kernel bench-payloads bench-slices bank nexmark pictures lock clean
 
 BIN := .venv/bin
 SEEDS ?= 0-9999
@@ -82,6 +82,9 @@ bench-kernel: install  ## measure the time model alone: rates on one core, memor
 
 bench-payloads: install  ## measure the reading of payloads: CPU of each shape and format, as a multiple of flat JSON
 	@$(BIN)/python benchmarks/payloads.py $(ARGS)
+
+bench-slices: install  ## measure what small slices of a query cost, in process; ARGS='--only hopping --sizes 40'
+	@$(BIN)/python benchmarks/slices.py $(ARGS)
 
 bank: install  ## a bank of 10 million transfers through Kafka and Spark: all balances sum to 0 at every instant; ARGS='--transfers 1000000'
 	@$(BIN)/python benchmarks/bank.py $(ARGS)

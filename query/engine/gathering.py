@@ -177,23 +177,29 @@ def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closi
     """Return for each of two sides the asking rows, and the old ones with the key of an asking row of the other side."""
     from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
     parts: list[dict[Piece, pa.Table]] = []
-    asked = []
     for side, of_side in enumerate(pieces):
         # Small pieces, and those with rows that may ask, are read whole.
         near = [piece for piece in of_side if piece.num_rows < INDEXED_FROM or operator.may_ask(piece.ends_us, from_us, to_us, side)]
         parts.append({piece: piece.rows() for piece in near})
-        asking = [rows.filter(pa.array(operator.asking_rows(rows, closing, side))) for rows in parts[side].values()]
-        # Without rows there are no kinds of keys to compare, and nothing is looked up.
-        has_some = any(rows.num_rows for rows in asking)
-        asked.append(KeyHashes.of(operator.lookup_keys(concat_rows(asking), side)) if has_some else None)
+    asking = [list(of_side.values()) for of_side in parts]
     for side, of_side in enumerate(pieces):
-        wanted = asked[1 - side]
-        for piece in of_side:
-            if piece not in parts[side] and wanted is not None:
-                index = piece.index(lambda rows, side=side: KeyHashes.of(operator.lookup_keys(rows, side)))  # type: ignore[misc]
-                parts[side][piece] = piece.take_rows(index.matching_rows(wanted)) if index.is_comparable_to(wanted) else piece.rows()
+        far = [piece for piece in of_side if piece not in parts[side]]
+        # Keys are hashed only if there is something to look up in: a piece at the head is small.
+        wanted = _asked_keys(operator, asking[1 - side], closing, 1 - side) if far else None
+        if wanted is None:
+            continue
+        for piece in far:
+            index = piece.index(lambda rows, side=side: KeyHashes.of(operator.lookup_keys(rows, side)))  # type: ignore[misc]
+            parts[side][piece] = piece.take_rows(index.matching_rows(wanted)) if index.is_comparable_to(wanted) else piece.rows()
     selected = [[parts[side][piece] for piece in of_side if piece in parts[side]] for side, of_side in enumerate(pieces)]
     return [number_rows(tables) if any(rows.num_rows for rows in tables) else None for tables in selected]
+
+
+def _asked_keys(operator: Operator, near: Sequence[pa.Table], closing: pa.Table, side: int) -> KeyHashes | None:
+    """Return the keys for which rows of a side ask; None if none asks."""
+    asking = [rows.filter(pa.array(operator.asking_rows(rows, closing, side))) for rows in near]
+    # Without rows there are no kinds of keys to compare, and nothing is looked up.
+    return KeyHashes.of(operator.lookup_keys(concat_rows(asking), side)) if any(rows.num_rows for rows in asking) else None
 
 
 def _split_into_portions(operator: Operator, pieces: Sequence[Piece], count: int) -> Iterator[pa.Table]:
