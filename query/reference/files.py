@@ -268,10 +268,15 @@ def _read_parquet(path: ReferenceFile) -> _Read:
     if isinstance(path, Path):
         check_regular(path, TABLE_BYTES_MAX)
     table = pq.read_table(path if isinstance(path, Path) else pa.BufferReader(_bytes_of(path)))
-    columns = [_from_arrow(table[name].combine_chunks(), f"{path}: column {name}") for name in table.column_names]
-    texts = encode_objects(table.column_names, [column for _, column in columns], table.num_rows).cast(pa.string())
-    kinds = {name: kind.asa_name if kind else ANY for name, (kind, _) in zip(table.column_names, columns, strict=True)}
+    texts, kinds = write_records(table, str(path))
     return _Read(texts, lambda row: f"{path}: record {row + 1}", kinds)
+
+
+def write_records(table: pa.Table, where: str) -> tuple[pa.Array, dict[str, str]]:
+    """Return each row as JSON, and the type of each column. Raises RefusedError (TG-REFERENCE-RECORD): values have no meaning here."""
+    columns = [_from_arrow(table[name].combine_chunks(), f"{where}: column {name}") for name in table.column_names]
+    texts = encode_objects(table.column_names, [column for _, column in columns], table.num_rows).cast(pa.string())
+    return texts, {name: kind.asa_name if kind else ANY for name, (kind, _) in zip(table.column_names, columns, strict=True)}
 
 
 _PLAIN: Sequence[tuple[Callable[[pa.DataType], bool], Kind]] = (

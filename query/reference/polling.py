@@ -1,5 +1,6 @@
 """
-Reference data from a table of PostgreSQL: its rows become the files of a table's ``path``, one for each version.
+Reference data from a table of PostgreSQL: its rows become the files of a table's ``path``, one for each version. Tables of Delta Lake and
+Iceberg, which have versions of their own, are asked here too, and read in :mod:`query.reference.lake`.
 
 Each row says from when on it is valid, and perhaps until when; a version begins at each of these instants, rounded up to a second, and has
 all rows that are valid then.
@@ -11,7 +12,6 @@ instant. From there on a version is a file like any other (:mod:`query.reference
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from ordering.errors import RefusedError, TidegateError
-from ordering.ticks import SECOND_US, format_tick
+from ordering.ticks import SECOND_US
 from query.reference.files import files_of_pattern
+from query.reference.lake import poll_lake
+from query.reference.version_files import FIRST_S, path_of, write_version
 from sinks.stores.registry import import_client
 from tidegate.platform.observe.logs import get_logger
 from tidegate.platform.settings.tables.references import ReferenceQuery, ReferenceSettings
 
 # More versions are hardly meant: each has all rows that are valid then.
 _VERSIONS_MAX = 1_000
-# Files begin here: an earlier instant cannot be the time of an event.
-_FIRST_S = 1
 
 _log = get_logger("query.reference")
 
@@ -48,10 +48,11 @@ class _Row:
 
 def poll(settings: ReferenceSettings, now_us: int) -> list[Path]:
     """
-    Ask the database for versions; write and return those that are new, as files. Raises RefusedError (TG-REFERENCE-QUERY): the query is
-    wrong, or gives too many versions; StoreError, UnreachableError: the server refuses, or does not answer.
+    Ask for versions; write and return those that are new, as files. Raises RefusedError (TG-REFERENCE-QUERY): the query is wrong, or gives
+    too many versions; as :func:`query.reference.lake.poll_lake`; StoreError, UnreachableError: the server refuses, or does not answer.
     """
-    assert settings.postgres is not None, "the table has a query"
+    if settings.postgres is None:
+        return poll_lake(settings, now_us)
     rows = _read_rows(settings.name, settings.postgres)
     now_s, horizon_s = -(-now_us // SECOND_US), (now_us + 2 * settings.postgres.poll_us) // SECOND_US
     there = files_of_pattern(str(settings.path))
@@ -68,8 +69,8 @@ def poll(settings: ReferenceSettings, now_us: int) -> list[Path]:
         )
     if not there and not instants:
         # A lookup needs a version, be it one without rows.
-        instants.add(_FIRST_S)
-    return [path for instant in sorted(instants) if _write(path := _path(settings, instant), _version(rows, instant))]
+        instants.add(FIRST_S)
+    return [path for instant in sorted(instants) if write_version(path := path_of(settings, instant), _version(rows, instant))]
 
 
 def _read_rows(name: str, query: ReferenceQuery) -> list[_Row]:
@@ -83,43 +84,24 @@ def _read_rows(name: str, query: ReferenceQuery) -> list[_Row]:
         raise RefusedError(f"the query of reference data fails: {error}", code="TG-REFERENCE-QUERY", where=where, fix=fix) from None
     finally:
         connection.close()
-    return [_Row(max(from_s, _FIRST_S), until_s, text) for from_s, until_s, text in found]
+    return [_Row(max(from_s, FIRST_S), until_s, text) for from_s, until_s, text in found]
 
 
 def _version(rows: Sequence[_Row], instant_s: int) -> bytes:
     return "".join(f"{row.text}\n" for row in rows if row.is_valid(instant_s)).encode()
 
 
-def _path(settings: ReferenceSettings, instant_s: int) -> Path:
-    day, _, second = format_tick(instant_s * SECOND_US).removesuffix("Z").partition("T")
-    return Path(str(settings.path).replace("{date}", day).replace("{time}", second[:8].replace(":", "-")))
-
-
-def _write(path: Path, content: bytes) -> bool:
-    """Write a version as a whole; return whether it was not there: another job may ask the same table."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    draft.write_bytes(content)
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    return True
-
-
 def fill_empty(tables: Mapping[str, ReferenceSettings], names: Collection[str]) -> None:
     """Ask for the first versions of those tables of a script (*names*, in any case) that have none. Raises as :func:`poll`."""
     wanted = {name.lower() for name in names}
     for name, table in tables.items():
-        if name.lower() in wanted and table.postgres is not None and not files_of_pattern(str(table.path)):
+        if name.lower() in wanted and table.polled is not None and not files_of_pattern(str(table.path)):
             poll(table, _now_us())
 
 
 def poll_at_start(settings: ReferenceSettings) -> None:
-    """Ask when a job starts, if the table has a query; a failure is only logged, since there are versions already."""
-    if settings.postgres is None:
+    """Ask when a job starts, if the table is asked at all; a failure is only logged, since there are versions already."""
+    if settings.polled is None:
         return
     try:
         poll(settings, _now_us())
@@ -141,9 +123,9 @@ class Polling(threading.Thread):
 
     def run(self) -> None:
         """Poll until asked to stop; a failure that repeats itself is logged once."""
-        assert self._settings.postgres is not None, "the table has a query"
+        assert self._settings.polled is not None, "the table is asked for versions"
         reported = ""
-        while not self._stopping.wait(self._settings.postgres.poll_us / 1e6):
+        while not self._stopping.wait(self._settings.polled.poll_us / 1e6):
             try:
                 for path in poll(self._settings, _now_us()):
                     _log.info("reference data found", table=self._settings.name, file=str(path))

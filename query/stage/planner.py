@@ -60,7 +60,7 @@ class QueryPlanner(RangePlanner):
             return None
         configure_worker()
         for table in self._plan.reference_settings.values():
-            if table.postgres is not None:
+            if table.polled is not None:
                 Polling(table).start()
         return ReferenceWatch(
             Path(self._plan.checkpoint),
