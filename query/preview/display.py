@@ -15,6 +15,8 @@ from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, Recognize, Re
 from query.preview.forecast import Forecast
 from query.reference.csv_types import CODE as TYPE
 from query.reference.files import load_reference, versions_of
+from query.start.bound_geography import geography_binding, uses_geography
+from tidegate.language.expressions.functions.geography import library_versions, package_versions
 from tidegate.language.time_zones.database import database_version
 from tidegate.platform.settings.tables.references import ReferenceSettings
 
@@ -52,6 +54,8 @@ class PlanReport:
         for input, fields in fields_extracted(self.plans).items():
             yield f"fields of {input}: {', '.join(map(str, fields)) or 'none'}"
         yield from (f"time zones: {line}" for line in self._zones())
+        if uses_geography(self.plans):
+            yield f"geography: {library_versions()} ({package_versions()})"
         yield f"parallelism: {self.parallelism}"
         yield from (f"state: {line}" for line in self._state())
         yield from map(_reference_in_words, self.references)
@@ -88,6 +92,7 @@ class PlanReport:
                 "zones": {zone.name: zone.digest for zone in zones_of(self.plans)},
                 "database": database_version(),
             },
+            "geography": geography_binding(self.plans) or None,
             "parallelism": {"buckets": forecast.buckets if forecast else None, "why": self.parallelism},
             "state": [kept.as_dict() for kept in forecast.kept] if forecast else None,
             "reading": forecast.reading.as_dict() if forecast and forecast.reading else None,

@@ -11,6 +11,7 @@ from query.config import QueryPlan
 from query.javascript.declarations import functions_binding
 from query.operators.joins.pair_limits import JOIN_PAIRS_MAX
 from query.plan.nodes import Join, Plan, ReferenceJoin, exprs_in, walk
+from query.start.bound_geography import geography_binding
 from query.start.bound_zones import zones_binding
 from query.start.bucket_layout import exchange_binding
 from query.start.output_start import start_binding
@@ -36,6 +37,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start) ->
         "plan": "\n".join(output_plan.explain() for output_plan in plan.plans),
         **types_and_case(plan.plans),
         **zones_binding(plan.plans),
+        **geography_binding(plan.plans),
         **functions_binding(plan.plans),
         **_join_binding(plan),
         **start_binding(start),

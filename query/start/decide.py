@@ -14,6 +14,7 @@ from query.config import Feed, QueryPlan
 from query.javascript.declarations import functions_of
 from query.plan.nodes import Plan
 from query.start.binding import RESULT_TOPIC_IDS, bound_result_ids, bound_topic_ids, make_binding, result_topics
+from query.start.bound_geography import settle_geography
 from query.start.bound_zones import settle_zones
 from query.start.bucket_layout import check_partitions, exchange_tasks, plan_buckets, split_text, substream_keys
 from query.start.output_start import ELSEWHERE, bound_start
@@ -132,7 +133,8 @@ def _continue(layout: QueryPlan, topics: TopicSurvey, run: RunSurvey, start: Sta
     )
     if run.binding is not None:
         check_same_topics(bound_topic_ids(run.binding), topics.topic_ids, str(topics.folder), WAYS_OUT)
-    binding = settle_zones(run.binding, make_binding(plan, topics.topic_ids, start), str(topics.folder))
+    where = str(topics.folder)
+    binding = settle_geography(run.binding, settle_zones(run.binding, make_binding(plan, topics.topic_ids, start), where), where)
     if run.binding is not None and RESULT_TOPIC_IDS in run.binding:
         binding[RESULT_TOPIC_IDS] = run.binding[RESULT_TOPIC_IDS]
     way_out = "write INTO a new output, or delete the checkpoint folder and continue from the last results (docs/operate/starting.md)"

@@ -18,6 +18,7 @@ from query.plan.nodes import Plan
 from query.reference.lookup import KnownReferences
 from query.reference.watch import TakenVersions
 from query.start.binding import RESULT_TOPIC_IDS, make_binding
+from query.start.bound_geography import settle_geography
 from query.start.bound_zones import settle_zones
 from query.start.decide import plan_layout
 from query.start.output_start import Promises, bound_start, read_log_starts, read_promises, read_split
@@ -157,7 +158,8 @@ def _known_references(versions: TakenVersions, plan: QueryPlan) -> KnownReferenc
 def _check_settings(plan: QueryPlan, topics: TopicSurvey, binding: Mapping[str, str], start: Start) -> None:
     # Where results go decides nothing about them.
     destinations = {"output", RESULT_TOPIC_IDS}
-    current = settle_zones(binding, make_binding(plan, topics.topic_ids, start), str(topics.folder))
+    where = str(topics.folder)
+    current = settle_geography(binding, settle_zones(binding, make_binding(plan, topics.topic_ids, start), where), where)
     now = {name: value for name, value in current.items() if name not in destinations}
     changed = differences({name: value for name, value in binding.items() if name not in destinations}, now)
     if changed:

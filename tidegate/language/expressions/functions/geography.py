@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,19 @@ _PACKAGES = ("shapely", "pyproj")
 def missing_packages() -> list[str]:
     """Return the packages that the functions need and that are not installed."""
     return [name for name in _PACKAGES if find_spec(name) is None]
+
+
+def library_versions() -> str:
+    """Return the versions of what computes values."""
+    import shapely
+    from pyproj.geod import geodesic_version_str
+
+    return f"GEOS {shapely.geos_version_string}, GeographicLib {geodesic_version_str}"
+
+
+def package_versions() -> str:
+    """Return the versions of the packages that carry it."""
+    return ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
 
 
 # Reading
