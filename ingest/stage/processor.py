@@ -42,9 +42,10 @@ from tidegate.basics.fault_points import pause_at
 from tidegate.language.expressions.syntax.plain_path import listed_paths
 from tidegate.platform.checkpoint.spilling import spill
 from tidegate.platform.kafka.client_properties import EVENT_BYTES_MAX
-from tidegate.platform.kafka.dead_letters import DeadLetter, DeadLetterWriter, cached_dead_letters, drop_dead_letters
-from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records, cached_reader, drop_reader
-from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
+from tidegate.platform.kafka.dead_letters import DeadLetter, DeadLetterWriter
+from tidegate.platform.kafka.ranges import CHUNK_EVENTS, RangeReader, Records
+from tidegate.platform.kafka.worker import WORKER
+from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer
 from tidegate.platform.observe.detail_requests import DetailQuestion
 from tidegate.platform.observe.logs import bind_fields, configure_worker, get_logger
 from tidegate.platform.observe.reports import IngestReport, JumpReport
@@ -113,7 +114,7 @@ class IngestStage:
         roster = replace(self._plan.roster, version=planned.roster_version, inputs=planned.inputs)
         model = self._plan.model(planned.number, roster, planned.joined_us)
         state = store.load(planned.number, lambda: self._plan.first_state(model), model.restore)
-        producer = cached_producer(self._plan.kafka)
+        producer = WORKER.producer(self._plan.kafka)
         try:
             walk = RangeWalk(self._plan, model, state, self._fields, producer, lambda: self._save(planned.number, state, store))
             report = walk.run(planned, self._question.substreams())
@@ -121,7 +122,7 @@ class IngestStage:
             # The producer's queue and the reader's position are unknown now: neither may be used again.
             self._drop_producers()
             settings = self._plan.settings
-            drop_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, settings.headers)
+            WORKER.drop_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, settings.headers)
             raise
         self._ctis += walk.ctis
         self._save(planned.number, state, store)
@@ -139,7 +140,7 @@ class IngestStage:
             try:
                 for letters in letter_writers(self._plan):
                     letters.flush()
-                write_ctis(cached_producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
+                write_ctis(WORKER.producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
             except BaseException:
                 self._drop_producers()
                 raise
@@ -147,14 +148,14 @@ class IngestStage:
         _waited_s[self._plan.checkpoint] = time.perf_counter() - start_s
 
     def _drop_producers(self) -> None:
-        drop_producer(self._plan.kafka)
+        WORKER.drop_producer(self._plan.kafka)
         for topic, bytes_max in _letter_topics(self._plan):
-            drop_dead_letters(self._plan.kafka, topic, bytes_max)
+            WORKER.drop_dead_letters(self._plan.kafka, topic, bytes_max)
 
 
 def letter_writers(plan: IngestPlan) -> list[DeadLetterWriter]:
     """Return this worker's writer of dead letters and, if such events are kept, that of events that policies drop."""
-    return [cached_dead_letters(plan.kafka, topic, bytes_max) for topic, bytes_max in _letter_topics(plan)]
+    return [WORKER.dead_letters(plan.kafka, topic, bytes_max) for topic, bytes_max in _letter_topics(plan)]
 
 
 def _letter_topics(plan: IngestPlan) -> list[tuple[str, int]]:
@@ -219,7 +220,7 @@ class RangeWalk:
         self._note_skips(planned)
         if end > planned.start:
             raw = planned.topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes, settings.headers
-            reader = cached_reader(self._plan.kafka, *raw)
+            reader = WORKER.reader(self._plan.kafka, *raw)
             for records in read_unskipped(reader, planned.start, end, planned.skips):
                 self._spend("read")
                 self._bytes += records.value.nbytes

@@ -24,44 +24,44 @@ class _SharedRange:
     waiting: set[int] = field(default_factory=set)
 
 
-_shared: dict[tuple[str, int], _SharedRange] = {}
+class SharedReads:
+    """The ranges of one job that a worker keeps for buckets that have not read them yet."""
 
+    def __init__(self) -> None:
+        # By log.
+        self._ranges: dict[int, _SharedRange] = {}
 
-def share_range(
-    job: str, log: int, start: int, end: int, bucket: int, siblings: range, bytes_max: int, read: Callable[[], Iterator[DecodedRange]]
-) -> Iterator[DecodedRange]:
-    """
-    Yield the pieces of the range [*start*, *end*) of a log, which *read* reads.
-
-    *job* is a name of the job that is unique on this machine, its checkpoint; *siblings* are the buckets that ask in the same task. All
-    ranges of the job that are kept have at most *bytes_max* together.
-    """
-    shared = _shared.get((job, log))
-    if shared is not None and (shared.start, shared.end) == (start, end) and bucket in shared.waiting:
-        shared.waiting.remove(bucket)
-        if not shared.waiting:
-            del _shared[job, log]
-        yield from shared.pieces
-        return
-    _shared.pop((job, log), None)
-    waiting = set(siblings) - {bucket}
-    if not waiting:
-        yield from read()
-        return
-    growing = _shared[job, log] = _SharedRange(start, end)
-    for piece in read():
-        growing.pieces.append(piece)
-        growing.nbytes += piece.nbytes
-        if waiting and sum(kept.nbytes for (name, _), kept in _shared.items() if name == job) > bytes_max:
-            waiting.clear()
-            _shared.pop((job, log), None)
+    def share(
+        self, log: int, start: int, end: int, bucket: int, siblings: range, bytes_max: int, read: Callable[[], Iterator[DecodedRange]]
+    ) -> Iterator[DecodedRange]:
+        """
+        Yield the pieces of the range [*start*, *end*) of a log, which *read* reads. *siblings* are the buckets that ask in the same task.
+        All ranges that are kept have at most *bytes_max* together.
+        """
+        shared = self._ranges.get(log)
+        if shared is not None and (shared.start, shared.end) == (start, end) and bucket in shared.waiting:
+            shared.waiting.remove(bucket)
+            if not shared.waiting:
+                del self._ranges[log]
+            yield from shared.pieces
+            return
+        self._ranges.pop(log, None)
+        waiting = set(siblings) - {bucket}
         if not waiting:
-            growing.pieces.clear()
-        yield piece
-    growing.waiting |= waiting
+            yield from read()
+            return
+        growing = self._ranges[log] = _SharedRange(start, end)
+        for piece in read():
+            growing.pieces.append(piece)
+            growing.nbytes += piece.nbytes
+            if waiting and sum(kept.nbytes for kept in self._ranges.values()) > bytes_max:
+                waiting.clear()
+                self._ranges.pop(log, None)
+            if not waiting:
+                growing.pieces.clear()
+            yield piece
+        growing.waiting |= waiting
 
-
-def forget_job(job: str) -> None:
-    """Drop all ranges that wait for buckets of a job: one of them has failed."""
-    for name in [name for name in _shared if name[0] == job]:
-        del _shared[name]
+    def forget(self) -> None:
+        """Drop all ranges that wait for buckets: one of them has failed."""
+        self._ranges.clear()

@@ -11,31 +11,24 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ordering.errors import RefusedError
 from ordering.model.step import Released
 from ordering.protocol.facts import SPLIT, Fact
 from ordering.ticks import format_tick
-from query.absent_columns import FirstRecords
 from query.buckets.bucket import BadRow, Bucket
 from query.buckets.make import new_bucket, read_in_time_order
-from query.buckets.shared_reads import forget_job, share_range
 from query.columns.decoded_range import DecodedRange
 from query.config import QueryPlan
-from query.null_shares import NullCounts
-from query.reference.lookup import KnownReferences
-from query.reference.watch import TakenVersions
+from query.stage.memory import JobMemory
 from query.stage.planned_range import QueryRange
-from sinks.base import Sink
-from sinks.registry import make_sinks
 from tidegate.basics.fault_points import pause_at
 from tidegate.ordered_topic.decode import decode
-from tidegate.platform.kafka.dead_letters import DeadLetter, cached_dead_letters, drop_dead_letters
-from tidegate.platform.kafka.ranges import cached_reader, drop_reader
+from tidegate.platform.kafka.dead_letters import DeadLetter
 from tidegate.platform.kafka.unreadable import error_of_ordered_topic
-from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
+from tidegate.platform.kafka.worker import WORKER
+from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer
 from tidegate.platform.observe.logs import bind_fields, configure_worker
 from tidegate.platform.observe.reports import BucketReport, Gap, LooksUpFrom
 from tidegate.platform.observe.result_delays import count_delays
@@ -74,14 +67,15 @@ class QueryStage:
         plan, number = self._plan, ranges[0].bucket
         bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restore_bucket(plan, number, head, chunks))
         try:
-            report = BucketRun(self._plan, bucket, number, cached_producer(self._plan.kafka)).run(ranges)
+            report = BucketRun(self._plan, bucket, number, WORKER.producer(self._plan.kafka)).run(ranges)
         except BaseException:
             # What the producer still holds and where readers stand is unknown: none may be used again.
-            drop_producer(plan.kafka)
-            drop_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
-            forget_job(plan.checkpoint)
+            WORKER.drop_producer(plan.kafka)
+            WORKER.drop_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
+            JobMemory.of(plan).shared_reads.forget()
             for planned in ranges:
-                drop_reader(plan.kafka, *plan.partitions[planned.log], headers=True, framed=plan.feed_of(planned.log).payloads.headers)
+                framed = plan.feed_of(planned.log).payloads.headers
+                WORKER.drop_reader(plan.kafka, *plan.partitions[planned.log], headers=True, framed=framed)
             raise
         store.save(number, bucket, bucket.save())
         return report
@@ -97,49 +91,15 @@ def restore_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, 
     return bucket
 
 
-# By checkpoint and output.
-_SINKS: dict[tuple[str, int], list[Sink]] = {}
-
-
-def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
-    """Return the sinks of an output, made once in a worker: some hold connections."""
-    key = plan.checkpoint, output
-    if key not in _SINKS:
-        _SINKS[key] = make_sinks(plan.outputs[output], plan.kafka, plan.result_bytes_max[output], plan.plans[output].columns)
-    return _SINKS[key]
-
-
-# By checkpoint and bucket: a worker may run many batches of a bucket, and the first records are those of all of them.
-_FIRST_RECORDS: dict[tuple[str, int], FirstRecords] = {}
-
-# By checkpoint and bucket, for the same reason.
-_NULL_COUNTS: dict[tuple[str, int], NullCounts] = {}
-
-# By checkpoint: how many later versions were taken, and the reference data with them.
-_REFERENCES: dict[str, tuple[int, KnownReferences]] = {}
-
-
-def _known_references(plan: QueryPlan, added: int) -> KnownReferences:
-    """Return the reference data with the first *added* later versions, read once in a worker."""
-    count, references = _REFERENCES.get(plan.checkpoint, (-1, None))
-    if count != added or references is None:
-        versions_taken = TakenVersions.read(Path(plan.checkpoint))
-        assert versions_taken is not None, "a run with reference data begins with some"
-        versions = [(version.table, version.effective_us) for version in versions_taken.added[:added]]
-        references = KnownReferences(versions, versions_taken.tables(plan.reference_settings, added))
-        _REFERENCES[plan.checkpoint] = added, references
-    return references
-
-
 class BucketRun:
     """One batch of one bucket, from Kafka to Kafka and files."""
 
     def __init__(self, plan: QueryPlan, bucket: Bucket, number: int, producer: GaplessProducer) -> None:
         self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
         self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
-        self._letters = cached_dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
-        self._first_records = _FIRST_RECORDS.setdefault((plan.checkpoint, number), FirstRecords(plan.plans))
-        self._nulls = _NULL_COUNTS.setdefault((plan.checkpoint, number), NullCounts(plan.plans))
+        self._letters = WORKER.dead_letters(plan.kafka, plan.dead_letter_topic, plan.letter_bytes_max)
+        self._memory = JobMemory.of(plan)
+        self._first_records, self._nulls = self._memory.first_records(plan, number), self._memory.null_counts(plan, number)
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
         # By output: results written and not acknowledged yet, by the arrival frontier that each follows from; and the delays of the others.
@@ -150,7 +110,7 @@ class BucketRun:
 
     def run(self, ranges: list[QueryRange]) -> BucketReport:
         if ranges[0].references:
-            self._bucket.update_references(_known_references(self._plan, ranges[0].references))
+            self._bucket.update_references(self._memory.references(self._plan, ranges[0].references))
         unsettled_bytes = unfinished_bytes = 0
         for piece_bytes in self._accept_pieces(ranges):
             self._bytes += piece_bytes
@@ -217,11 +177,11 @@ class BucketRun:
         if plan.exchange is None:
             return read()
         siblings = same_task(self._number, plan.buckets, plan.shuffle_partitions)
-        return share_range(plan.checkpoint, log, start, end, self._number, siblings, _SHARED_BATCHES * plan.bytes_per_task, read)
+        return self._memory.shared_reads.share(log, start, end, self._number, siblings, _SHARED_BATCHES * plan.bytes_per_task, read)
 
     def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]
-        reader = cached_reader(self._plan.kafka, topic, partition, headers=True, framed=self._plan.feed_of(log).payloads.headers)
+        reader = WORKER.reader(self._plan.kafka, topic, partition, headers=True, framed=self._plan.feed_of(log).payloads.headers)
         pieces = reader.read(start, end, CHUNK_EVENTS)
         while True:
             try:
@@ -262,7 +222,7 @@ class BucketRun:
     def _publish(self) -> None:
         for number, output in enumerate(self._plan.outputs):
             for sheet in self._bucket.pop_sheets(number) if output.writes_sheets else []:
-                for sink in _cached_sinks(self._plan, number):
+                for sink in self._memory.sinks(self._plan, number):
                     sink.publish(sheet.start_us, self._number, sheet.rows)
 
     def _spend(self, on: str) -> None:

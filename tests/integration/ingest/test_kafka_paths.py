@@ -28,8 +28,9 @@ from tidegate.basics.native_parts import NATIVE_SWITCH
 from tidegate.platform.kafka import native, ranges
 from tidegate.platform.kafka.messages import MessageConsumer
 from tidegate.platform.kafka.native import NativeSource
-from tidegate.platform.kafka.ranges import RangeReader, cached_reader, drop_reader
+from tidegate.platform.kafka.ranges import RangeReader, SharedConnections
 from tidegate.platform.kafka.records import ALL_HEADERS
+from tidegate.platform.kafka.worker import Worker
 from tidegate.platform.kafka.writer import GaplessProducer
 
 pytestmark = pytest.mark.integration
@@ -180,20 +181,19 @@ def test_partitions_read_through_the_same_connections_do_not_meet(properties: di
     producer.send(topic, [(b"%d.%d" % (row % 4, row // 4), None, row % 4, 1 + row, []) for row in range(4 * 500)])
     producer.flush(topic)
     producer.discard()
-    chance = random.Random(7)
+    chance, worker = random.Random(7), Worker()
     for _ in range(60):
         partition, start = chance.randrange(4), chance.randrange(500)
         end = chance.randint(start, 500)
-        reader = cached_reader(properties, topic, partition)
+        reader = worker.reader(properties, topic, partition)
         found = [(offset, value) for offset, _, _, value in rows_of(reader.read(start, end, chunk=chance.choice((7, 1_000))))]
         assert found == [(offset, b"%d.%d" % (partition, offset)) for offset in range(start, end)]
         if chance.random() < 0.1:
             with pytest.raises(RefusedError):
                 list(reader.read(600_000, 600_001))
         if chance.random() < 0.2:
-            drop_reader(properties, topic, chance.randrange(4))
-    for partition in range(4):
-        drop_reader(properties, topic, partition)
+            worker.drop_reader(properties, topic, chance.randrange(4))
+    worker.close()
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -205,7 +205,8 @@ def test_a_reader_that_hears_nothing_connects_anew(properties: dict[str, str], m
     producer.send(topic, [(b"%d" % row, None, row % 2, 1 + row, []) for row in range(20)])
     producer.flush(topic)
     producer.discard()
-    reader, other = (RangeReader(properties, topic, partition, own_connections=alone) for partition in range(2))
+    shared = None if alone else SharedConnections()
+    reader, other = (RangeReader(properties, topic, partition, connections=shared) for partition in range(2))
     first = [rows_of(each.read(0, 5)) for each in (reader, other)]
     monkeypatch.setattr(reader._consumer, "fetch", lambda *_: (None, False, None, 0))
     found = [[*before, *rows_of(each.read(5, 10))] for before, each in zip(first, (reader, other), strict=True)]

@@ -25,7 +25,7 @@ from ordering.protocol.reader import Log
 from query.buckets.bucket import EACH_CTI, Bucket, BucketConfig, SourceTopic
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.merged import MergedBucket
-from query.buckets.shared_reads import forget_job, share_range
+from query.buckets.shared_reads import SharedReads
 from query.columns.decoded_range import DecodedRange
 from query.columns.events import DECODED_SCHEMA
 from query.config import Promise
@@ -267,29 +267,29 @@ def test_siblings_are_what_spark_gives_to_one_task(tasks: int) -> None:
 
 def test_siblings_read_a_range_once() -> None:
     """Each of them finds what the first has read; who asks again, for something else, or after a failure, reads for itself."""
-    reads: list[int] = []
+    reads, shared = list[int](), SharedReads()
 
     def read() -> Iterator[DecodedRange]:
         reads.append(1)
         yield DecodedRange(Log(*[np.empty(0, dtype=np.int64)] * 4, []), events([]), 7)
 
     def asked(bucket: int, end: int = 7, siblings: range = range(0, 6, 2)) -> int:
-        assert [piece.next_offset for piece in share_range("job", 3, 0, end, bucket, siblings, 0, read)] == [7]
+        assert [piece.next_offset for piece in shared.share(3, 0, end, bucket, siblings, 0, read)] == [7]
         return len(reads)
 
     assert [asked(0), asked(2), asked(4)] == [1, 1, 1]
     assert [asked(0), asked(2), asked(2)] == [2, 2, 3]
     assert [asked(0, 8), asked(2), asked(4), asked(0)] == [4, 5, 5, 5]
     assert asked(0) == 6
-    forget_job("job")
+    shared.forget()
     assert asked(2) == 7
-    forget_job("job")
+    shared.forget()
     assert [asked(0, siblings=range(0)), asked(0, siblings=range(0))] == [8, 9]
 
 
 def test_siblings_keep_no_more_for_each_other_than_there_is_room_for() -> None:
     """Over all ranges of the job; what has no room each of them reads, and it gets the same."""
-    reads: list[int] = []
+    reads, shared = list[int](), SharedReads()
     pieces = [DecodedRange(Log(*[np.empty(0, dtype=np.int64)] * 4, []), events([{"x": "y" * 100}] * 10), end) for end in (10, 20)]
 
     def read() -> Iterator[DecodedRange]:
@@ -297,10 +297,9 @@ def test_siblings_keep_no_more_for_each_other_than_there_is_room_for() -> None:
         yield from pieces
 
     def asked(log: int, bucket: int, room: int) -> int:
-        assert list(share_range("job", log, 0, 20, bucket, range(2), room, read)) == pieces
+        assert list(shared.share(log, 0, 20, bucket, range(2), room, read)) == pieces
         return len(reads)
 
     size = sum(piece.nbytes for piece in pieces)
     assert [asked(3, 0, size), asked(4, 0, size), asked(4, 1, size), asked(3, 1, size)] == [1, 2, 3, 3]
     assert [asked(3, 0, size - 1), asked(3, 1, size - 1)] == [4, 5]
-    forget_job("job")

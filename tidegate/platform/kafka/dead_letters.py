@@ -190,21 +190,3 @@ class DeadLetterWriter:
         if self._producer is not None:
             self._producer.discard()
             self._producer = None
-
-
-_writers: dict[tuple[str, str, int], DeadLetterWriter] = {}
-
-
-def cached_dead_letters(properties: Mapping[str, str], topic: str, bytes_max: int) -> DeadLetterWriter:
-    """Return this process's writer of a dead-letter topic, made at first use."""
-    name = properties["bootstrap.servers"], topic, bytes_max
-    if name not in _writers:
-        _writers[name] = DeadLetterWriter(properties, topic, bytes_max)
-    return _writers[name]
-
-
-def drop_dead_letters(properties: Mapping[str, str], topic: str, bytes_max: int) -> None:
-    """Forget this process's writer of a dead-letter topic, with all that is not acknowledged: the batch is repeated."""
-    writer = _writers.pop((properties["bootstrap.servers"], topic, bytes_max), None)
-    if writer is not None:
-        writer.close()

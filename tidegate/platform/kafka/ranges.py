@@ -29,7 +29,7 @@ from tidegate.platform.kafka.records import Framed, Records
 from tidegate.platform.kafka.unreadable import is_unreadable, unreadable_error
 from tidegate.platform.observe.logs import get_logger
 
-__all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "cached_reader", "drop_reader"]
+__all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "SharedConnections"]
 
 CHUNK_EVENTS = 50_000
 CHUNK_BYTES = 16 * 2**20
@@ -48,6 +48,23 @@ _RECONNECT_AFTER_S, _RECONNECT_AFTER_MAX_S = 20.0, 120.0
 _log = get_logger("kafka.reader")
 
 
+class SharedConnections:
+    """Connections that readers of many partitions share. A source has one consumer for each partition, so other headers need another."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Any, NativeSource] = {}
+
+    def source(self, library: ctypes.CDLL, properties: Mapping[str, str], headers: bool, framed: Framed) -> NativeSource:
+        name = headers, framed, *sorted(properties.items())
+        if name not in self._sources:
+            self._sources[name] = NativeSource(library, properties)
+        return self._sources[name]
+
+    def forget(self, source: NativeSource) -> None:
+        """Make later readers open new connections instead of *source*."""
+        self._sources = {name: known for name, known in self._sources.items() if known is not source}
+
+
 class RangeReader:
     """
     Reads ranges of one partition.
@@ -55,8 +72,8 @@ class RangeReader:
     Args:
         headers: Whether to read Tidegate's own headers.
         prefetch_bytes: How much is fetched ahead, at most.
-        own_connections: Whether the reader connects by itself. If not, it shares connections, and must be this process's only reader of the
-            partition with these headers.
+        connections: Connections that it shares; it must be their only reader of the partition with these headers. None: it connects by
+            itself.
         framed: The headers to put before each value.
     """
 
@@ -67,7 +84,7 @@ class RangeReader:
         partition: int,
         headers: bool = False,
         prefetch_bytes: int = PREFETCH_BYTES,
-        own_connections: bool = True,
+        connections: SharedConnections | None = None,
         framed: Framed = (),
     ) -> None:
         self._topic, self._partition, self._properties = topic, partition, properties
@@ -77,7 +94,7 @@ class RangeReader:
             "queued.min.messages": str(events),
             "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
-        self._consumer_properties, self._has_own_connections = {**STEADY, **properties, **CONSUMER, **ahead}, own_connections
+        self._consumer_properties, self._connections = {**STEADY, **properties, **CONSUMER, **ahead}, connections
         self._headers, self._framed = headers, framed
         self._connect()
         self._position = -1
@@ -91,10 +108,12 @@ class RangeReader:
             own = {**properties, "group.id": "tidegate"}
             self._consumer = self._opened = MessageConsumer(own, self._topic, self._partition, self._headers, self._framed)
         else:
-            is_own = self._has_own_connections
-            source = NativeSource(library, properties) if is_own else _shared_source(library, properties, self._headers, self._framed)
+            shared = self._connections
+            source = (
+                NativeSource(library, properties) if shared is None else shared.source(library, properties, self._headers, self._framed)
+            )
             self._consumer = source.open_consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX, self._framed)
-            self._opened = source if is_own else self._consumer
+            self._opened = source if shared is None else self._consumer
 
     def seek(self, offset: int) -> None:
         """Go to an offset without reading the records before it."""
@@ -161,8 +180,8 @@ class RangeReader:
         # sometimes fetches nothing more, which looks like a slow broker: so the reader reconnects after a long silence.
         _log.warning("connecting anew", topic=self._topic, partition=self._partition, offset=self._position)
         self.close()
-        if isinstance(self._consumer, NativeConsumer):
-            _forget_source(self._consumer.source)
+        if isinstance(self._consumer, NativeConsumer) and self._connections is not None:
+            self._connections.forget(self._consumer.source)
         self._connect()
         self._consumer.assign(self._position)
 
@@ -201,45 +220,3 @@ class RangeReader:
         batch = find_unreadable_batch(self._consumer_properties, self._topic, self._partition, offset)
         if batch is not None:
             raise unreadable_error(self._topic, self._partition, offset, batch.end, batch.reason)
-
-
-_sources: dict[Any, NativeSource] = {}
-
-
-def _shared_source(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool, framed: Framed) -> NativeSource:
-    # A source has one consumer for each partition, so readers with other headers need another one.
-    name = headers, framed, *sorted(properties.items())
-    if name not in _sources:
-        _sources[name] = NativeSource(library, properties)
-    return _sources[name]
-
-
-def _forget_source(source: NativeSource) -> None:
-    """Make later readers open new connections instead of *source*."""
-    for name in [name for name, known in _sources.items() if known is source]:
-        del _sources[name]
-
-
-_readers: dict[tuple[str, str, int, bool, Framed], RangeReader] = {}
-
-
-def cached_reader(
-    properties: Mapping[str, str],
-    topic: str,
-    partition: int,
-    headers: bool = False,
-    prefetch_bytes: int = PREFETCH_BYTES,
-    framed: Framed = (),
-) -> RangeReader:
-    """Return this process's reader of a partition, made at first use."""
-    name = (properties["bootstrap.servers"], topic, partition, headers, framed)
-    if name not in _readers:
-        _readers[name] = RangeReader(properties, topic, partition, headers, prefetch_bytes, own_connections=False, framed=framed)
-    return _readers[name]
-
-
-def drop_reader(properties: Mapping[str, str], topic: str, partition: int, headers: bool = False, framed: Framed = ()) -> None:
-    """Close this process's reader of a partition, because its position is unknown after an error."""
-    reader = _readers.pop((properties["bootstrap.servers"], topic, partition, headers, framed), None)
-    if reader is not None:
-        reader.close()

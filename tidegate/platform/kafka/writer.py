@@ -174,21 +174,3 @@ class ChannelWriter:
             if cti.facts is not None:
                 rows[-1][-1].append((FACTS_HEADER_NAME, encode_facts(cti.facts)))
         self._producer.send(self._topic, rows)
-
-
-_producers: dict[str, GaplessProducer] = {}
-
-
-def cached_producer(properties: Mapping[str, str]) -> GaplessProducer:
-    """Return this process's producer for a cluster, made at first use."""
-    bootstrap = properties["bootstrap.servers"]
-    if bootstrap not in _producers:
-        _producers[bootstrap] = GaplessProducer(properties)
-    return _producers[bootstrap]
-
-
-def drop_producer(properties: Mapping[str, str]) -> None:
-    """Discard this process's producer: after an error its queued records must never be sent."""
-    producer = _producers.pop(properties["bootstrap.servers"], None)
-    if producer is not None:
-        producer.discard()
