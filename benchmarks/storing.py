@@ -37,7 +37,6 @@ from psycopg import sql
 
 from ordering.model.events import Released
 from sinks.copying.job import SinkJob, prepare
-from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import Rows
 from sinks.stores.clickhouse.target import literal
 from sinks.stores.typed_rows import make_typed_table
@@ -45,6 +44,7 @@ from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.kafka.writer import ChannelWriter, GaplessProducer
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.stack.embedded import EmbeddedStack
+from tidegate.records.result_columns import Column, make_schema
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.postgres_server import PostgresServer

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from ordering.ticks import INFINITY, NEVER, format_duration, format_tick
-from tidegate.platform.observe.event_fates import count_dead_letters, count_dropped, count_records, describe_fates, fates_as_dict
+from tidegate.platform.metrics.event_fates import count_dead_letters, count_dropped, count_records, describe_fates, fates_as_dict
 from tidegate.platform.observe.reports import IngestReport
 
 _DROP_COUNTS = ("early", "cti_violation_dropped", "late_dropped", "out_of_order_dropped")

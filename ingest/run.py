@@ -13,8 +13,8 @@ from ordering.errors import TidegateError
 from tidegate.basics.secret_masking import scrub_error
 from tidegate.platform.checkpoint.claim import release
 from tidegate.platform.checkpoint.ended_run import RunEnded
+from tidegate.platform.metrics.job_metrics import Metrics
 from tidegate.platform.observe.console import end_line, live_line, print_json
-from tidegate.platform.observe.metrics import Metrics
 from tidegate.platform.observe.recovery_report import Recovery
 from tidegate.platform.observe.reports import IngestReport
 from tidegate.platform.observe.stopping import stop_on_signal

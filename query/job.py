@@ -41,8 +41,8 @@ from tidegate.platform.checkpoint.known_topics import KnownTopics
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.checkpoint.query_history import record_run
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
+from tidegate.platform.metrics.null_shares import NullShare
 from tidegate.platform.observe.logs import get_logger
-from tidegate.platform.observe.null_shares import NullShare
 from tidegate.platform.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.settings.load import Settings

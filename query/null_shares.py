@@ -2,7 +2,7 @@
 Counts of NULL in the columns that a query reads, over the last minutes, from a sample of each piece that a bucket reads.
 
 A field that is renamed upstream is no error: it is NULL from then on. So running jobs count, and
-:mod:`tidegate.platform.observe.null_shares` tells.
+:mod:`tidegate.platform.metrics.null_shares` tells.
 
 Law: no result depends on the counts, which are not saved with the bucket. Of each piece at most ``SAMPLE_RECORDS`` records are parsed once
 more, so the cost does not grow with the load.

@@ -8,7 +8,7 @@ from typing import Any
 
 from ordering.protocol.reader import gap_error
 from ordering.ticks import INFINITY, NEVER, format_tick
-from tidegate.platform.observe.null_shares import NullShare, find_null_columns
+from tidegate.platform.metrics.null_shares import NullShare, find_null_columns
 from tidegate.platform.observe.recovery_report import Positions
 from tidegate.platform.observe.reports import BucketReport, Gap
 from tidegate.platform.observe.result_delays import RecentDelays

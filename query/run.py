@@ -13,12 +13,11 @@ from query.listed import RequestedQuery
 from query.running_query import RunningQuery
 from query.start.survey import query_folder
 from sinks.copying.beside import check_beside, copy_rest
-from sinks.parquet_columns import Column
 from tidegate.platform.checkpoint.claim import check_not_resetting, claim
 from tidegate.platform.checkpoint.ended_run import RunEnded
 from tidegate.platform.checkpoint.output_start import parse_start
+from tidegate.platform.metrics.job_metrics import Metrics
 from tidegate.platform.observe.console import end_line, live_line, print_json
-from tidegate.platform.observe.metrics import Metrics
 from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.observe.stopping import stop_on_signal
 from tidegate.platform.observe.terminal import standard_error
@@ -27,6 +26,7 @@ from tidegate.platform.spark.cluster import Cluster
 from tidegate.platform.spark.driver import DrivenQuery, drive
 from tidegate.platform.spark.session import end_session, start_session
 from tidegate.platform.spark.worker_log import WorkerLog
+from tidegate.records.result_columns import Column
 
 
 class QueryStart:

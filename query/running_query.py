@@ -14,16 +14,16 @@ from query.reference.forgetting import LookupFloor
 from query.start.read_positions import finished_positions
 from query.start.survey import FINISHED_FILE
 from sinks.copying.beside import SinksBeside
-from sinks.parquet_columns import Column
 from tidegate.platform.checkpoint.batch_cost import BatchCostWriter
 from tidegate.platform.checkpoint.binding import replace_text
+from tidegate.platform.metrics.job_metrics import Metrics
 from tidegate.platform.observe import logs
-from tidegate.platform.observe.metrics import Metrics
 from tidegate.platform.observe.progress_store import ProgressPublisher
 from tidegate.platform.observe.recovery_report import CatchUpReport
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
 from tidegate.platform.observe.reports import BucketReport
 from tidegate.platform.settings.load import Settings
+from tidegate.records.result_columns import Column
 
 
 class RunningQuery:

@@ -24,7 +24,6 @@ move.
 from __future__ import annotations
 
 from ordering.errors import UnreachableError
-from sinks.parquet_columns import make_schema
 from sinks.stores.base import (
     Batch,
     InstalledStore,
@@ -44,6 +43,7 @@ from sinks.stores.typed_rows import make_typed_table
 from tidegate.basics.fault_points import pause_at
 from tidegate.platform.settings.kinds import Duration, Kind
 from tidegate.platform.settings.tables.base import Contradiction, Count
+from tidegate.records.result_columns import make_schema
 
 __all__ = [
     "Batch",

@@ -22,7 +22,7 @@ from ordering.columns.payload_columns import BYTES_MAX
 from ordering.ticks import MILLISECOND_US, SECOND_US, format_tick
 from sinks.base import SheetRows, SinkError
 from sinks.file_places import open_place
-from sinks.parquet_columns import Column, are_known, make_table
+from tidegate.records.result_columns import Column, are_known, make_table
 
 # Columns of a Parquet file whose columns the query does not fix: the value stays JSON text, because a type is never guessed from rows.
 _RAW_TYPES = {"system_timestamp": pa.timestamp("us", tz="UTC"), "key": pa.binary(), "value": pa.string()}
@@ -39,7 +39,7 @@ class FileSink:
         place: Folder or URL of the files (:mod:`sinks.file_places`); only one query writes there.
         file_format: ``ndjson``, ``parquet``, or ``parquet_json``: Parquet with the columns :data:`RAW_SCHEMA` instead of the query's.
         span_us: Length of a span, microseconds. Another length gives other file names: use a new folder for it.
-        columns: Name and type of each column of the query (:mod:`sinks.parquet_columns`).
+        columns: Name and type of each column of the query (:mod:`tidegate.records.result_columns`).
         by_date: Whether the files of each day of UTC are in a folder of their own, ``date=2001-01-01``.
     """
 

@@ -14,11 +14,11 @@ from functools import partial
 from sinks.base import Sink, SinkError
 from sinks.console import ConsoleSink
 from sinks.files import FileSink
-from sinks.parquet_columns import Column
 from sinks.plain_topic import PlainTopicSink
 from tidegate.basics.package_offers import find_offers, load_offer
 from tidegate.language.expressions.syntax.errors import suggest
 from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.records.result_columns import Column
 
 ENTRY_POINT_GROUP = "tidegate.sinks"
 _FAIL = partial(SinkError, code="TG-EXTENSION")
@@ -33,7 +33,7 @@ class SinkContext:
         span_us: The length of a span, microseconds.
         options: The output's ``sink_options``.
         kafka: librdkafka properties, secrets included.
-        columns: Name and type of each column of the query (:mod:`sinks.parquet_columns`).
+        columns: Name and type of each column of the query (:mod:`tidegate.records.result_columns`).
     """
 
     output: str

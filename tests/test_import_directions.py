@@ -45,17 +45,18 @@ tidegate.platform.stack
 tidegate.platform.settings
 tidegate.platform.redis_client
 tidegate.platform.observe
+tidegate.platform.metrics
 tidegate.platform.kafka
 tidegate.platform.spark
 tidegate.platform.checkpoint
 
-tidegate.records
+tidegate.records  tidegate.records.result_columns
 tidegate.records.payloads
 tidegate.records.fields  tidegate.records.files
 
 tidegate.ordered_topic
 
-sinks  sinks.base  sinks.parquet_columns
+sinks  sinks.base
 sinks.waiting_writes
 sinks.webhdfs
 sinks.console  sinks.file_places  sinks.plain_topic  sinks.stores

@@ -6,6 +6,7 @@ Law: it reads only. Standard output has the answer and nothing else.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 
 from ordering.errors import SettingError
 from ordering.policies import Action
+from ordering.ticks import parse_duration
 from tidegate.platform.observe.console import Format, live_line, print_json
 from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_error, standard_output
 
@@ -116,9 +118,19 @@ def _tried(policies: Policies, early: str | None, late: str | None, reorder: str
     return replace(policies, **{field: getattr(flags, field) for field, text in given.items() if text is not None})
 
 
+def parse_bound(text: str | None, flag: str, now_us: int) -> int | None:
+    """Return a bound of a span, microseconds: a time, or an age as in ``6h``; None: no bound. Raises TickRangeError: it is neither."""
+    from tidegate.platform.checkpoint.output_start import parse_time_flag
+
+    if text is None:
+        return None
+    if re.fullmatch(r"(\d+(\.\d+)?(us|ms|s|m|h|d))+", text):
+        return max(now_us - parse_duration(text), 0)
+    return parse_time_flag(text, flag)
+
+
 def _read_input(settings: Settings, name: str, start: str | None, until: str | None, limit: int) -> Recording:
     from ingest.tuning.recorded_topic import Span, read_topic
-    from ingest.tuning.times import parse_bound
     from tidegate.platform.kafka.admin import Admin
 
     now_us = time.time_ns() // 1_000

@@ -19,9 +19,9 @@ from tidegate.platform.observe.terminal import standard_error
 
 if TYPE_CHECKING:
     from sinks.copying.job import SinkPlan
-    from sinks.parquet_columns import Column
-    from tidegate.platform.observe.metrics import Metrics
+    from tidegate.platform.metrics.job_metrics import Metrics
     from tidegate.platform.settings.load import Settings
+    from tidegate.records.result_columns import Column
 
 _TURN_S = 0.25
 
@@ -40,8 +40,8 @@ def sink(
     import time
 
     from sinks.copying.job import SinkJob
+    from tidegate.platform.metrics.job_metrics import Metrics
     from tidegate.platform.observe import logs
-    from tidegate.platform.observe.metrics import Metrics
     from tidegate.platform.observe.stopping import stop_on_signal
     from tidegate.platform.observe.ticks import Ticks
     from tidegate.platform.settings.load import load_assigned
@@ -116,7 +116,7 @@ def columns_of(settings: Settings, output: str, script: Path | None) -> Sequence
     """
     from ordering.errors import RefusedError
     from query import job
-    from sinks.parquet_columns import are_known
+    from tidegate.records.result_columns import are_known
 
     table = settings.output(output)
     if table.columns and script is None:

@@ -19,15 +19,14 @@ from typing import Any
 from ordering.errors import RefusedError, UnreachableError
 from sinks.copying.copier import Copier, CopyPlan
 from sinks.copying.unstored import UnstoredAge
-from sinks.parquet_columns import Column
 from sinks.stores.base import StoreContext, Stream
 from sinks.stores.registry import make_store
 from tidegate.basics.access_rights import sink_rights
 from tidegate.platform.checkpoint.known_topics import KnownTopics
 from tidegate.platform.kafka.admin import ANSWER_S, Admin
 from tidegate.platform.kafka.dead_letters import DeadLetterWriter, ensure_dead_letter_topic
+from tidegate.platform.metrics.job_metrics import StoreState
 from tidegate.platform.observe.logs import get_logger
-from tidegate.platform.observe.metrics import StoreState
 from tidegate.platform.observe.progress_store import ProgressPublisher, sink_key
 from tidegate.platform.observe.recovery_report import CatchUpReport, Positions, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import RecoveryWatch
@@ -35,6 +34,7 @@ from tidegate.platform.settings.kinds import require_secrets
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.platform.settings.tables.redis import RedisSettings
+from tidegate.records.result_columns import Column
 
 # How long an ending job waits for the batch under way.
 _END_S = 30.0

@@ -26,9 +26,9 @@ import pyarrow as pa
 
 from ordering.arrays import Ints, Mask
 from ordering.errors import TidegateError, UnreachableError
-from sinks.parquet_columns import Column
 from tidegate.platform.settings.tables.redis import RedisSettings
 from tidegate.platform.settings.tables.stores.base import StoreSettings
+from tidegate.records.result_columns import Column
 
 
 class Stream(NamedTuple):
@@ -45,7 +45,7 @@ class Stream(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class StoreContext:
     """
-    The output of a store: its name, the stream, name and type of each column of the query (:mod:`sinks.parquet_columns`), and the
+    The output of a store: its name, the stream, name and type of each column of the query (:mod:`tidegate.records.result_columns`), and the
     project's Redis, for a store that cannot keep its progress itself.
     """
 

@@ -7,10 +7,10 @@ from contextlib import closing, suppress
 
 from ordering.errors import SettingError, TidegateError, UnreachableError
 from ordering.ticks import format_duration
-from sinks.parquet_columns import Column, are_known
 from sinks.stores.base import KeyedStore, StoreContext, StoreError, Stream
 from sinks.stores.registry import make_store
 from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.records.result_columns import Column, are_known
 
 NULL_KEY = "TG-LINT-NULL-KEY"
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import Rows
 from sinks.stores.reading import Keeps, Standing
 from sinks.stores.table_columns import fit_rows
 from sinks.stores.typed_rows import make_typed_table
+from tidegate.records.result_columns import Column, make_schema
 
 
 class LakeReader(ABC):

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sinks.parquet_columns import Column, make_table, scan_values
 from sinks.stores.base import Rows, RowsRefused, find_refusals
+from tidegate.records.result_columns import Column, make_table, scan_values
 
 
 def make_typed_table(rows: Rows, columns: Sequence[Column]) -> pa.Table:

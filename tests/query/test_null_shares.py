@@ -14,7 +14,7 @@ from query.progress import QueryProgress
 from query.sql.bind import bind_outputs
 from tidegate.language.expressions.binding.input_schema import InputSchema
 from tidegate.language.expressions.syntax.parse import parse_script
-from tidegate.platform.observe.null_shares import NullShare
+from tidegate.platform.metrics.null_shares import NullShare
 from tidegate.platform.observe.reports import BucketReport, ColumnNulls, InputNulls
 from tidegate.records.payloads.formats import JSON, PayloadFormat
 

@@ -22,7 +22,7 @@ from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
 from sinks import files
 from sinks.base import SheetRows, SinkError, sort_rows
 from sinks.files import FileSink
-from sinks.parquet_columns import make_table, scan_values
+from tidegate.records.result_columns import make_table, scan_values
 
 START_US = parse_tick("2001-01-01T00:00:00Z")
 TIME = pa.timestamp("us", tz="UTC")

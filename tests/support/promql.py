@@ -2,7 +2,7 @@
 A naive evaluator of Prometheus' rules, for what deploy/alerts.yml uses; anything else is an error.
 
 It differs from Prometheus in one thing: increase() and rate() do not extrapolate to the ends of their range, so their values are right
-only as to whether they are 0. tests/tidegate/platform/observe/test_alerts.py compares it with promtool where there is one.
+only as to whether they are 0. tests/tidegate/platform/metrics/test_alerts.py compares it with promtool where there is one.
 """
 
 from __future__ import annotations

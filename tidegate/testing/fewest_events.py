@@ -17,7 +17,7 @@ from tidegate.testing.user_query import UserQuery
 
 
 @dataclass(frozen=True)
-class Failure:
+class BrokenRun:
     """A log whose results differ: what differed, after which disturbance, and the results of the undisturbed run."""
 
     rows: Mapping[str, Sequence[Row]]
@@ -26,7 +26,7 @@ class Failure:
     expected: Mapping[str, Sequence[bytes]]
 
 
-def shrink(query: UserQuery, failure: Failure, limit_s: float) -> Failure:
+def shrink(query: UserQuery, failure: BrokenRun, limit_s: float) -> BrokenRun:
     """Return the failure with the fewest events that are found in *limit_s*."""
     until_s = time.monotonic() + limit_s
     size = _count(failure) // 2
@@ -44,15 +44,15 @@ def shrink(query: UserQuery, failure: Failure, limit_s: float) -> Failure:
     return failure
 
 
-def _fail_again(query: UserQuery, rows: Mapping[str, Sequence[Row]], disturbance: Disturbance) -> Failure | None:
+def _fail_again(query: UserQuery, rows: Mapping[str, Sequence[Row]], disturbance: Disturbance) -> BrokenRun | None:
     with open_trial(query, rows) as trial:
         for nearby in disturbance.nearby(sum(map(len, rows.values()))):
             if (sentence := trial.differ(nearby)) is not None:
-                return Failure(rows, sentence, nearby, trial.expected)
+                return BrokenRun(rows, sentence, nearby, trial.expected)
     return None
 
 
-def _count(failure: Failure) -> int:
+def _count(failure: BrokenRun) -> int:
     return sum(map(len, failure.rows.values()))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from tidegate.testing.case_folder import write_case
 from tidegate.testing.disorder import draw_events
-from tidegate.testing.fewest_events import Failure, shrink
+from tidegate.testing.fewest_events import BrokenRun, shrink
 from tidegate.testing.input_files import Row
 from tidegate.testing.law_broken import LawBrokenError
 from tidegate.testing.sink_law import SinkUnderTest, law_of_sink
@@ -83,7 +83,7 @@ def law_of(
             found = trial.find_difference(interruptions, place)
             if found is None:
                 continue
-            failure = Failure(rows, *found, trial.expected)
+            failure = BrokenRun(rows, *found, trial.expected)
         fewest = shrink(tried, failure, shrink_s)
         folder = case_folder or Path(mkdtemp(prefix="tidegate-case-"))
         listing = write_case(folder, tried, fewest.rows, fewest.expected, fewest.sentence)

@@ -95,7 +95,7 @@ def shift_clock() -> None:
     time.tzset()
     real_time, real_ns, real = time.time, time.time_ns, datetime.datetime
 
-    class Ahead(real):  # type: ignore[misc,valid-type]
+    class AheadDatetime(real):  # type: ignore[misc,valid-type]
         @classmethod
         def now(cls, tz: Any = None) -> Any:
             return real.fromtimestamp(time.time(), tz)
@@ -110,7 +110,7 @@ def shift_clock() -> None:
 
     time.time = lambda: real_time() + AHEAD_S
     time.time_ns = lambda: real_ns() + int(AHEAD_S * 1e9)
-    datetime.datetime = Ahead  # type: ignore[misc]
+    datetime.datetime = AheadDatetime  # type: ignore[misc]
 
 
 def _write(stream: IO[bytes], value: Any) -> None:

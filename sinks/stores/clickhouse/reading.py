@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from sinks.parquet_columns import make_schema
 from sinks.stores.base import Progress, Rows, StoreContext
 from sinks.stores.clickhouse.client import ClickHouseClient
 from sinks.stores.clickhouse.statements import read_progress
 from sinks.stores.clickhouse.target import MADE_AS, TOPIC_ID, ClickHouseColumn, ClickHouseTarget, literal, quote
 from sinks.stores.reading import Keeps, Standing
 from sinks.stores.typed_rows import make_typed_table
+from tidegate.records.result_columns import make_schema
 
 
 class ClickHouseReader:

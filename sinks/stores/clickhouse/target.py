@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sinks.parquet_columns import Column
 from sinks.stores.base import StoreError
 from sinks.stores.clickhouse.client import ClickHouseClient
 from tidegate.platform.settings.tables.stores.clickhouse import ClickHouseSettings
+from tidegate.records.result_columns import Column
 
 # The columns that say which result a row is.
 TOPIC_ID, PARTITION, SEQ = "_topic_id", "_partition", "_seq"

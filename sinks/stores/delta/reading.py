@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from sinks.parquet_columns import Column
 from sinks.stores.base import Progress
 from sinks.stores.delta.target import schema_of, translate_errors
 from sinks.stores.lake_reader import LakeReader
 from sinks.stores.reading import Standing
+from tidegate.records.result_columns import Column
 
 _PIECE_ROWS = 50_000
 

@@ -18,7 +18,6 @@ from functools import partial
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from sinks.parquet_columns import make_schema
 from sinks.stores.base import Batch, Progress, StoreContext, shared_rows_error
 from sinks.stores.delta.reading import DeltaReader
 from sinks.stores.delta.target import check_new, find_missing, schema_of, translate_errors
@@ -28,6 +27,7 @@ from sinks.stores.typed_rows import make_typed_table
 from tidegate.basics.fault_points import pause_at
 from tidegate.platform.settings.kinds import reveal_properties
 from tidegate.platform.settings.tables.stores.delta import DeltaSettings
+from tidegate.records.result_columns import make_schema
 
 # Without retries: a retry would make the table again over one that another writer has made meanwhile.
 _ONCE = CommitProperties(max_commit_retries=0)

@@ -9,11 +9,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
 
-from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import StoreError
 from sinks.stores.object_store_errors import translated
 from sinks.stores.table_columns import TableColumn, TargetTable
 from tidegate.platform.settings.tables.stores.delta import DeltaSettings
+from tidegate.records.result_columns import Column, make_schema
 
 # With this property a table forgets old transactions, and with them the progress.
 _FORGETS = "delta.setTransactionRetentionDuration"

@@ -11,9 +11,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, PrimitiveType, StringType, TimestamptzType
 
-from sinks.parquet_columns import Column, make_schema
 from sinks.stores.table_columns import TableColumn, TargetTable
 from tidegate.platform.settings.tables.stores.iceberg import IcebergSettings
+from tidegate.records.result_columns import Column, make_schema
 
 _TYPES: Mapping[pa.DataType, PrimitiveType] = {
     pa.bool_(): BooleanType(),

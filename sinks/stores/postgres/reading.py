@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.csv
 from psycopg import sql
 
-from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import Progress, Rows, RowsRefused, StoreError, Stream, find_refusals
 from sinks.stores.postgres.failures import is_about_rows, message_of, translate_errors
 from sinks.stores.postgres.target import MADE_AS, PROGRESS_TABLE, PostgresTarget
 from sinks.stores.reading import Keeps, Standing
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
+from tidegate.records.result_columns import Column, make_schema
 
 _PIECE_BYTES = 4 * 2**20
 # Further column types that keep a number or a text unchanged, beside the type that a sink makes.

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 import psycopg
 from psycopg import sql
 
-from sinks.parquet_columns import Column
 from sinks.stores.base import StoreError
 from tidegate.platform.settings.tables.stores.postgres import PostgresSettings
+from tidegate.records.result_columns import Column
 
 PROGRESS_TABLE = "tidegate_progress"
 # The types of the columns that a sink makes; columns of any other kind (record, array, any) are JSON.

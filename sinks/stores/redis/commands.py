@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sinks.parquet_columns import members
 from sinks.stores.base import Progress, Refusal, Rows, RowsRefused
 from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.records.result_columns import members
 
 # By kind: the command, and the type that the command TYPE returns for the key.
 COMMANDS = {"hash": ("HSET", "hash"), "string": ("SET", "string"), "stream": ("XADD", "stream"), "sorted_set": ("ZADD", "zset")}

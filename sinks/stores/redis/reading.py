@@ -16,13 +16,13 @@ from typing import Any, cast
 import pyarrow as pa
 import redis
 
-from sinks.parquet_columns import members
 from sinks.stores.base import Progress, Rows, StoreContext
 from sinks.stores.reading import Keeps, Standing
 from sinks.stores.redis.commands import DISK_FIELD, find_places, parse_progress, progress_field, progress_key
 from sinks.stores.redis.failures import translate_errors
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.platform.settings.tables.stores.redis import RedisStoreSettings
+from tidegate.records.result_columns import members
 
 # How many keys, entries or members are read at once.
 _PIECE = 1_000

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks import parquet_columns
-from sinks.parquet_columns import scan_values
 from sinks.stores.base import Refusal, Rows, RowsRefused, find_refusals
 from sinks.stores.typed_rows import make_typed_table
 from tidegate.basics.native_parts import NATIVE_SWITCH
+from tidegate.records import result_columns
+from tidegate.records.result_columns import scan_values
 
 COLUMNS = (("n", "bigint"), ("f", "float"), ("t", "nvarchar(max)"), ("at", "datetime"), ("b", "bit"))
 _MEMBERS = st.fixed_dictionaries(
@@ -82,7 +82,7 @@ def test_the_fast_ways_read_what_the_slow_way_reads(
 def test_plain_results_are_read_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of the slower ways is asked, whether integers stand among floats, or a column has no value at all."""
     for way in ("_parse_json", "scan_values"):
-        monkeypatch.setattr(parquet_columns, way, None)
+        monkeypatch.setattr(result_columns, way, None)
     values = [b'{"n":1,"f":2,"t":"\\u00e9","at":"2026-11-26T00:00:00.5Z"}', b'{"f":0.30000000000000004,"t":null}']
     first, second = make_typed_table(rows_of(values), COLUMNS).to_pylist()
     assert first == {"n": 1, "f": 2.0, "t": "é", "at": datetime(2026, 11, 26, 0, 0, 0, 500_000, UTC), "b": None}
@@ -94,7 +94,7 @@ def test_columns_without_a_type_of_their_own_are_json(way: str, monkeypatch: pyt
     """A record, an array, and a value of any type keep their JSON text, and are read in C too."""
     monkeypatch.setenv(NATIVE_SWITCH, way)
     if way == "auto":
-        monkeypatch.setattr(parquet_columns, "scan_values", None)
+        monkeypatch.setattr(result_columns, "scan_values", None)
     value = b'{"r":{"a" : [1,2.50,"\\u00e9"]}, "x":7 ,"y":"7\\n","z":null,"t":true}'
     columns = [("r", "record"), *((name, "any") for name in "xyzt")]
     table = make_typed_table(rows_of([value]), columns)

@@ -87,7 +87,7 @@ IMPORTED = (
     "sinks.stores.iceberg.store",
     "sinks.stores.postgres.store",
     "sinks.stores.redis.store",
-    "tidegate.platform.observe.metrics",
+    "tidegate.platform.metrics.job_metrics",
     "tidegate.platform.spark.driver",
     "tidegate.platform.spark.early_session",
     "tidegate.platform.spark.worker_daemon",

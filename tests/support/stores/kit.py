@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from ordering.errors import UnreachableError
-from sinks.parquet_columns import Column
 from sinks.stores.base import Batch, Rows, Store, Stream
+from tidegate.records.result_columns import Column
 
 # (partition, number) is a key, for stores that need one.
 COLUMNS: Sequence[Column] = (

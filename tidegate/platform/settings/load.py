@@ -38,8 +38,6 @@ from tidegate.platform.settings.tables.base import Conflict, Name, Table
 from tidegate.platform.settings.tables.functions import FunctionSettings
 from tidegate.platform.settings.tables.inputs import InputSettings
 from tidegate.platform.settings.tables.kafka import KafkaSettings
-from tidegate.platform.settings.tables.logging import LoggingSettings
-from tidegate.platform.settings.tables.metrics import MetricsSettings
 from tidegate.platform.settings.tables.outputs import OutputSettings
 from tidegate.platform.settings.tables.queries import ListedQuery
 from tidegate.platform.settings.tables.query import QuerySettings
@@ -47,6 +45,7 @@ from tidegate.platform.settings.tables.redis import RedisSettings
 from tidegate.platform.settings.tables.references import ReferenceSettings
 from tidegate.platform.settings.tables.schema_registry import SchemaRegistrySettings
 from tidegate.platform.settings.tables.spark import SparkSettings
+from tidegate.platform.settings.tables.watching import LoggingSettings, MetricsSettings
 from tidegate.platform.settings.validation import explain_problems
 from tidegate.platform.stack.this_folder import find_stack
 

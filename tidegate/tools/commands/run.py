@@ -35,8 +35,8 @@ def run(
 ) -> None:
     """Run the inputs, the listed queries and the sinks of the configuration, all in one process."""
     from tidegate.platform.checkpoint.claim import claim
+    from tidegate.platform.metrics.job_metrics import Metrics
     from tidegate.platform.observe import logs
-    from tidegate.platform.observe.metrics import Metrics
     from tidegate.platform.observe.stopping import stop_on_signal
     from tidegate.platform.observe.terminal import standard_error
     from tidegate.platform.observe.ticks import Ticks

@@ -19,8 +19,8 @@ import typer
 
 from ordering.errors import SettingError, UnreachableError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_tick
+from tidegate.platform.metrics.event_fates import count_dead_letters, count_dropped, describe_fates, fates_as_dict
 from tidegate.platform.observe.console import Format
-from tidegate.platform.observe.event_fates import count_dead_letters, count_dropped, describe_fates, fates_as_dict
 from tidegate.platform.observe.progress_store import JobProgress, ProgressStore
 from tidegate.platform.observe.published_fields import Unreadable
 from tidegate.platform.observe.recovery_report import duration_in_words

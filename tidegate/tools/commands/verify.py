@@ -22,8 +22,8 @@ from tidegate.tools.commands.compare import parse_time_span
 
 if TYPE_CHECKING:
     from query.plan.nodes import Plan
-    from sinks.parquet_columns import Column
     from tidegate.platform.settings.load import Settings
+    from tidegate.records.result_columns import Column
     from tidegate.tools.verify.stages import Request, Stage
 
 

@@ -26,15 +26,15 @@ from query.run import QueryStart
 from query.running_query import RunningQuery
 from sinks.copying.job import SinkJob
 from sinks.copying.job import prepare as prepare_sink
-from sinks.parquet_columns import Column
 from tidegate.platform.checkpoint.binding import checkpoint_folder
 from tidegate.platform.checkpoint.claim import check_not_resetting, claim, release
-from tidegate.platform.observe.metrics import Metrics
+from tidegate.platform.metrics.job_metrics import Metrics
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.platform.observe.stopping import Stop
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.spark.cluster import Cluster
 from tidegate.platform.spark.driver import DrivenQuery, DrivenRun
+from tidegate.records.result_columns import Column
 
 _READY_PAUSE_S = 0.25
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ordering.errors import SettingError, TidegateError
-from sinks.parquet_columns import Column, are_known, make_schema
 from sinks.stores.base import Rows, RowsRefused
 from sinks.stores.typed_rows import make_typed_table
+from tidegate.records.result_columns import Column, are_known, make_schema
 
 if TYPE_CHECKING:
     from query.plan.nodes import Plan

@@ -73,12 +73,12 @@ def read(
     loaded = load(path, settings)
     named = loaded.outputs.get(output) or next((table for table in loaded.outputs.values() if table.topic == output), None)
     folder = Path() if path is None else path.parent
-    request = Request(loaded, named, output, folder, _as_tick(since, "since"), _as_tick(until, "until"), follow, with_time, columns)
+    request = ReadRequest(loaded, named, output, folder, _as_tick(since, "since"), _as_tick(until, "until"), follow, with_time, columns)
     return Results(request, source)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReadRequest:
     """
     What is to be read: the arguments of :func:`read`. *output* is None if *name* is that of a topic which the configuration does not have;
     *folder* is where the configuration's paths begin.
@@ -101,7 +101,7 @@ class Results:
     piece, and goes on if they are followed. What takes Arrow (DuckDB, Polars, pandas) takes this too.
     """
 
-    def __init__(self, request: Request, source: str | None) -> None:
+    def __init__(self, request: ReadRequest, source: str | None) -> None:
         self._request, self._stopped = request, threading.Event()
         self.name, self.source = request.name, _choose_source(request, source)
         if request.follow and self.source not in (TOPIC, FILES):
@@ -283,7 +283,7 @@ class Results:
         return table
 
 
-def _choose_source(request: Request, source: str | None) -> str:
+def _choose_source(request: ReadRequest, source: str | None) -> str:
     """Return where the results are read from. Raises SettingError: they are not in the *source* that is asked for, or nowhere."""
     output = request.output
     if output is None:

@@ -13,13 +13,13 @@ from contextlib import closing
 import pyarrow as pa
 
 from ordering.errors import RefusedError
-from sinks.parquet_columns import Column, make_schema
 from sinks.stores.base import StoreContext, Stream
 from sinks.stores.reading import ReadableStore
 from sinks.stores.registry import make_store
 from tidegate.platform.kafka.admin import Topic
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.records.result_columns import Column, make_schema
 
 
 def read_table(settings: Settings, output: OutputSettings, kind: str, topic: Topic, columns: Sequence[Column]) -> pa.Table:

@@ -12,12 +12,12 @@ from typing import Any
 
 from ordering.errors import RefusedError
 from sinks.copying.feed import PartitionFeed
-from sinks.parquet_columns import Column
 from sinks.stores.base import StoreContext, Stream
 from sinks.stores.registry import make_store
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.records.result_columns import Column
 from tidegate.tools.verify.table_rows import StoreCheck, make_store_check, refused_positions
 
 

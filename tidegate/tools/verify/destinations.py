@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from query.plan.nodes import Plan
-from sinks.parquet_columns import are_known
 from sinks.stores.base import StoreContext, Stream
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.records.result_columns import are_known
 from tidegate.tools.verify.plain_rows import PlainTopicCheck, make_plain_check
 from tidegate.tools.verify.table_rows import TableCheck, make_store_check, refused_positions
 

@@ -22,8 +22,8 @@ from ordering.ticks import INFINITY, NEVER
 from query.buckets.result_channel import Sheet
 from sinks.file_places import FilePlace, absolute_place, open_place
 from sinks.files import FileSink
-from sinks.parquet_columns import Column
 from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.records.result_columns import Column
 from tidegate.tools.verify.rows import ROWS_FROM_DIFFERENCE, Row, RowDifference, kind_of_difference
 
 

@@ -26,13 +26,13 @@ from query.start.binding import query_text
 from query.start.recount import KnownRun, Recount, plan_recount
 from query.start.run_history import first_us, is_readable, output_key, own_from_us, promises_of, written_places
 from query.start.survey import survey_topics
-from sinks.parquet_columns import Column
 from tidegate.language.expressions.syntax.parse import parse_script
 from tidegate.platform.checkpoint.output_start import Start
 from tidegate.platform.checkpoint.query_history import QueryRun, known_runs
 from tidegate.platform.kafka.admin import Admin, Topic
 from tidegate.platform.settings.load import Settings
 from tidegate.platform.settings.tables.outputs import OutputSettings
+from tidegate.records.result_columns import Column
 from tidegate.tools.compare.sides import complete_from_us
 from tidegate.tools.verify.recompute import Computed
 

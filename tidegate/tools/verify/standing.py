@@ -13,10 +13,10 @@ from typing import Any
 from ordering.errors import RefusedError
 from ordering.ticks import parse_tick
 from sinks.file_places import open_place
-from sinks.parquet_columns import Column
 from tidegate.ordered_topic.walk import PartitionWalk
 from tidegate.platform.kafka.admin import Admin
 from tidegate.platform.settings.load import Settings
+from tidegate.records.result_columns import Column
 from tidegate.tools.compare.sides import make_side
 from tidegate.tools.verify.attested_tables import find_table_changes
 from tidegate.tools.verify.file_rows import FileDigest, files_of_partition

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.platform.observe.event_fates import format_share
+from tidegate.platform.metrics.event_fates import format_share
 from tidegate.platform.observe.reports import BucketReport
 
 RECORDS_MIN = 100

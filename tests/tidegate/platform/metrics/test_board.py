@@ -16,8 +16,8 @@ from support.promql import Evaluation, Vector
 from support.repository import ROOT
 
 from ordering.ticks import SECOND_US
-from tidegate.platform.observe.metrics import Metrics, StoreState
-from tidegate.platform.observe.null_shares import NullShare
+from tidegate.platform.metrics.job_metrics import Metrics, StoreState
+from tidegate.platform.metrics.null_shares import NullShare
 from tidegate.platform.observe.reports import BucketReport, ColumnNulls, IngestReport, InputNulls, Watermark
 from tidegate.platform.stack.embedded import free_port
 

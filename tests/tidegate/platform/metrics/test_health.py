@@ -11,8 +11,8 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from ordering.errors import UnreachableError
-from tidegate.platform.observe.health import LIVE_WITHIN_S, Health
-from tidegate.platform.observe.metrics import Metrics
+from tidegate.platform.metrics.health import LIVE_WITHIN_S, Health
+from tidegate.platform.metrics.job_metrics import Metrics
 from tidegate.platform.observe.progress_store import ProgressPublisher
 from tidegate.platform.observe.recovery_report import POLL_EVERY_S, Recovery, RecoveryKind
 from tidegate.platform.observe.recovery_watch import RecoveryWatch

@@ -23,8 +23,8 @@ from support.promql import Labels, Scrape, firing, read_rules
 from support.repository import ROOT
 
 from ordering.ticks import NEVER, SECOND_US
-from tidegate.platform.observe.metrics import Metrics, StoreState
-from tidegate.platform.observe.null_shares import NullShare
+from tidegate.platform.metrics.job_metrics import Metrics, StoreState
+from tidegate.platform.metrics.null_shares import NullShare
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 
 RULES_FILE = ROOT / "deploy" / "alerts.yml"

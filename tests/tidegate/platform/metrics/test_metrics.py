@@ -14,10 +14,10 @@ from support.hostile_text import HOSTILE, commands_in
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 from tidegate.basics.visible_text import visible
-from tidegate.platform.observe.metrics import Metrics
-from tidegate.platform.observe.null_shares import NullShare
+from tidegate.platform.metrics.job_metrics import Metrics
+from tidegate.platform.metrics.null_shares import NullShare
+from tidegate.platform.metrics.watermark_delay import CAUSES, Tolerances, delay_causes
 from tidegate.platform.observe.reports import BucketReport, ColumnNulls, IngestReport, InputNulls
-from tidegate.platform.observe.watermark_delay import CAUSES, Tolerances, delay_causes
 from tidegate.platform.stack.embedded import free_port
 
 NOW_US = 1_700_000_000 * SECOND_US

@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 import psutil
 import pytest
 
-from tidegate.platform.observe.metrics import Metrics
-from tidegate.platform.observe.metrics_server import CONNECTIONS_MAX, REQUEST_S
+from tidegate.platform.metrics.job_metrics import Metrics
+from tidegate.platform.metrics.server import CONNECTIONS_MAX, REQUEST_S
 from tidegate.platform.stack.embedded import free_port
 
 HALF = b"GET /metrics HTTP/1.1\r\nHost: here\r\n"

@@ -24,13 +24,13 @@ from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 from tidegate.basics.dead_letter_reasons import IngestReason
 from tidegate.basics.visible_text import visible
-from tidegate.platform.observe.event_fates import DEAD_LETTER
-from tidegate.platform.observe.health import STATES, Health
-from tidegate.platform.observe.metrics_server import serve
-from tidegate.platform.observe.null_shares import NullShare, sum_null_shares
+from tidegate.platform.metrics.event_fates import DEAD_LETTER
+from tidegate.platform.metrics.health import STATES, Health
+from tidegate.platform.metrics.null_shares import NullShare, sum_null_shares
+from tidegate.platform.metrics.server import serve
+from tidegate.platform.metrics.watermark_delay import Tolerances, delay_causes, query_delay_causes
 from tidegate.platform.observe.reports import BucketReport, IngestReport
 from tidegate.platform.observe.result_delays import Delays, histogram
-from tidegate.platform.observe.watermark_delay import Tolerances, delay_causes, query_delay_causes
 
 Partition = tuple[str, int]
 # What a stage walks: an input partition, or a bucket.

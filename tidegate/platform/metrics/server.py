@@ -19,7 +19,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from tidegate.platform.observe.health import Health
+from tidegate.platform.metrics.health import Health
 from tidegate.platform.observe.logs import get_logger
 
 CONNECTIONS_MAX = 16

@@ -1,8 +1,8 @@
-"""The table [metrics]: where a job publishes its numbers."""
+"""The tables [metrics] and [logging]: where a job publishes its numbers, and level and form of its log."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -19,3 +19,10 @@ class MetricsSettings(Table):
     host: str = Field(
         default="127.0.0.1", description="Address that the port is opened at; 0.0.0.0: all of this machine's, for anybody who reaches it."
     )
+
+
+class LoggingSettings(Table):
+    """[logging]: the log of a job."""
+
+    format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: for people on a terminal, JSON lines elsewhere.")
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The least grave events shown.")

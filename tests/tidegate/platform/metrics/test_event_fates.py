@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.platform.observe.event_fates import count_records, describe_fates, fates_as_dict, format_share
+from tidegate.platform.metrics.event_fates import count_records, describe_fates, fates_as_dict, format_share
 
 TOTALS = {
     "events_in": 9_997,

@@ -1,7 +1,7 @@
 """
-The columns of Parquet files: the query's columns with their types.
+The columns of results in files and tables: the query's columns with their types.
 
-Law: names and types of the columns follow from the query alone, never from the rows of a file. So all files of a query have the same
+Law: names and types of the columns follow from the query alone, never from the rows. So all Parquet files of a query have the same
 columns, wherever batches and spans were cut. A column of records or arrays, or whose type the query does not fix (``any``), is text that
 holds each value as JSON: the number 7 is ``7``, the text 7 is ``"7"``. NULL is null in every column.
 """
@@ -53,7 +53,7 @@ def are_known(columns: Sequence[Column]) -> bool:
 
 
 def make_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Return the columns of a file; :func:`are_known` must be true of them."""
+    """Return the columns of a table; :func:`are_known` must be true of them."""
     return pa.schema([(name, _TYPES.get(kind, pa.string())) for name, kind in columns])
 
 

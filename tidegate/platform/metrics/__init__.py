@@ -1,0 +1,3 @@
+"""
+The metrics of a running job as Prometheus fetches them, with the health that they show. Jobs and commands may import it.
+"""
