@@ -19,10 +19,16 @@ ANY = "."
 ACCEPT = -1
 # Most places of an automaton.
 PLACES_MAX = 256
+# Most ways from the places of an automaton to those that follow them: a thread that reads a row takes all ways of its place.
+WAYS_MAX = 2_048
 
 
 class TooManyPlaces(Exception):
     """A pattern has more than ``PLACES_MAX`` places with its quantifiers written out."""
+
+
+class TooManyWays(Exception):
+    """A pattern has more than ``WAYS_MAX`` ways from place to place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +100,14 @@ _Node = tuple[str | None, list[int]]
 
 
 def make_automaton(pattern: Pattern) -> Automaton:
-    """Return the automaton of a pattern. Raises TooManyPlaces."""
+    """Return the automaton of a pattern. Raises TooManyPlaces, TooManyWays."""
     builder = _Builder()
     begin = builder.add(pattern, builder.new(None, []))
     waiting = [number for number, (name, _) in enumerate(builder.nodes) if name is not None]
     places = {number: place for place, number in enumerate(waiting)}
     follow = tuple(tuple(builder.closure(builder.nodes[number][1][0], places)) for number in waiting)
+    if sum(map(len, follow)) > WAYS_MAX:
+        raise TooManyWays
     first = tuple(place for place in builder.closure(begin, places) if place != ACCEPT)
     return Automaton(tuple(str(builder.nodes[number][0]) for number in waiting), first, follow)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from query.plan.row_patterns import PLACES_MAX, Choice, Pattern, Repetition, Sequence, TooManyPlaces, make_automaton
+from query.plan.row_patterns import PLACES_MAX, WAYS_MAX, Choice, Pattern, Repetition, Sequence, TooManyPlaces, TooManyWays, make_automaton
 from tidegate.language.expressions.syntax.errors import Source
 
 PATTERN_EXAMPLE = "PATTERN (A+ B{2,} (C | D)?)"
@@ -30,6 +30,10 @@ def parse_pattern(source: Source, begin: int, end: int) -> Pattern:
         message = f"the pattern describes more than {PLACES_MAX} rows with its quantifiers written out"
         fix = "take smaller numbers, or + and * without limit"
         raise source.error("PATTERN", begin, message, fix=fix, example=PATTERN_EXAMPLE) from None
+    except TooManyWays:
+        message = f"the pattern has more than {WAYS_MAX:,} ways from one row to the next"
+        fix = "write A{0,n} instead of (A?){n} and of A? A? A?"
+        raise source.error("PATTERN", begin, message, fix=fix, example="PATTERN (A{0,60} B)") from None
     if not automaton.first:
         raise source.error("PATTERN", begin, "the pattern describes no row", fix="name a variable", example=PATTERN_EXAMPLE)
     return pattern

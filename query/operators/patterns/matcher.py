@@ -6,7 +6,7 @@ preference: each waits at a place of the automaton for a row that fits. A row th
 follow; the end of the pattern drops all threads of less preference. An attempt is decided when no thread is left, or when the limit has
 passed. Threads at one place whose conditions read the same earlier rows have one future, so only the preferred one is kept.
 
-All attempts take their next rows at once, as columns.
+All attempts take their next rows at once, as columns; of a pattern with many ways a limited number of attempts.
 
 Law: what an attempt finds depends on its first row and the rows that it reads, and so does the instant at which it is decided. An attempt
 that needs more than ``STEPS_MAX`` steps (a thread reading a row is one) fails at the row that would be too much.
@@ -14,7 +14,7 @@ that needs more than ``STEPS_MAX`` steps (a thread reading a row is one) fails a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,8 @@ from tidegate.basics.dead_letter_reasons import QueryReason, ReasonText
 
 STEPS_MAX = 100_000
 TOO_MANY_STEPS = QueryReason.PATTERN_STEPS.text(STEPS_MAX)
+# Attempts made at once, times the ways of the pattern: a row may turn the threads of an attempt into one for each way.
+_WAYS_AT_ONCE = 8_000_000
 # Not decided with the rows that are known.
 OPEN = np.iinfo(np.int64).max
 # The number of a row that there is not.
@@ -93,7 +95,19 @@ class Attempts:
 
 def find_matches(rules: Rules, rows: Rows, start: Ints, *, trace: bool = False) -> Attempts:
     """Make an attempt at each row *start*; with *trace* also tell the place of each row of a match."""
-    return _Matching(rules, rows, start, trace).run()
+    portion = max(1, _WAYS_AT_ONCE // max(1, sum(map(len, rules.automaton.follow))))
+    found = [_Matching(rules, rows, start[low : low + portion], trace).run() for low in range(0, max(len(start), 1), portion)]
+    return found[0] if len(found) == 1 else _join(found)
+
+
+def _join(found: Sequence[Attempts]) -> Attempts:
+    """Return all attempts of portions, in their order."""
+    first = np.cumsum([0, *(len(each.start) for each in found)]).tolist()
+    reasons = {low + number: reason for low, each in zip(first, found, strict=False) for number, reason in each.reasons.items()}
+    start, decided_us, length, steps, places = (
+        np.concatenate([getattr(each, name) for each in found]) for name in ("start", "decided_us", "length", "steps", "places")
+    )
+    return Attempts(start, decided_us, length, steps, reasons, places)
 
 
 class _Matching:

@@ -85,6 +85,22 @@ def test_a_function_that_cannot_be_called_is_refused(tmp_path: Path, sql: str, t
     assert (caught.value.code, caught.value.what) == ("TG-QUERY-JAVASCRIPT", what)
 
 
+HOSTILE = """function main(v) { if (v === 1) for (;;); if (v === 2) return main(v);
+if (v === 3) { const a = []; for (;;) a.push('x'.repeat(1000) + a.length); } return v; }"""
+
+
+def test_a_row_that_loops_recurses_or_eats_memory_is_a_dead_letter_and_the_others_go_on(tmp_path: Path) -> None:
+    """Each with its reason; of a script of 100 kB too."""
+    text = HOSTILE + "//" + "x" * 100_000
+    table = FunctionSettings.model_validate({"__name__": "hostile", "code": text, "time_max": "100ms", "memory_max": "4MiB"})
+    script = read_script(project(tmp_path, "SELECT udf.hostile(v) AS v INTO out FROM arrivals"), functions={"hostile": table})
+    answers = answers_of(script, {"arrivals": [Event(0, at * 1_000_000, {"v": at}) for at in range(5)]})
+    assert answers.values() == ['{"v":0}', '{"v":4}']
+    said = {reason.removeprefix("udf.hostile failed: ").removesuffix(": UDF.HOSTILE(v)") for reason in answers.reasons}
+    assert said == {"it takes more than 0.1 s", "it calls itself too deeply", "it needs more than 4194304 bytes of memory"}
+    assert len(answers.reasons) == 3
+
+
 NAMES = "function main(v) { if (v === 13) throw new Error('unlucky'); return v === null ? 'none' : typeof v === 'number' ? v / 2 : [v]; }"
 LAST = """function main() { this.init = function () { this.seen = []; };
 this.accumulate = function (v, at) { if (v === 13) throw new Error('unlucky');

@@ -37,6 +37,16 @@ PATTERNS = {
     "a bracket too many": "SELECT REGEXMATCH(a, 'a)|(b') AS x FROM i",
 }
 
+MATCH = "SELECT * INTO out FROM i MATCH_RECOGNIZE (LIMIT DURATION(minute, 5) MEASURES LAST(v) AS v {} PATTERN ({}) DEFINE A AS {}) AS m"
+ROWS = {
+    "deep brackets": ("(" * 10_000 + "A" + ")" * 10_000, "A.v > 1", "TG-QUERY-SIZE"),
+    "100 kB": ("A " * 50_000, "A.v > 1", "TG-QUERY-SIZE"),
+    "quantifiers of quantifiers": ("(((((A{1,9}){1,9}){1,9}){1,9}){1,9})", "A.v > 1", "TG-QUERY-PATTERN"),
+    "a number of many digits": ("A{1," + "9" * 5_000 + "}", "A.v > 1", "TG-QUERY-PATTERN"),
+    "rows that may all be missing": ("(A?){256}", "A.v > 1", "TG-QUERY-PATTERN"),
+    "a condition of many parts": ("A", " OR ".join(f"MAX(A.v) > {n}" for n in range(1_000)), "TG-QUERY-SIZE"),
+}
+
 
 def code_of(script: str) -> str:
     """The code of the error that a script gives."""
@@ -60,3 +70,9 @@ def test_a_pattern_that_cannot_be_matched_in_linear_time_is_refused(script: str)
 def test_a_pattern_known_to_explode_does_not() -> None:
     """Nested repetitions over a text that almost matches."""
     assert values("SELECT REGEXMATCH(s, '(a+)+$') AS x FROM arrivals", [{"s": "a" * 100_000 + "b"}]) == ['{"x":0}']
+
+
+@pytest.mark.parametrize(("pattern", "condition", "code"), ROWS.values(), ids=list(ROWS))
+def test_a_pattern_of_rows_that_would_explode_is_refused(pattern: str, condition: str, code: str) -> None:
+    """Before its automaton is built, or as soon as it is too large."""
+    assert code_of(MATCH.format("AFTER MATCH SKIP TO NEXT ROW", pattern, condition)) == code

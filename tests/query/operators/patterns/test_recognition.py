@@ -199,9 +199,29 @@ def test_an_attempt_of_too_many_steps_fails_alone(monkeypatch: pytest.MonkeyPatc
     assert found.length.tolist() == [0, 3]
 
 
+def test_how_many_attempts_are_made_at_once_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In portions, or all together: the same matches, places and reasons."""
+    monkeypatch.setattr(matcher, "STEPS_MAX", 20)
+    pattern = Parts(parts=(Repetition(part=Choice(parts=(Pattern("A"), Pattern("B"))), least=1), Pattern("C")))
+    values = np.array([0, 1, 0, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 2, 0, 2, 2])
+    conditions = {name: (lambda row, _, value=value: (values[row] == value, {})) for value, name in enumerate("abc")}
+    rules = Rules(make_automaton(pattern), (), conditions, 10**9)
+    rows = Rows(np.arange(len(values)), np.full(len(values), len(values)), np.full(len(values), 10**12))
+    whole = find_matches(rules, rows, np.arange(len(values)), trace=True)
+    assert whole.reasons
+    assert whole.length.any()
+    for at_once in (1, 40):
+        monkeypatch.setattr(matcher, "_WAYS_AT_ONCE", at_once)
+        parts = find_matches(rules, rows, np.arange(len(values)), trace=True)
+        for name in ("start", "decided_us", "length", "steps", "places"):
+            assert getattr(parts, name).tolist() == getattr(whole, name).tolist()
+        assert parts.reasons == whole.reasons
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("PATTERN ((A?){100}) DEFINE A AS v = 1", "more than 2,048 ways"),
         ("PATTERN (A{1,1000000}) DEFINE A AS v = 1", "more than 256 rows"),
         ("PATTERN (A B) DEFINE A AS B.v = 1, B AS v = 1", "B is defined after A"),
         ("PATTERN (A B) DEFINE C AS v = 1", "PATTERN has no C"),
