@@ -7,6 +7,8 @@ Law: an event is released at the first row after which its system timestamp is b
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,10 +31,16 @@ from ordering.policies import Action, Shape
 _UNCHANGED = ("event_time_us", "arrival_us", "offset", "flags", "key", "value")
 
 
-def release_due(
-    settings: ModelSettings, state: State, judged: JudgedBatch, walk: TimelineWalk, time: BatchTime
-) -> tuple[Released, Outflow, Chunk]:
-    """Release the events that their watermarks have passed; return them, and the chunk of the batch's events that stay held."""
+class Release(NamedTuple):
+    """What a batch releases: the events for readers, all of them as CTIs count them, and the chunk of the batch's events that stay held."""
+
+    released: Released
+    outflow: Outflow
+    chunk: Chunk
+
+
+def release_due(settings: ModelSettings, state: State, judged: JudgedBatch, walk: TimelineWalk, time: BatchTime) -> Release:
+    """Release the events that their watermarks have passed."""
     table, reorder_us, floor_us = state.timelines, settings.policies.reorder_us, int(time.floor_us[-1])
     watermarks_us = watermark_of(table.largest_us[walk.touched], reorder_us, floor_us)
     held = _pop_held(settings, state, walk, watermarks_us, floor_us)
@@ -59,7 +67,7 @@ def release_due(
     else:
         order = place
     released, outflow = _number(settings, state, judged, held, order, release_rows, walk, time)
-    return released, outflow, _keep_held(judged, walk, rows)
+    return Release(released, outflow, _keep_held(judged, walk, rows))
 
 
 def _pop_held(settings: ModelSettings, state: State, walk: TimelineWalk, watermarks_us: Ints, floor_us: int) -> EventRows:

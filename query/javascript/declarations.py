@@ -20,7 +20,7 @@ from tidegate.basics.bounded_files import read_file_text
 from tidegate.language.expressions.functions import column_functions, extension_aggregates
 from tidegate.language.expressions.syntax.parse import Script
 from tidegate.language.expressions.tree import Aggregate, Call
-from tidegate.language.javascript.engine import Engine, Limits, check_text, failure_of
+from tidegate.language.javascript.engine import Engine, ScriptLimits, check_text, failure_of
 
 if TYPE_CHECKING:  # settings import pydantic, which is slow to load
     from tidegate.platform.settings.tables.functions import FunctionSettings
@@ -98,7 +98,7 @@ def _configured(group: str, name: str, table: FunctionSettings) -> ScriptFunctio
     else:
         where = str(table.script)
         source = _read(Path(where), f"functions.{name}.script")
-    limits = Limits(table.time_max_us / 1_000_000, table.memory_max)
+    limits = ScriptLimits(table.time_max_us / 1_000_000, table.memory_max)
     return _checked(group, name, source, where, table.takes, table.gives, limits)
 
 
@@ -117,10 +117,16 @@ def _read(path: Path, where: str) -> str:
 
 
 def _checked(
-    group: str, name: str, source: str, where: str, takes: Sequence[str] | None = None, gives: str = "any", limits: Limits | None = None
+    group: str,
+    name: str,
+    source: str,
+    where: str,
+    takes: Sequence[str] | None = None,
+    gives: str = "any",
+    limits: ScriptLimits | None = None,
 ) -> ScriptFunction:
     """Return the function, QueryError (TG-QUERY-JAVASCRIPT) if the text is none that can be called."""
-    limits = limits or Limits()
+    limits = limits or ScriptLimits()
     try:
         check_text(source, limits)
         entry, about = next(

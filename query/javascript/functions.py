@@ -22,7 +22,7 @@ from tidegate.language.expressions.functions.column_functions import ColumnFunct
 from tidegate.language.expressions.functions.extension_aggregates import ExtensionAggregate
 from tidegate.language.expressions.kinds import DECLARABLE, Kind
 from tidegate.language.expressions.variant import Variant
-from tidegate.language.javascript.engine import Engine, Limits, ScriptFailure, failure_of
+from tidegate.language.javascript.engine import Engine, ScriptFailure, ScriptLimits, failure_of
 
 # A call may have this many arguments if the function does not say how many it takes.
 ARGUMENTS_MAX = 255
@@ -73,8 +73,8 @@ class ScriptFunction:
         return self.called.startswith("uda.")
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.seconds, self.memory_bytes)
+    def limits(self) -> ScriptLimits:
+        return ScriptLimits(self.seconds, self.memory_bytes)
 
 
 # Every function that this process knows, by its registered name.

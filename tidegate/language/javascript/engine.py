@@ -50,7 +50,7 @@ class ScriptFailure(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ScriptLimits:
     """What one call may use: seconds of the processor, and bytes with all that the script keeps."""
 
     seconds: float = 1.0
@@ -66,7 +66,7 @@ class Engine:
         name: What is called; an aggregate's is the function that ``new`` makes an object of.
     """
 
-    def __init__(self, source: str, name: str, limits: Limits) -> None:
+    def __init__(self, source: str, name: str, limits: ScriptLimits) -> None:
         self._source, self._name, self._limits = source, name, limits
         # Variables that the script assigns without declaring them would be global; here they belong to the call.
         self._undeclared = sorted({found for match in _ASSIGNED.finditer(source) for found in match.groups() if found} - _known_names())
@@ -155,7 +155,7 @@ class Engine:
         return self._context.eval(f"(function ({', '.join(parameters)}) {{{declared} return (function () {{{inner}}})(); }})")
 
 
-def new_context(limits: Limits) -> Any:
+def new_context(limits: ScriptLimits) -> Any:
     """Return an empty context with limits."""
     context = _quickjs.Context()
     context.set_memory_limit(limits.memory_bytes)
@@ -164,7 +164,7 @@ def new_context(limits: Limits) -> Any:
     return context
 
 
-def check_text(source: str, limits: Limits) -> None:
+def check_text(source: str, limits: ScriptLimits) -> None:
     """Raise ScriptFailure if *source* alone is no script: then it could end the function that it is put into."""
     if len(source) > SOURCE_CHARACTERS_MAX:
         raise ScriptFailure(f"it has {len(source)} characters, more than {SOURCE_CHARACTERS_MAX}")
@@ -176,7 +176,7 @@ def check_text(source: str, limits: Limits) -> None:
         raise failure_of(error, limits) from None
 
 
-def failure_of(error: Exception, limits: Limits) -> ScriptFailure:
+def failure_of(error: Exception, limits: ScriptLimits) -> ScriptFailure:
     """Return what an error of the engine says, in words that are the same wherever and whenever the call is made."""
     if isinstance(error, ScriptFailure):
         return error

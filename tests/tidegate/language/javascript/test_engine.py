@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.repository import ROOT
 
-from tidegate.language.javascript.engine import Engine, Limits, ScriptFailure, check_text, failure_of
+from tidegate.language.javascript.engine import Engine, ScriptFailure, ScriptLimits, check_text, failure_of
 
-LIMITS = Limits(0.3, 32 * 2**20)
+LIMITS = ScriptLimits(0.3, 32 * 2**20)
 
 
 def run(source: str, *args: Any, forms: str | None = None) -> Any:
@@ -89,12 +89,12 @@ def test_values_go_in_and_out(source: str, args: tuple[Any, ...], forms: str, va
 
 
 ZONES = """
-from tidegate.language.javascript.engine import Engine, Limits
+from tidegate.language.javascript.engine import Engine, ScriptLimits
 source = '''function main(d) { return [d.getHours(), d.getTimezoneOffset(), String(d), d.toLocaleString(),
 new Date(2020, 6, 1).toISOString(), new Date('2020-07-01T05:00:00').toISOString(), new Date('Jan 2 2020 10:00').toISOString(),
 Date.parse('2020-03-01'),
 new Date('2020-01-01T00:00:00+02:00').toISOString(), (1234.5).toLocaleString()].join('; '); }'''
-print(Engine(source, "main", Limits()).function("d")(1593600000000.0))
+print(Engine(source, "main", ScriptLimits()).function("d")(1593600000000.0))
 """
 EXPECTED = (
     "10; 0; Wed Jul 01 2020 10:40:00 GMT+0000 (Coordinated Universal Time); 7/1/2020, 10:40:00 AM; 2020-07-01T00:00:00.000Z; "

@@ -41,7 +41,7 @@ def _is_readable_name(name: str) -> bool:
     return name not in ("", "*") and "\0" not in name
 
 
-class Elements(NamedTuple):
+class ArrayElements(NamedTuple):
     """Elements of arrays, in order, as three columns; *places* are those in the array."""
 
     rows: RowNumbers
@@ -57,7 +57,7 @@ class Members(NamedTuple):
     values: Variant
 
 
-def elements(column: Variant) -> Elements:
+def elements(column: Variant) -> ArrayElements:
     """Return all elements of the arrays in *column*."""
     return _flatten(run("SELECT json_extract(v, '$[*]') AS m FROM input", input=pa.table({"v": column.of_kind(Kind.ARRAY)}))["m"])
 
@@ -71,13 +71,13 @@ def properties(column: Variant) -> Members:
     return Members(rows, Variant.of(len(rows), {Kind.NVARCHAR: names}), values)
 
 
-def _flatten(lists: pa.ChunkedArray) -> Elements:
+def _flatten(lists: pa.ChunkedArray) -> ArrayElements:
     column = lists.combine_chunks()
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     rows = np.repeat(np.arange(len(column), dtype=np.int64), counts)
     index = np.arange(len(rows), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
     texts = column.flatten()
-    return Elements(rows, index, parse_values(texts.cast(pa.string())) if len(texts) else Variant.of(0, {}))
+    return ArrayElements(rows, index, parse_values(texts.cast(pa.string())) if len(texts) else Variant.of(0, {}))
 
 
 def _element(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[FailedRows]]:
