@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,20 @@ def virtual_time() -> VirtualTime:
     from tidegate.testing.virtual_time import VirtualTime
 
     return VirtualTime()
+
+
+@pytest.fixture
+def rows_like(request: pytest.FixtureRequest) -> Callable[..., list[dict[str, Any]]]:
+    """
+    Rows with the disorder of a profile beside the test: ``rows_like("rides.toml", 1000, examples=[{"speed": 50}])``; see
+    :func:`tidegate.testing.rows_like`.
+    """
+    from tidegate.testing.profiled_rows import rows_like
+
+    def draw(profile: str | Path, *arguments: Any, **named: Any) -> list[dict[str, Any]]:
+        return rows_like(request.path.parent / profile, *arguments, **named)
+
+    return draw
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """
 The commands of producers: ``tidegate topic create``, since the embedded Kafka creates no topic by itself, and ``tidegate produce``, which
-sends the lines of a file, or a sample, as records.
+sends the lines of a file, a sample, or events with the disorder of a profile, as records.
 
 The records of a raw topic of live events are stamped by its broker (LogAppendTime), so that silence is time; those of history by producers
 (CreateTime), so that each keeps the time at which it arrived then.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from ingest.commands.like import Likeness, history_lines, live_lines, write_rows
 from ingest.commands.sample import Line, sample_history, sample_live
 from ordering.errors import RefusedError, SettingError, TidegateError
 from ordering.ticks import MILLISECOND_US, parse_duration
@@ -121,8 +122,9 @@ def topic(
 
 def produce(
     places: Annotated[
-        list[str], typer.Argument(metavar="[FILE] TOPIC", help="A file with a record in each line (- is standard input), and a raw topic.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="[FILE] TOPIC", help="A file with a record in each line (- is standard input), and a raw topic."),
+    ] = None,
     sample: Annotated[
         bool,
         typer.Option(
@@ -131,6 +133,15 @@ def produce(
         ),
     ] = False,
     duration: Annotated[str, typer.Option("--for", help="End the live sample after this long, as in 5m.")] = "",
+    like: Annotated[
+        Path | None,
+        typer.Option(metavar="PROFILE", help="Instead of a file: events with the disorder of a profile (tidegate profile --write)."),
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, max=10_000_000, help="Of --like: how many; default: as many as measured.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Of --like: events in a second, on average; default: as measured.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of --like: another number draws other events.")] = 0,
+    examples: Annotated[Path | None, typer.Option(help="Of --like: a file of events whose other fields the new ones get.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE.ndjson", help="Of --like: write to a file, instead of to a topic.")] = None,
     key: Annotated[str | None, typer.Option(help="JSON field with the record's key: equal keys go to one partition.")] = None,
     timestamp_by: Annotated[
         str | None, typer.Option(help="JSON field with the record's timestamp, for history; default: the present moment.")
@@ -140,27 +151,34 @@ def produce(
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
-    """Produce the lines of a file, or a sample, to a raw topic."""
+    """Produce the lines of a file, a sample, or events with a measured disorder, to a raw topic."""
     from tidegate.platform.observe.stopping import stop_on_signal
     from tidegate.platform.settings.load import load_assigned
 
-    if len(places) != (1 if sample else 2):
-        raise SettingError(
-            "a topic is needed, and either a file or --sample",
-            code="TG-SETTING-FLAG",
-            where="produce",
-            example="tidegate produce rides.ndjson taxis, or tidegate produce --sample taxis",
-        )
+    likeness = None if like is None else Likeness.of(like, count, rate, seed, examples)
+    if like is None and (count, rate, examples, output, seed) != (None, None, None, None, 0):
+        raise _flags_error("--count, --rate, --seed, --examples and --output say more about --like, which is missing")
+    if likeness is not None and output is not None and not places and not sample:
+        _print_count(str(output), write_rows(likeness, output), format)
+        return
+    has_maker = sample or likeness is not None
+    if len(places or ()) != (1 if has_maker else 2) or (sample and likeness is not None) or output is not None or places is None:
+        raise _flags_error("a topic is needed, and either a file, --sample or --like")
     topic, reader = places[-1], _LineReader(key, timestamp_by, timestamp_format)
     duration_us = parse_duration(duration) if duration else None
     settings = load_assigned(config, assign)
     _refuse_own_topic(settings, topic)
-    with nullcontext() if sample else _open(places[0]) as file, stop_on_signal() if sample else nullcontext() as stop:
+    with nullcontext() if has_maker else _open(places[0]) as file, stop_on_signal() if has_maker else nullcontext() as stop:
         # What is wrong with the file is said before a server is asked.
         lines = reader.read(_lines_of(file, places[0])) if file is not None else iter(())
         target = _find_topic(settings, topic, has_own_times=timestamp_by is not None)
         title = f"producing to {topic}"
-        if stop is not None and target.uses_log_append_time:
+        if stop is not None and likeness is not None:
+            now_us = time.time_ns() // 1000
+            is_live = target.uses_log_append_time
+            lines = live_lines(likeness, now_us, lambda: stop.is_asked) if is_live else history_lines(likeness, now_us)
+            title += " as events arrive, until Ctrl-C" * is_live
+        elif stop is not None and target.uses_log_append_time:
             lines = sample_live(duration_us, lambda: stop.is_asked)
             title += f": a position every 2 s{'' if duration else ', until Ctrl-C'}"
         elif stop is not None:
@@ -168,15 +186,27 @@ def produce(
             newest_ms = _newest_ms(settings, target)
             lines = (line for line in sample_history(time.time_ns() // 1000) if (line.timestamp_ms or 0) > newest_ms)
         with standard_error().spinner(title):
-            count = _send(settings, topic, lines)
+            sent = _send(settings, topic, lines)
     if format is Format.JSON:
-        print_json({"topic": topic, "records": count, "without_key": reader.without_key, "without_timestamp": reader.without_time})
+        print_json({"topic": topic, "records": sent, "without_key": reader.without_key, "without_timestamp": reader.without_time})
         return
-    print_lines([f"produced {count:,} records to {topic}"])
+    print_lines([f"produced {sent:,} records to {topic}"])
     if reader.without_time:
         print_lines([f"without a valid {timestamp_by}: {reader.without_time:,}, which bear the timestamp of the record before"])
     if reader.without_key:
         print_lines([f"without {key}: {reader.without_key:,}, which have no key"])
+
+
+def _flags_error(what: str) -> SettingError:
+    example = "tidegate produce rides.ndjson taxis, tidegate produce --sample taxis, or tidegate produce --like taxis.toml taxis"
+    return SettingError(what, code="TG-SETTING-FLAG", where="produce", example=example)
+
+
+def _print_count(target: str, count: int, format: Format) -> None:
+    if format is Format.JSON:
+        print_json({"file": target, "records": count})
+    else:
+        print_lines([f"wrote {count:,} records to {target}"])
 
 
 class _LineReader:

@@ -6,26 +6,20 @@ Law: it reads only. Standard output has the answer and nothing else.
 
 from __future__ import annotations
 
-import re
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ordering.errors import SettingError
+from ingest.commands.recorded_input import names_input, read_input, require_events, require_time
 from ordering.policies import Action
-from ordering.ticks import parse_duration
-from tidegate.platform.observe.console import Format, live_line, print_json
+from tidegate.platform.observe.console import Format, print_json
 from tidegate.platform.observe.terminal import TextColumn, TextTable, print_lines, standard_error, standard_output
 
 if TYPE_CHECKING:
-    from ingest.tuning.recorded_file import FileColumns
     from ingest.tuning.tuning import Tuning
     from ordering.policies import Policies
-    from ordering.tuning.recording import Recording
-    from tidegate.platform.settings.load import Settings
 
 _CLAMPS_TOLD = 0.01
 
@@ -56,7 +50,8 @@ def tune(
 ) -> None:
     """Show what policies would have done to recorded events, and propose better ones."""
     from ingest.tuning.picture import draw_trade_off
-    from ingest.tuning.recorded_file import FileColumns, check_share
+    from ingest.tuning.recorded_file import FileColumns, check_share, read_file
+    from ingest.tuning.recorded_topic import read_topic
     from ingest.tuning.tuning import tune as compute
     from tidegate.platform.observe.drawing import check_plot, write_picture
     from tidegate.platform.settings.load import load_assigned
@@ -65,48 +60,33 @@ def tune(
     if plot is not None:
         check_plot(plot)
     settings = load_assigned(config, assign)
-    is_input = name in settings.inputs
-    if not is_input and not Path(name).exists():
-        known = ", ".join(sorted(settings.inputs)) or "(none is configured)"
-        what, fix = f"there is neither an input nor a file {name}", f"name one of: {known}; or a file that is there"
-        raise SettingError(what, code="TG-SETTING-NAME", where="INPUT", fix=fix)
-    if is_input:
+    has_topic = names_input(settings, name)
+    if has_topic:
         policies = _tried(settings.input(name).policies(), early, late, reorder)
-        recording = _read_input(settings, name, start, until, limit)
+        recording = read_input(settings, name, start, until, limit, read_topic)
     else:
         from ordering.policies import Policies
 
         policies = _tried(Policies(), early, late, reorder)
-        recording = _read_file(
-            name,
-            FileColumns(
-                timestamp_by=_require_time(timestamp_by, name),
-                over=over,
-                arrival=arrival,
-                partition=partition,
-                timestamp_format=timestamp_format,
-                input_format=input_format,
-                delimiter=delimiter,
-                by_arrival=by_arrival,
-            ),
+        columns = FileColumns(
+            timestamp_by=require_time(timestamp_by, name, "tune"),
+            over=over,
+            arrival=arrival,
+            partition=partition,
+            timestamp_format=timestamp_format,
+            input_format=input_format,
+            delimiter=delimiter,
+            by_arrival=by_arrival,
         )
-    tuning = compute(name if is_input else Path(name).stem, recording, policies, share)
+        recording = read_file(name, columns)
+        require_events(recording, name, columns.timestamp_by)
+    tuning = compute(name if has_topic else Path(name).stem, recording, policies, share)
     if plot is not None:
         write_picture(draw_trade_off(tuning), plot)
     if format is Format.JSON:
         print_json(tuning.to_json())
         return
-    _print(tuning, share, is_input=is_input)
-
-
-def _require_time(timestamp_by: str | None, name: str) -> str:
-    if timestamp_by is None:
-        fix = "name the field with the event time"
-        example = f"tidegate tune {name} --timestamp-by at"
-        raise SettingError(
-            f"{name} is a file, and nothing names its event time", code="TG-SETTING-FLAG", where="--timestamp-by", fix=fix, example=example
-        )
-    return timestamp_by
+    _print(tuning, share, is_input=has_topic)
 
 
 def _tried(policies: Policies, early: str | None, late: str | None, reorder: str | None) -> Policies:
@@ -116,47 +96,6 @@ def _tried(policies: Policies, early: str | None, late: str | None, reorder: str
     flags = parse_policies(early or "0s", Action.DROP, late or "0s", Action.ADJUST, reorder or "0s", Action.ADJUST)
     given = {"early_us": early, "late_us": late, "reorder_us": reorder}
     return replace(policies, **{field: getattr(flags, field) for field, text in given.items() if text is not None})
-
-
-def parse_bound(text: str | None, flag: str, now_us: int) -> int | None:
-    """Return a bound of a span, microseconds: a time, or an age as in ``6h``; None: no bound. Raises TickRangeError: it is neither."""
-    from tidegate.platform.checkpoint.output_start import parse_time_flag
-
-    if text is None:
-        return None
-    if re.fullmatch(r"(\d+(\.\d+)?(us|ms|s|m|h|d))+", text):
-        return max(now_us - parse_duration(text), 0)
-    return parse_time_flag(text, flag)
-
-
-def _read_input(settings: Settings, name: str, start: str | None, until: str | None, limit: int) -> Recording:
-    from ingest.tuning.recorded_topic import Span, read_topic
-    from tidegate.platform.kafka.admin import Admin
-
-    now_us = time.time_ns() // 1_000
-    span = Span(parse_bound(start, "--from", now_us), parse_bound(until, "--until", now_us), limit)
-    admin = Admin.connect(settings.kafka)
-    read = 0
-    with live_line(standard_error(), f"reading {name}", limit) as show:
-
-        def on_records(count: int) -> None:
-            nonlocal read
-            read += count
-            show(f"{read:,} records", read)
-
-        return read_topic(settings, name, admin, span, on_records)
-
-
-def _read_file(path: str, columns: FileColumns) -> Recording:
-    from ingest.tuning.recorded_file import read_file
-    from tidegate.records.files.blocks import OrderFileError
-
-    recording = read_file(path, columns)
-    if not recording.events:
-        what = f"no record of {path} has an arrival and an event time in {columns.timestamp_by}"
-        fix = "correct --timestamp-by and --arrival; --timestamp-format says how times are written"
-        raise OrderFileError(what, code="TG-ORDER-FIELD", where=path, fix=fix, example="--timestamp-by at")
-    return recording
 
 
 def _print(tuning: Tuning, share: float, *, is_input: bool) -> None:

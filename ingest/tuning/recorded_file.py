@@ -3,6 +3,7 @@ The recording of a file: its records by the rules of ``tidegate order``.
 
 Law: which records are events, their times and their timelines are those of ``tidegate order`` with the same flags. Two flags go further:
 the arrival may be an expression of the query language over the record's fields, and records may be taken in the order of their arrivals.
+Two records have the same content if their fields are equal, arrival and partition apart.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from ingest.tuning.contents import ContentNumbers, RecordedContents
 from ordering.arrays import Ints, Mask
 from ordering.errors import SettingError
 from ordering.policies import Policies
@@ -61,17 +63,27 @@ class FileColumns:
 
 def read_file(path: str, columns: FileColumns) -> Recording:
     """Return the recording of the file at *path*. OrderFileError: it cannot be read, or has no arrivals; SettingError: a flag is wrong."""
+    return _read(path, columns, None).recording
+
+
+def read_file_with_contents(path: str, columns: FileColumns) -> RecordedContents:
+    """Return the recording with contents and keys; errors as those of :func:`read_file`."""
+    return _read(path, columns, ContentNumbers())
+
+
+def _read(path: str, columns: FileColumns, contents: ContentNumbers | None) -> RecordedContents:
     paths = columns.paths()
     text = columns.arrival if columns.has_expression else None
     expression = None if text is None else bind_event_time(text, "--arrival", InputSchema("input"))
     separator = choose_delimiter(path, columns.delimiter, columns.input_format)
     with open_source(path) as source:
         file_format = detect_format(path, source, columns.input_format)
-        if file_format is FileFormat.PARQUET and (pieces := _read_parquet(path, source, columns, paths, expression)) is not None:
+        is_fast = contents is None and file_format is FileFormat.PARQUET
+        if is_fast and (pieces := _read_parquet(path, source, columns, paths, expression)) is not None:
             return _recording(pieces, columns)
         records = open_records(path, file_format, source, separator, BLOCK_BYTES)
         plan = _order_plan(columns, paths, is_typed=file_format is not FileFormat.CSV)
-        return _recording(_read_blocks(path, records, plan, text), columns)
+        return _recording(_read_blocks(path, records, plan, text, contents), columns)
 
 
 @dataclass(slots=True)
@@ -83,15 +95,19 @@ class _Pieces:
     event_us: Ints
     readable: Mask
     substream: Ints | None
+    content: Ints | None = None
+    key_names: tuple[str, ...] = ()
 
 
-def _recording(pieces: _Pieces, columns: FileColumns) -> Recording:
+def _recording(pieces: _Pieces, columns: FileColumns) -> RecordedContents:
     if columns.by_arrival:
         order = np.argsort(pieces.arrival_us, kind="stable")
         substream = None if pieces.substream is None else pieces.substream[order]
         times = pieces.arrival_us[order], pieces.event_us[order]
-        pieces = _Pieces(pieces.partition[order], *times, pieces.readable[order], substream)
-    return Recording.of(pieces.partition, pieces.arrival_us, pieces.event_us, pieces.readable, pieces.substream)
+        content = None if pieces.content is None else pieces.content[order]
+        pieces = _Pieces(pieces.partition[order], *times, pieces.readable[order], substream, content, pieces.key_names)
+    recording = Recording.of(pieces.partition, pieces.arrival_us, pieces.event_us, pieces.readable, pieces.substream)
+    return RecordedContents.of(recording, pieces.content, pieces.key_names)
 
 
 def _order_plan(columns: FileColumns, paths: Mapping[str, FieldPath | None], *, is_typed: bool) -> OrderPlan:
@@ -110,7 +126,7 @@ def _order_plan(columns: FileColumns, paths: Mapping[str, FieldPath | None], *, 
     )
 
 
-def _read_blocks(path: str, records: FileRecords, plan: OrderPlan, expression: str | None) -> _Pieces:
+def _read_blocks(path: str, records: FileRecords, plan: OrderPlan, expression: str | None, contents: ContentNumbers | None) -> _Pieces:
     arrivals = None if expression is None else FieldReader(expression, "auto", None)
     names = FieldNames(plan)
     if records.columns is not None:
@@ -123,12 +139,17 @@ def _read_blocks(path: str, records: FileRecords, plan: OrderPlan, expression: s
             names.resolve(first_names)
         if arrivals is None and names.arrival is None and names.is_resolved:
             raise _no_arrival(path)
-        pieces.append(_read_block(block, names, arrivals, numbers, keys))
-    return _join(pieces, plan)
+        pieces.append(_read_block(block, names, arrivals, numbers, keys, contents))
+    return _join(pieces, plan, tuple(key.decode(errors="replace") for key in keys))
 
 
 def _read_block(
-    block: Block, names: FieldNames, arrivals: FieldReader | None, numbers: dict[FilePartition, int], keys: dict[bytes, int]
+    block: Block,
+    names: FieldNames,
+    arrivals: FieldReader | None,
+    numbers: dict[FilePartition, int],
+    keys: dict[bytes, int],
+    contents: ContentNumbers | None,
 ) -> _Pieces:
     rows = Rows(names, block)
     if arrivals is not None:
@@ -139,7 +160,8 @@ def _read_block(
     walked = rows.is_walked & (rows.codes >= 0)
     assert rows.event_us is not None, "event times are read from a field"
     substream = None if rows.substream is None else _number_keys(rows.substream, keys)[walked]
-    return _Pieces(codes[rows.codes[walked]], rows.arrival_us[walked], rows.event_us[walked], ~rows.is_bad[walked], substream)
+    content = None if contents is None else contents.of_records(block.text, (names.arrival, names.partition))[walked]
+    return _Pieces(codes[rows.codes[walked]], rows.arrival_us[walked], rows.event_us[walked], ~rows.is_bad[walked], substream, content)
 
 
 def _number_keys(column: pa.Array, keys: dict[bytes, int]) -> Ints:
@@ -149,13 +171,14 @@ def _number_keys(column: pa.Array, keys: dict[bytes, int]) -> Ints:
     return found
 
 
-def _join(pieces: list[_Pieces], plan: OrderPlan) -> _Pieces:
+def _join(pieces: list[_Pieces], plan: OrderPlan, key_names: tuple[str, ...]) -> _Pieces:
     if not pieces:
         none = np.empty(0, dtype=np.int64)
         return _Pieces(none, none, none, np.empty(0, dtype=np.bool_), none if plan.over is not None else None)
     joined = [np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("partition", "arrival_us", "event_us", "readable")]
     substream = np.concatenate([piece.substream for piece in pieces if piece.substream is not None]) if plan.over is not None else None
-    return _Pieces(joined[0], joined[1], joined[2], joined[3], substream)
+    contents = [piece.content for piece in pieces if piece.content is not None]
+    return _Pieces(joined[0], joined[1], joined[2], joined[3], substream, np.concatenate(contents) if contents else None, key_names)
 
 
 def _no_arrival(path: str) -> OrderFileError:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ingest.planner.joining_partitions import match_topics, own_topics
 from ingest.stage.exploding import explode
+from ingest.tuning.contents import ContentNumbers, RecordedContents
 from ordering.arrays import Ints, Mask
 from ordering.errors import RefusedError
 from ordering.policies import Shape
@@ -48,6 +49,19 @@ def read_topic(settings: Settings, name: str, admin: Admin, span: Span, on_recor
     Return the recording of the input *name*; *on_records* is called with the number of records of each piece. RefusedError: its topics have
     no records in the span, its events are edges, or it has no event time.
     """
+    return _read(settings, name, admin, span, on_records, None).recording
+
+
+def read_topic_with_contents(
+    settings: Settings, name: str, admin: Admin, span: Span, on_records: Callable[[int], None] = lambda _: None
+) -> RecordedContents:
+    """Return the recording with contents and keys; errors as those of :func:`read_topic`."""
+    return _read(settings, name, admin, span, on_records, ContentNumbers())
+
+
+def _read(
+    settings: Settings, name: str, admin: Admin, span: Span, on_records: Callable[[int], None], contents: ContentNumbers | None
+) -> RecordedContents:
     table = settings.input(name)
     if table.event_shape is Shape.EDGE or table.timestamp_by is None:
         what = f"{name} has no timestamp_by: its events are in order as they arrive" if table.timestamp_by is None else f"{name} has edges"
@@ -58,20 +72,23 @@ def read_topic(settings: Settings, name: str, admin: Admin, span: Span, on_recor
     kafka = settings.kafka.client_properties()
     reader = FieldReader.of(table, PayloadFormat.of(table, settings.schema_registry))
     numbers: dict[bytes, int] = {}
-    pieces: list[tuple[Ints, Ints, Ints, Mask, Ints | None]] = []
+    pieces: list[tuple[Ints, Ints, Ints, Mask, Ints | None, Ints | None]] = []
     total_bytes = 0
     for number, (place, (start, end)) in enumerate(_ranges(admin, places, span).items()):
         with RangeReader(kafka, *place, table.source_ctis, framed=table.headers) as raw:
             for records in raw.read(start, end, CHUNK_EVENTS):
                 total_bytes += records.value.nbytes
-                pieces += [(np.full(len(part[0]), number, dtype=np.int64), *part) for part in _read_piece(records, table, reader, numbers)]
+                read = _read_piece(records, table, reader, numbers, contents)
+                pieces += [(np.full(len(part[0]), number, dtype=np.int64), *part) for part in read]
                 on_records(len(records))
     if not pieces:
         fix = "produce some first, or name another span with --from and --until"
         raise RefusedError("there are no records to look at", code="TG-TUNE-EMPTY", where=f"inputs.{name}", fix=fix)
     partition, arrival_us, event_us, readable = (np.concatenate([piece[column] for piece in pieces]) for column in range(4))
     substream = np.concatenate([piece[4] for piece in pieces if piece[4] is not None]) if table.over is not None else None
-    return Recording.of(partition, arrival_us, event_us, readable, substream, total_bytes / max(len(arrival_us), 1))
+    recording = Recording.of(partition, arrival_us, event_us, readable, substream, total_bytes / max(len(arrival_us), 1))
+    content = None if contents is None else np.concatenate([piece[5] for piece in pieces if piece[5] is not None])
+    return RecordedContents.of(recording, content, tuple(key.decode(errors="replace") for key in numbers))
 
 
 def _ranges(admin: Admin, places: list[Place], span: Span) -> Mapping[Place, tuple[int, int]]:
@@ -87,15 +104,20 @@ def _ranges(admin: Admin, places: list[Place], span: Span) -> Mapping[Place, tup
 
 
 def _read_piece(
-    records: Records, table: InputSettings, reader: FieldReader, numbers: dict[bytes, int]
-) -> list[tuple[Ints, Ints, Mask, Ints | None]]:
-    """Return the columns of a piece: arrivals, event times, which are events, and the number of each key."""
+    records: Records, table: InputSettings, reader: FieldReader, numbers: dict[bytes, int], contents: ContentNumbers | None
+) -> list[tuple[Ints, Ints, Mask, Ints | None, Ints | None]]:
+    """Return the columns of a piece: arrivals, event times, which are events, the number of each key, and that of each content."""
     records = records.without_frames().select(records.timestamp_ms > 0)
     arrival_us = records.timestamp_ms.astype(np.int64) * MILLISECOND_US
     if table.explode is None:
-        return [(arrival_us, *_read_fields(records.value, reader, numbers))]
+        return [(arrival_us, *_read_fields(records.value, reader, numbers), _read_contents(records.value, contents))]
     parts = explode(records, np.ones(len(records), dtype=np.bool_))
-    return [(arrival_us[part.row], *_read_fields(part.records.value, reader, numbers)) for part in parts]
+    values = [(arrival_us[part.row], part.records.value) for part in parts]
+    return [(times_us, *_read_fields(value, reader, numbers), _read_contents(value, contents)) for times_us, value in values]
+
+
+def _read_contents(payloads: pa.Array, contents: ContentNumbers | None) -> Ints | None:
+    return None if contents is None else contents.of_payloads(payloads.to_pylist())
 
 
 def _read_fields(payloads: pa.Array, reader: FieldReader, numbers: dict[bytes, int]) -> tuple[Ints, Mask, Ints | None]:

@@ -30,6 +30,8 @@ class Recording:
         has_substreams: Whether timelines are substreams.
         arrival_clamps: How many records were stamped below an earlier one of their partition.
         record_bytes: The mean size of a record; None: not known.
+        key: The number of each record's substream, whatever its partition; None: there are no substreams.
+        order: Where each row stood among the records as they were given; None: they were in the order of the rows.
     """
 
     partition: Ints
@@ -40,6 +42,8 @@ class Recording:
     has_substreams: bool
     arrival_clamps: int = 0
     record_bytes: float | None = None
+    key: Ints | None = None
+    order: Ints | None = None
 
     @classmethod
     def of(
@@ -60,7 +64,7 @@ class Recording:
         clamped = running_max(arrival_us, number)
         timeline = number if substream is None else _dense(number * (int(substream.max(initial=0)) + 1) + substream)
         clamps = int(np.count_nonzero(clamped != arrival_us))
-        return cls(number, clamped, event_us, readable, timeline, substream is not None, clamps, record_bytes)
+        return cls(number, clamped, event_us, readable, timeline, substream is not None, clamps, record_bytes, substream, order)
 
     def __len__(self) -> int:
         return len(self.arrival_us)

@@ -5,7 +5,8 @@ Tests may import it; nothing of a running job does. The names below keep their m
 
 from tidegate.testing.law import law_of
 from tidegate.testing.law_broken import LawBrokenError
+from tidegate.testing.profiled_rows import rows_like
 from tidegate.testing.run_query import Fate, QueryRun, Result, ordered_topic, run_query
 from tidegate.testing.sink_law import SinkUnderTest
 
-__all__ = ["Fate", "LawBrokenError", "QueryRun", "Result", "SinkUnderTest", "law_of", "ordered_topic", "run_query"]
+__all__ = ["Fate", "LawBrokenError", "QueryRun", "Result", "SinkUnderTest", "law_of", "ordered_topic", "rows_like", "run_query"]

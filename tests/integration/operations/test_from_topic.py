@@ -1,4 +1,4 @@
-"""``tidegate new``: its project runs on a real Kafka; ``--from-topic``: so does one out of what a topic holds."""
+"""``tidegate new``: its project runs on a real Kafka; ``--from-topic``, ``tune`` and ``profile``: what a topic holds."""
 
 from __future__ import annotations
 
@@ -160,3 +160,27 @@ def test_tune_forecasts_from_a_topic(stack: SharedStack, tmp_path: Path) -> None
     assert f'+ reorder = "{answer["changes"]["reorder"]["new"]}"' in printed.stdout.splitlines()
     none = tidegate(stack, tmp_path, "tune", "orders", "--until", "2001-01-01T00:00:00Z")
     assert (none.returncode, "TG-TUNE-EMPTY" in none.stderr) == (3, True)
+
+
+def test_a_topic_is_profiled_and_another_one_made_like_it(stack: SharedStack, tmp_path: Path) -> None:
+    """A topic that no input reads; the events that are produced like it have its disorder, and come to Kafka with key and time."""
+    topic, like = create(stack.bootstrap, fresh("shop.orders"), 2), create(stack.bootstrap, fresh("shop.like"), 2)
+    produce(stack.bootstrap, topic, [*map(order, range(1_000)), Sent(0, b"c0", b"no JSON", START_MS + 1_000_000)])
+    columns = ["--timestamp-by", "[placed at]", "--over", "customer", "--format", "json"]
+    told = tidegate(stack, tmp_path, "profile", topic, *columns, "--write", "orders.toml")
+    assert told.returncode == 0, told.stderr
+    asked = json.loads(told.stdout)
+    assert (asked["records"], asked["partitions"], asked["keys"], asked["timestamp_by"]) == (1_001, 2, 2, "at")
+    assert asked["lateness_us"]["p50"] == 2_000_000
+    assert asked["lateness_us"]["most"] == 120_000_000
+    made = tidegate(stack, tmp_path, "produce", "--like", "orders.toml", like, "--count", "3000", "--format", "json")
+    assert (made.returncode, json.loads(made.stdout)["records"]) == (0, 3_000), made.stderr
+    (tmp_path / "tidegate.toml").write_text(f'[inputs.made]\ntopic = "{like}"\ntimestamp_by = "at"\nover = "customer"\n')
+    # By its input's name, and by its own.
+    for name in ("made", like):
+        found = json.loads(tidegate(stack, tmp_path, "profile", name, "--format", "json").stdout)
+        assert (found["records"], found["keys"], found["lateness_us"]["p50"]) == (3_000, 2, 2_000_000)
+        assert found["out_of_order"] == pytest.approx(asked["out_of_order"], abs=0.03)
+        assert {key["name"] for key in found["by_key"]} == {"c0", "c1"}
+    missing = tidegate(stack, tmp_path, "profile", "made.not")
+    assert (missing.returncode, "or a topic with --timestamp-by" in missing.stderr) == (2, True)

@@ -86,7 +86,7 @@ _PLACES = {
 _NEEDED = {"zsh": "autoload -Uz compinit && compinit\n"}
 # What the arguments and options of commands name; others are files, choices, or nothing that can be known.
 NAMES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("ingest.names", "journal.name", "skip.name", "tune.name"), ("inputs",)),
+    **dict.fromkeys(("ingest.names", "journal.name", "skip.name", "tune.name", "profile.name"), ("inputs",)),
     **dict.fromkeys(("sink.name", "why.name", "query.into", "plan.into", "lint.into", "local.into"), ("outputs",)),
     **dict.fromkeys(("reset.name", "explain.name", "status.names", "verify.target", "watermarks.input"), ("inputs", "outputs")),
     **dict.fromkeys(("compare.a", "compare.b"), ("inputs", "topics")),
