@@ -6,6 +6,7 @@ Law: a session that uses none of them pays nothing: what a fixture needs is impo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -42,10 +43,18 @@ def rows_like(request: pytest.FixtureRequest) -> Callable[..., list[dict[str, An
 
 @pytest.fixture(scope="session")
 def tidegate_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStack]:
-    """A real Kafka and a real Valkey on this machine, one of each for the session; Java 17 is needed. See ``tidegate up``."""
+    """
+    A real Kafka and a real Redis, one of each for all processes of the session: in containers if a Docker engine answers, else those of
+    ``tidegate up``, which need Java 17.
+    """
     from tidegate.testing.real_stack import real_stack
+    from tidegate.testing.shared_servers import shared_servers
 
-    with real_stack(tmp_path_factory.mktemp("tidegate-stack")) as running:
+    folder = tmp_path_factory.getbasetemp()
+    # Those of pytest-xdist's processes lie in one.
+    shared = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "tidegate-stack"
+    shared.mkdir(exist_ok=True)
+    with shared_servers(shared, real_stack) as running:
         yield running
 
 

@@ -20,7 +20,7 @@ from support.repository import ROOT
 DRAWN_FILE = "TIDEGATE_TEST_DRAWN_FILE"
 # Functions that draw by chance, which the law of queries must find.
 PLANTED = "tests/tidegate/testing/test_law.py"
-CAMPAIGNS = ("tests/faults/", "tests/fuzz/run.py", "tests/support/stack/containers.py", "tests/support/chance.py", PLANTED)
+CAMPAIGNS = ("tests/faults/", "tests/fuzz/run.py", "tests/support/chance.py", PLANTED)
 """Campaigns show their seed and take it back; containers draw free ports."""
 WITHOUT_SEED = {"Random", "default_rng", "RandomState"}
 

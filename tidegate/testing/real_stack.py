@@ -1,5 +1,5 @@
 """
-A real Kafka and a real Valkey for a test session, and the stages that a test runs on them as processes, and kills.
+A real Kafka and a real Redis for a test session, and the stages that a test runs on them as processes, and kills.
 
 Law: what a killed stage leaves behind is what a power cut leaves; a stage that is started again gives the same bytes.
 """
@@ -19,6 +19,7 @@ from tempfile import TemporaryFile
 import psutil
 
 from tidegate.platform.stack.embedded import EmbeddedStack
+from tidegate.testing.stack_choice import KAFKA_IMAGE, REDIS_IMAGE, find_obstacle
 
 _POLL_S = 0.1
 _HEAP = "512m"
@@ -26,10 +27,11 @@ _HEAP = "512m"
 
 @dataclass(frozen=True)
 class RealStack:
-    """Where the servers of the session answer."""
+    """Where the servers of the session answer, and what they are, in words. All processes of the session use them: nobody may stop them."""
 
     bootstrap: str
     redis_url: str
+    kind: str
 
     def environment(self) -> dict[str, str]:
         """Return the environment in which ``tidegate`` uses these servers, whatever its configuration says."""
@@ -84,10 +86,20 @@ class RealStack:
 
 @contextlib.contextmanager
 def real_stack(folder: Path) -> Iterator[RealStack]:
-    """Start the servers in *folder*; stop them and delete what they hold at the end."""
-    with EmbeddedStack(folder, heap=_HEAP) as running:
-        yield RealStack(running.bootstrap, running.redis_url)
-        running.stop(wipe=True)
+    """Start the servers, those of the embedded stack in *folder*; stop them and delete what they hold at the end."""
+    if obstacle := find_obstacle(KAFKA_IMAGE, REDIS_IMAGE):
+        with EmbeddedStack(folder, heap=_HEAP) as running:
+            yield RealStack(running.bootstrap, running.redis_url, f"the embedded stack ({obstacle})")
+            running.stop(wipe=True)
+        return
+    from tidegate.testing.containers import ContainerStack
+
+    containers = ContainerStack()
+    try:
+        containers.start()
+        yield RealStack(containers.bootstrap, containers.redis_url, f"containers ({KAFKA_IMAGE} and {REDIS_IMAGE})")
+    finally:
+        containers.stop()
 
 
 def session_of(pid: int) -> int:

@@ -17,19 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from support.correct_queries import TEN_US, Latest
 
-from tidegate.query.extending import (
-    BAD_SCHEMA,
-    AggregateFunction,
-    Operator,
-    OperatorExtension,
-    Retained,
-    ScalarFunction,
-    from_columns,
-    group_numbers,
-    only_side,
-    ticks,
-)
+from tidegate.query.extending import AggregateFunction, OperatorExtension, Retained, ScalarFunction
 from tidegate.testing import LawBrokenError, SinkUnderTest, law_of
 
 RIDES: list[dict[str, Any]] = [{"at": "", "k": "a", "v": 0.5}, {"at": "", "k": "b", "v": 2.0}, {"at": "", "k": "c", "v": 1.5}]
@@ -40,7 +30,6 @@ SUMS = "SELECT uda.f(v) AS x FROM rides TIMESTAMP BY at GROUP BY HoppingWindow(s
 OPERATED = "SELECT r.k, r.v FROM f(rides, k) AS r TIMESTAMP BY at"
 SQL_OF_KEYS = "SELECT k, COUNT(*) AS n, SUM(v) AS s FROM rides TIMESTAMP BY at{over} GROUP BY k"
 WINDOWS = ["TumblingWindow(second, 10)", "HoppingWindow(second, 10, 5)", "SessionWindow(second, 5, 20)", "SlidingWindow(second, 7)"]
-TEN_US = 10_000_000
 TEXT, NUMBER = "nvarchar(max)", "float"
 
 COUNTER = [0]
@@ -149,39 +138,6 @@ FAULTS: Mapping[str, tuple[str, ScalarFunction | AggregateFunction]] = {
     ),
     "random in an aggregate": (GROUPED, _runs(lambda texts: str(random.choice([1, 2, 3, 4, 5, 6])))),
 }
-
-
-class Latest(Operator):
-    """The latest row of each key in each ten seconds: a right operator, of which wrong ones are made."""
-
-    reach_us = TEN_US
-    key_columns: tuple[int, ...] | None = (1,)
-
-    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        return below, BAD_SCHEMA.empty_table()
-
-    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        rows = self.order(only_side(retained))
-        keys = self.keys(rows)
-        due = [self.due_us(us) for us in ticks(rows, "system_us").tolist()]
-        last = {(key, us): place for place, (key, us) in enumerate(zip(keys, due, strict=True))}
-        (to_us,), (from_us,) = closing["to_us"].to_pylist(), closing["from_us"].to_pylist()
-        chosen = sorted(((us, place) for (_, us), place in last.items() if from_us <= us < to_us))
-        found = rows.take(pa.array([place for _, place in chosen], pa.int64()))
-        times = pa.array([us for us, _ in chosen], pa.int64())
-        return found.set_column(found.schema.get_field_index("system_us"), "system_us", times).drop_columns(["position"])
-
-    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        return retained
-
-    def order(self, rows: pa.Table) -> pa.Table:
-        return rows.take(pa.array(np.argsort(ticks(rows, "system_us"), kind="stable")))
-
-    def keys(self, rows: pa.Table) -> list[Any]:
-        return list(group_numbers(ticks(rows, "sub"), [from_columns(rows, "s1")]))
-
-    def due_us(self, system_us: int) -> int:
-        return -(-system_us // TEN_US) * TEN_US
 
 
 class KeyForgotten(Latest):
