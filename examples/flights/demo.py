@@ -1,10 +1,11 @@
 """
 The demo: a week of real flights, produced in the order of their arrival, put in order, counted and averaged by four
-Spark jobs that know of each other only through topics - and checked, byte for byte, against an independent computation.
+jobs that know of each other only through topics - and checked, byte for byte, against an independent computation.
+The jobs are stages of one process, as `tidegate run` runs them, or processes of their own (--apart): the same bytes.
 
 The queries also fill Delta Lake tables, which are folders of Parquet files, and tables of a PostgreSQL if its URL is given.
 
-Usage: make demo [POSTGRES=URL], or tidegate demo [--flights N] [--keep] [--postgres URL]
+Usage: make demo [POSTGRES=URL], or tidegate demo [--flights N] [--keep] [--apart] [--postgres URL]
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from produce import Flight, flights, produce
 HERE = Path(__file__).parent
 PARTITIONS = 4
 PAGE_PORT = 8600
-QUERIES = {"departures": "departures.sql", "mean_delay": "mean_delay.sql", "daily": "daily.sql"}
+QUERIES = ("departures", "mean_delay", "daily")
 READS = {"departures": "flights.ordered", "mean_delay": "flights.ordered", "daily": "departures"}
 # The extra delta is installed: the queries can fill a lake.
 HAS_LAKE = find_spec("deltalake") is not None
@@ -49,41 +50,70 @@ console = Console()
 
 
 class Job:
-    """A tidegate command in a process of its own, with the last JSON line it printed."""
+    """A stage: the last JSON line that its process printed of it."""
 
-    def __init__(self, name: str, work: Path, arguments: list[str], environment: dict[str, str]) -> None:
-        self.name, self.last = name, {}  # type: str, dict[str, Any]
+    def __init__(self, name: str, process: Process) -> None:
+        self.name, self.process, self.last = name, process, {}  # type: str, Process, dict[str, Any]
         self.before_end: dict[str, Any] = {}
-        self._errors = (work / f"{name}.log").open("wb")
-        command = [sys.executable, "-P", "-m", "tidegate", *arguments, "--format", "json"]
-        self.process = subprocess.Popen(command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=self._errors)
-        self._reader = threading.Thread(target=self._follow, daemon=True)
-        self._reader.start()
 
-    def _follow(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith(b"{"):
-                self.last = json.loads(line)
-                if not self.last.get("finished"):
-                    self.before_end = self.last
+    def take(self, line: dict[str, Any]) -> None:
+        """Take a line of the process that is about this stage."""
+        # The last line of a stage of `run` says how it ended.
+        if line.get("event") == "end" and "stage" in line:
+            return
+        self.last = line
+        if not line.get("finished"):
+            self.before_end = line
 
     @property
     def state(self) -> str:
         """One word for the table."""
-        code = self.process.poll()
+        code = self.process.code
         if code is not None:
             return "done" if code == 0 else f"failed ({code})"
         return "running" if self.last else "starting"
 
-    def wait(self) -> int:
-        """Return the exit code once the job has ended and all it printed was read."""
-        code = self.process.wait()
+
+class Process:
+    """A tidegate command, and the stages that it runs by the ``stage`` in its lines; those of a command with one stage have none."""
+
+    def __init__(self, name: str, work: Path, arguments: list[str], environment: dict[str, str]) -> None:
+        self.name, self.stages = name, dict[str | None, Job]()
+        self._errors = (work / f"{name}.log").open("wb")
+        command = [sys.executable, "-P", "-m", "tidegate", *arguments, "--format", "json"]
+        self._process = subprocess.Popen(command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=self._errors)
+        self._reader = threading.Thread(target=self._follow, daemon=True)
+        self._reader.start()
+
+    def _follow(self) -> None:
+        assert self._process.stdout is not None
+        for text in self._process.stdout:
+            if text.startswith(b"{"):
+                line = json.loads(text)
+                if (job := self.stages.get(line.get("stage"))) is not None:
+                    job.take(line)
+
+    def add(self, name: str, label: str | None = None) -> Job:
+        """Return the stage with the *label*, or the only one, to be called *name*."""
+        return self.stages.setdefault(label, Job(name, self))
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; None: the process runs."""
+        return self._process.poll()
+
+    def end(self) -> None:
+        """Ask the process to end, unless it has."""
+        if self.code is None:
+            self._process.terminate()
+
+    def wait(self) -> None:
+        """Wait until the process has ended and all that it printed was read."""
+        self._process.wait()
         self._reader.join(timeout=10)
-        return code
 
     def error(self) -> str:
-        """Return the end of what the job wrote to standard error."""
+        """Return the end of what the process wrote to standard error."""
         self._errors.flush()
         return Path(self._errors.name).read_text(errors="replace")[-3000:]
 
@@ -101,21 +131,8 @@ def send(chosen: list[Flight], properties: dict[str, Any]) -> float:
 
 def await_topic(admin: Admin, topic: str, maker: Job) -> None:
     """Wait until the job that makes *topic* has done so."""
-    while admin.find(topic) is None and maker.process.poll() is None:
+    while admin.find(topic) is None and maker.process.code is None:
         time.sleep(0.1)
-
-
-@contextmanager
-def started(jobs: list[Job]) -> Iterator[None]:
-    """End the jobs that still run when the block is left."""
-    try:
-        yield
-    finally:
-        for job in jobs:
-            if job.process.poll() is None:
-                job.process.terminate()
-        for job in jobs:
-            job.process.wait()
 
 
 def board(jobs: list[Job]) -> Table:
@@ -130,24 +147,41 @@ def board(jobs: list[Job]) -> Table:
     return table
 
 
-def run_jobs(work: Path, environment: dict[str, str], admin: Admin) -> list[Job]:
-    """Start ingest and the three queries side by side; return when all have ended."""
+def run_together(work: Path, environment: dict[str, str]) -> list[Job]:
+    """Run all stages in one process, as `tidegate run` does; return when it has ended."""
     jobs: list[Job] = []
-    with started(jobs), Live(console=console, refresh_per_second=4, get_renderable=lambda: board(jobs)):
-        jobs.append(Job("ingest", work, ["ingest", "flights", "--until-end"], environment))
-        makers = {"flights.ordered": jobs[0]}
-        for name, script in QUERIES.items():
-            await_topic(admin, READS[name], makers[READS[name]])
-            jobs.append(Job(name, work, ["query", str(HERE / script), "--into", name], environment))
-            makers[name] = jobs[-1]
-        while any(job.process.poll() is None for job in jobs):
-            if any(job.process.poll() not in (None, 0) for job in jobs):
-                break
-            time.sleep(0.2)
-        for job in jobs:
-            if job.process.poll() is not None:
-                job.wait()
+    with shown(jobs):
+        process = Process("run", work, ["run", "--until-end", "--no-page"], environment)
+        jobs += [process.add("ingest", "ingest:flights"), *(process.add(name, f"query:{name}") for name in QUERIES)]
     return jobs
+
+
+def run_apart(work: Path, environment: dict[str, str], admin: Admin) -> list[Job]:
+    """Run ingest and the three queries side by side, each in a process of its own; return when all have ended."""
+    jobs: list[Job] = []
+    with shown(jobs):
+        jobs.append(Process("ingest", work, ["ingest", "flights", "--until-end"], environment).add("ingest"))
+        makers = {"flights.ordered": jobs[0]}
+        for name in QUERIES:
+            await_topic(admin, READS[name], makers[READS[name]])
+            jobs.append(Process(name, work, ["query", name], environment).add(name))
+            makers[name] = jobs[-1]
+    return jobs
+
+
+@contextmanager
+def shown(jobs: list[Job]) -> Iterator[None]:
+    """Show the live table of the jobs that are started in the block; then wait until all have ended, or one has failed."""
+    try:
+        with Live(console=console, refresh_per_second=4, get_renderable=lambda: board(jobs)):
+            yield
+            while any(job.process.code is None for job in jobs) and all(job.process.code in (None, 0) for job in jobs):
+                time.sleep(0.2)
+    finally:
+        for job in jobs:
+            job.process.end()
+        for job in jobs:
+            job.process.wait()
 
 
 def report(jobs: list[Job], count: int, produce_s: float, jobs_s: float) -> None:
@@ -281,6 +315,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flights", type=int, default=None, help="only the first N flights to arrive")
     parser.add_argument("--keep", action="store_true", help="leave Kafka and Valkey running, to look at the topics")
+    parser.add_argument("--apart", action="store_true", help="run each of the four jobs in a process of its own")
     parser.add_argument("--postgres", default=None, help="URL of a database: tables of its schema flights_demo, made anew, get the results")
     arguments = parser.parse_args()
     begun = time.monotonic()
@@ -289,7 +324,8 @@ def main() -> int:
     stack.stop(wipe=True)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    shutil.copy(HERE / "tidegate.toml", work)
+    for file in (HERE / "tidegate.toml", *(HERE / f"{name}.sql" for name in QUERIES)):
+        shutil.copy(file, work)
     if arguments.postgres is not None:
         empty_schema(arguments.postgres)
     console.rule("Tidegate: a week of real flights, in order")
@@ -303,11 +339,11 @@ def main() -> int:
         page = show_page(work, environment)
         produce_s = send(chosen, properties)
         jobs_begun = time.monotonic()
-        jobs = run_jobs(work, environment, Admin(properties))
-        failed = [job for job in jobs if job.process.returncode != 0]
-        for job in failed:
-            console.print(f"[red]{job.name} failed with exit code {job.process.returncode}:")
-            console.print(job.error(), markup=False)
+        jobs = run_apart(work, environment, Admin(properties)) if arguments.apart else run_together(work, environment)
+        failed = {job.process.name: job.process for job in jobs if job.process.code != 0}
+        for name, process in failed.items():
+            console.print(f"[red]{name} failed with exit code {process.code}:")
+            console.print(process.error(), markup=False)
         if failed or len(jobs) < 1 + len(QUERIES):
             return 1
         report(jobs, len(chosen), produce_s, time.monotonic() - jobs_begun)

@@ -31,9 +31,11 @@ def test_an_installation_without_the_example_says_so(tmp_path: Path, monkeypatch
 @pytest.mark.heavy
 @pytest.mark.integration
 def test_the_demo_of_a_wheel_runs_outside_the_checkout(tmp_path: Path) -> None:
-    """Level 3: without a checkout, a lake or a PostgreSQL client; every result is as the naive oracle says. The data is small."""
-    site, folder = tmp_path / "site", tmp_path / "work"
-    folder.mkdir()
+    """
+    Level 3: without a checkout, a lake or a PostgreSQL client; every result is as the naive oracle says. The stages in one process, and in
+    a process each, write the same bytes. The data is small.
+    """
+    site = tmp_path / "site"
     environment = install(ROOT, site)
     data = site / "tidegate" / "flights_demo" / "flights.parquet"
     assert data.stat().st_size < 2**20
@@ -43,19 +45,21 @@ def test_the_demo_of_a_wheel_runs_outside_the_checkout(tmp_path: Path) -> None:
     blocker = "import sys\nsys.modules['psycopg'] = None\nimport importlib.util as u\nf = u.find_spec\n"
     blocker += "u.find_spec = lambda name, *a: None if name == 'deltalake' else f(name, *a)\n"
     (hidden / "sitecustomize.py").write_text(blocker)
-    path = os.pathsep.join([str(hidden), environment["PYTHONPATH"]])
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "tidegate", "demo", "--flights", "2000"],
-        cwd=folder,
-        env=environment | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
+    environment |= {"PYTHONPATH": os.pathsep.join([str(hidden), environment["PYTHONPATH"]])}
+    assert _results(tmp_path / "together", environment) == _results(tmp_path / "apart", environment, "--apart")
+
+
+def _results(folder: Path, environment: dict[str, str], *flags: str) -> dict[str, bytes]:
+    """Run the demo in a new folder, with its own checks; return its result files."""
+    folder.mkdir()
+    command = [sys.executable, "-P", "-m", "tidegate", "demo", "--flights", "2000", *flags]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     for name in ("departures", "mean_delay", "daily"):
         assert f"check {name}: " in done.stdout
     assert "byte for byte as computed independently" in done.stdout
     assert "pip install 'tidegate[delta]'" in done.stdout
-    assert (folder / ".tidegate" / "demo" / "out").is_dir()
+    out = folder / ".tidegate" / "demo" / "out"
+    files = {str(file.relative_to(out)): file.read_bytes() for file in sorted(out.rglob("*.ndjson"))}
+    assert {name.partition("/")[0] for name in files} == {"departures", "mean_delay", "daily"}
+    return files

@@ -31,6 +31,7 @@ class DemoMissingError(TidegateError):
 def demo(
     flights: Annotated[int | None, typer.Option(min=1, help="Only the first so many flights to arrive; default: all 113,493.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave Kafka and Valkey running, to look at the topics.")] = False,
+    apart: Annotated[bool, typer.Option("--apart", help="Run each of the four jobs in a process of its own.")] = False,
     postgres: Annotated[str | None, typer.Option(metavar="URL", help="A database; its schema flights_demo is made anew.")] = None,
 ) -> None:
     """Order a week of real flights and query them, through a real Kafka, Valkey and Spark; check every result."""
@@ -38,7 +39,7 @@ def demo(
         fix, example = "install it", "pip install 'tidegate[postgres]'"
         raise SettingError("--postgres needs the package psycopg", code="TG-SETTING-FLAG", where="--postgres", fix=fix, example=example)
     chosen = [] if flights is None else ["--flights", str(flights)]
-    chosen += (["--keep"] if keep else []) + ([] if postgres is None else ["--postgres", postgres])
+    chosen += (["--keep"] if keep else []) + (["--apart"] if apart else []) + ([] if postgres is None else ["--postgres", postgres])
     raise typer.Exit(_run([sys.executable, str(find_demo() / _PROGRAM), *chosen]))
 
 
